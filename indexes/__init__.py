@@ -1,0 +1,1 @@
+"""Pure index structures: bytes in, verdict out.  See :mod:`indexes.base`."""

@@ -1,0 +1,141 @@
+"""The two contracts for indexes, and the law that they obey.  Read this first.
+
+The law: **False is a proof, True is a guess.**  An index may answer "no row here" only if it can prove it from the
+summary alone.  In doubt it answers "maybe".  A wrong "maybe" costs time, a wrong "no" loses rows.
+
+An index is pure: Arrow and numpy in, bytes out; bytes in, verdict out.  It performs no I/O, knows no table, and keeps
+no state between calls.  Its ``name`` ends in ``/<version>`` and is persisted; when the bytes change their meaning, the
+version must change too.  The table keeps the bytes, knows which files they cover, and treats every file that is not
+covered as "maybe".
+
+A *segment* is a run of rows in one file.  A *group* is a file group: the place where a record key lives for good.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.predicate import Leaf
+
+MAYBE = True
+"""A segment that may hold a matching row."""
+NO = False
+"""A segment that is proven to hold none."""
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+UInt64Array = npt.NDArray[np.uint64]
+
+
+class SkippingIndex(ABC):
+    """Proves for one column that segments, or rows of a segment, cannot match a test.
+
+    Subclasses are stateless apart from their options, which arrive as keyword arguments of ``__init__``, all strings
+    (as in ``"text(note, tokenizer='word')"``).
+    """
+
+    name: ClassVar[str]
+    """Persisted name and format version, for example ``"bitmap/1"``."""
+
+    @abstractmethod
+    def supports(self, type: pa.DataType) -> bool:
+        """Return whether columns of ``type`` can be summarized.  O(1)."""
+
+    @abstractmethod
+    def summarize(self, values: pa.Array) -> bytes:
+        """Return the summary of one segment's column; ``values``: any supported type [rows], nulls and NaN included."""
+
+    @abstractmethod
+    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        """Return MAYBE or NO for each of n summaries -> bool[n].
+
+        ``leaf`` tests the summarized column, whose type is ``type``.  An operator that the index does not know gives
+        MAYBE.  Raises ValueError for bytes that it did not write; the table then treats the segment as MAYBE.
+        """
+
+    def rows(self, summary: bytes, leaf: Leaf, type: pa.DataType) -> BitMap | None:
+        """Return a superset of the positions that match ``leaf``, or None for "any row may match"."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHashes:
+    """128-bit hashes of n record keys as two words.
+
+    ``hi``, ``lo``: uint64[n].  Two keys are the same key if both words agree.
+    """
+
+    hi: UInt64Array
+    lo: UInt64Array
+
+    def __len__(self) -> int:
+        return len(self.hi)
+
+    def take(self, rows: npt.NDArray[np.integer] | BoolArray) -> KeyHashes:
+        """Return the hashes at ``rows`` (positions or a mask).  O(len(rows))."""
+        return KeyHashes(self.hi[rows], self.lo[rows])
+
+    def order(self) -> Int64Array:
+        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n)."""
+        order = np.argsort(self.hi, kind="stable").astype(np.int64)
+        hi = self.hi[order]
+        if len(hi) > 1 and bool(np.any(hi[1:] == hi[:-1])):
+            order = np.lexsort((self.lo, self.hi)).astype(np.int64)
+        return order
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Pairs (key, group): the key may live in the group.
+
+    ``key``: int64[p], positions in the keys that were asked for; ``group``: int64[p], positions in the groups.
+    Pairs are unique; their order is not specified.
+    """
+
+    key: Int64Array
+    group: Int64Array
+
+
+class KeyIndex(ABC):
+    """Finds the file groups in which record keys may live.
+
+    The table hands over the keys that a commit *inserts*, with the group of each; the index returns one *unit* of
+    bytes for them.  A key stays in its group until it is deleted, so updates need no unit.  Stale entries (deleted
+    keys) are allowed: the table confirms every pair exactly.
+    """
+
+    name: ClassVar[str]
+    """Persisted name and format version, for example ``"bloom/1"``."""
+
+    can_index_log_files: ClassVar[bool]
+    """Whether inserts may go to log files.  False for an index whose Hudi counterpart sees base files only."""
+
+    @abstractmethod
+    def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
+        """Return the unit for n inserted keys.
+
+        ``keys``: string[n], record keys; ``hashes``: of the same keys; ``group``: int64[n] in [0, groups), the group of
+        each key.  Repeated keys are allowed (a key may live in several groups).
+        """
+
+    @abstractmethod
+    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """Return a superset of the pairs (key, group of the unit) for m keys; ``keys``: string[m].
+
+        Raises ValueError for bytes that it did not write; the table then takes all groups of the unit as candidates.
+        """
+
+    @abstractmethod
+    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """Return one unit that answers as all ``units`` together.
+
+        ``groups[i]``: int64[groups of unit i], the new number in [0, total) of each old group, or -1 to forget it.
+        """

@@ -1,0 +1,1 @@
+"""Apache Hudi tables from Python, without a JAR, with indexes that pay."""
