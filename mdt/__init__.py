@@ -1,1 +1,24 @@
-"""Apache Hudi tables from Python, without a JAR, with indexes that pay."""
+"""Apache Hudi tables from Python, without a JAR, with indexes that pay.
+
+``mdt.create`` and ``mdt.open`` return a :class:`Table`; ``mdt.read`` returns a Spark DataFrame.
+"""
+
+from mdt.errors import Conflict, Corrupt, Internal, Invalid, MdtError, Unavailable, Unsupported
+from mdt.table import Table, WriteResult, create, open, read
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Conflict",
+    "Corrupt",
+    "Internal",
+    "Invalid",
+    "MdtError",
+    "Table",
+    "Unavailable",
+    "Unsupported",
+    "WriteResult",
+    "create",
+    "open",
+    "read",
+]

@@ -1,0 +1,49 @@
+# Every target makes .venv from pyproject.toml when it is missing or out of date.  Package indexes and proxies come from
+# the environment (PIP_INDEX_URL, PIP_FIND_LINKS, HTTPS_PROXY ...), never from here.
+
+PYTHON ?= python3
+VENV   ?= .venv
+EXTRAS ?= dev
+RUN    := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench nightly clean java
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Use: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet -e ".[$(EXTRAS)]"
+	@touch $@
+
+$(VENV)/.benchmarks: $(VENV)/.installed
+	$(RUN) -m pip install --quiet -e ".[$(EXTRAS),bench]"
+	@touch $@
+
+java:
+	@java -version >/dev/null 2>&1 || { test -n "$$JAVA_HOME" && "$$JAVA_HOME/bin/java" -version >/dev/null 2>&1; } || \
+		{ echo "Spark needs Java 17 or newer: no 'java' on PATH and none in JAVA_HOME. Install a JRE (for example openjdk-17-jre-headless)." >&2; exit 1; }
+
+demo: $(VENV)/.installed java  ## 336,776 flights through Spark: upsert, delete, skip, compact, read with hudi-rs
+	$(RUN) -m benchmarks.demo
+
+check: $(VENV)/.installed  ## ruff and mypy --strict
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+test: check java  ## check, then every test but the nightly ones
+	$(RUN) -m pytest
+
+nightly: check java  ## check, then every test
+	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -m "nightly or not nightly" --timeout 3600
+
+bench: $(VENV)/.benchmarks  ## the three workloads against the peers, 1 M rows
+	$(RUN) -m benchmarks upsert lookup scan
+
+clean:  ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

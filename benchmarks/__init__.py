@@ -1,0 +1,1 @@
+"""Benchmarks against other table formats, and the demo.  ``python -m benchmarks --help``."""

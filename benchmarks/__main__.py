@@ -1,0 +1,97 @@
+"""``python -m benchmarks upsert lookup scan``: JSON lines on standard output, then a table on standard error.
+
+Ends with status 1 if a peer failed or gave a wrong answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import BENCHES, Figure, Job, run
+from benchmarks.peers import PEERS
+
+Reference = dict[tuple[str, str], Figure]
+
+
+def compare(figure: Figure, reference: Reference) -> None:
+    """Note mdt's figures in ``reference`` and set the ratios of the others."""
+    if figure.peer == "mdt":
+        reference[figure.bench, figure.workload] = figure
+    ours = reference.get((figure.bench, figure.workload))
+    if ours and ours.seconds and figure.seconds is not None:
+        figure.ratio_to_mdt = figure.seconds / ours.seconds
+    if ours and ours.cpu_seconds and figure.cpu_seconds is not None:
+        figure.cpu_ratio_to_mdt = figure.cpu_seconds / ours.cpu_seconds
+
+
+def line(figure: Figure) -> str:
+    """Return a figure as one line of JSON, numbers to six digits after the point."""
+    values = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(figure).items() if v is not None}
+    return json.dumps(values)
+
+
+def table(figures: Iterable[Figure], title: str) -> Table:
+    """Return the figures for people: a row for each workload and peer."""
+    result = Table(title=title, caption="by mdt: above 1 mdt is faster")
+    for heading in ("workload", "peer"):
+        result.add_column(heading, no_wrap=True)
+    for heading in ("seconds", "first", "CPU s", "by mdt", "CPU by mdt", "MB"):
+        result.add_column(heading, justify="right", no_wrap=True)
+    measured = [figure for figure in figures if not figure.error]
+    for figure in sorted(measured, key=lambda figure: (figure.bench, figure.workload)):
+        megabytes = figure.bytes / 1e6 if figure.bytes is not None else None
+        numbers = (figure.seconds, figure.first_seconds, figure.cpu_seconds, figure.ratio_to_mdt)
+        texts = [f"{n:.4g}" if n is not None else "" for n in (*numbers, figure.cpu_ratio_to_mdt, megabytes)]
+        result.add_row(figure.workload, figure.peer, *texts)
+    return result
+
+
+def chosen(peers: str) -> list[str]:
+    """Return the peers to run, mdt first so that the others can be compared with it."""
+    names = [name for name in peers.split(",") if name and name != "mdt"]
+    if unknown := [name for name in names if name not in PEERS]:
+        raise typer.BadParameter(f"unknown peers {unknown}; known are {sorted(PEERS)}")
+    return ["mdt", *names]
+
+
+def main(
+    benches: Annotated[list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join(BENCHES)}")],
+    rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
+    peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow",
+    seed: Annotated[int, typer.Option(help="of all random data")] = 7,
+    repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
+    shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
+    out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
+) -> None:
+    """Measure mdt and its peers on the workload `trips`."""
+    if unknown := [name for name in benches if name not in BENCHES]:
+        raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
+    results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=100)
+    for bench in benches:
+        for peer in chosen(peers):
+            people.print(f"[dim]{bench}: {peer} ...")
+            for figure in run(Job(bench, peer, rows, seed, shuffled, repeat)):
+                compare(figure, reference)
+                results.append(figure)
+                print(line(figure), flush=True)
+                if out:
+                    with out.open("a", encoding="utf-8") as file:
+                        file.write(line(figure) + "\n")
+    for figure in results:
+        if figure.error:
+            people.print(f"[red]{figure.bench}: {figure.peer} failed:[/red] {figure.error}")
+    people.print(table(results, f"trips, {rows:,} rows{', shuffled keys' if shuffled else ''}"))
+    sys.exit(any(figure.error for figure in results))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""A guided tour with real data: ``python -m benchmarks.demo``."""

@@ -1,0 +1,57 @@
+"""The tables that are compared, behind one small contract; a peer is imported only in the process that runs it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from importlib import import_module
+from typing import ClassVar
+
+import pyarrow as pa
+
+PEERS = {
+    "mdt": "benchmarks.peers.mdt_peer:Mdt",
+    "duckdb": "benchmarks.peers.duckdb_peer:DuckDB",
+    "deltalake": "benchmarks.peers.deltalake_peer:DeltaLake",
+    "lance": "benchmarks.peers.lance_peer:Lance",
+    "arrow": "benchmarks.peers.arrow_peer:ArrowDataset",
+}
+"""Name -> module:class."""
+
+
+class Peer(ABC):
+    """A table of trips in the directory ``path``, which is empty at first."""
+
+    upserts: ClassVar[bool] = True
+    """Whether the peer can replace rows by key."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @abstractmethod
+    def load(self, rows: pa.Table) -> None:
+        """Write the table, with whatever finds keys quickly."""
+
+    @abstractmethod
+    def lookup(self, keys: Sequence[str]) -> pa.Table:
+        """Return the rows of ``keys``."""
+
+    @abstractmethod
+    def scan(self) -> pa.Table:
+        """Return all rows and columns, in memory."""
+
+    def upsert(self, rows: pa.Table) -> None:
+        """Replace or insert by key, durable on return."""
+        raise NotImplementedError
+
+
+def open_peer(name: str, path: str) -> Peer:
+    """Return the peer called ``name`` at ``path``."""
+    module, _, kind = PEERS[name].partition(":")
+    peer: Peer = getattr(import_module(module), kind)(path)
+    return peer
+
+
+def sql_list(keys: Sequence[str]) -> str:
+    """Return keys as a SQL list of literals: ``('a', 'b')``."""
+    return "(" + ", ".join(f"'{key}'" for key in keys) + ")"

@@ -1,0 +1,35 @@
+"""deltalake (delta-rs): merge by key, queries through its own DataFusion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from benchmarks.peers import Peer, sql_list
+from benchmarks.trips import FILES
+
+BYTES_A_ROW = 70
+"""Of its Parquet files, measured: sets the number of files."""
+
+
+class DeltaLake(Peer):
+    """A Delta table."""
+
+    def load(self, rows: pa.Table) -> None:
+        write_deltalake(self.path, rows, target_file_size=max(1, rows.num_rows * BYTES_A_ROW // FILES))
+        self.table = DeltaTable(self.path)
+
+    def upsert(self, rows: pa.Table) -> None:
+        merge = self.table.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def lookup(self, keys: Sequence[str]) -> pa.Table:
+        return self._query(f"select * from trips where id in {sql_list(keys)}")
+
+    def scan(self) -> pa.Table:
+        return self._query("select * from trips")
+
+    def _query(self, sql: str) -> pa.Table:
+        return pa.table(QueryBuilder().register("trips", self.table).execute(sql).read_all())

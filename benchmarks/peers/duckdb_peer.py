@@ -1,0 +1,40 @@
+"""duckdb: its own file, a primary key (an adaptive radix tree in memory)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from benchmarks.peers import Peer, sql_list
+
+COLUMNS = """id varchar primary key, ts bigint, city varchar, rider varchar, status varchar, fare double,
+             distance double, age bigint, note varchar"""
+
+
+class DuckDB(Peer):
+    """A table with a primary key."""
+
+    def load(self, rows: pa.Table) -> None:
+        self.connection = duckdb.connect(f"{self.path}/trips.duckdb")
+        self.connection.execute("set enable_progress_bar = false")
+        self.connection.execute(f"create table trips ({COLUMNS})")
+        self._change("insert into trips select * from batch", rows)
+
+    def upsert(self, rows: pa.Table) -> None:
+        self._change("insert or replace into trips select * from batch", rows)
+
+    def lookup(self, keys: Sequence[str]) -> pa.Table:
+        return self._query(f"select * from trips where id in {sql_list(keys)}")
+
+    def scan(self) -> pa.Table:
+        return self._query("select * from trips")
+
+    def _query(self, sql: str) -> pa.Table:
+        return self.connection.execute(sql).to_arrow_table()
+
+    def _change(self, sql: str, rows: pa.Table) -> None:
+        self.connection.register("batch", rows)
+        self.connection.execute(sql)
+        self.connection.unregister("batch")

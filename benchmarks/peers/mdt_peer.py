@@ -1,0 +1,41 @@
+"""mdt: merge-on-read, record index, in-process engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+import mdt
+from benchmarks.peers import Peer
+from benchmarks.trips import FILES, SCHEMA
+
+BYTES_A_ROW = 100
+"""Of a base file, measured: sets the number of files."""
+
+
+class Mdt(Peer):
+    """The table under test."""
+
+    def load(self, rows: pa.Table) -> None:
+        options = {"mdt.max.file.bytes": max(1024, rows.num_rows * BYTES_A_ROW // FILES)}
+        self.table = mdt.create(
+            self.path,
+            SCHEMA,
+            key=["id"],
+            ordering="ts",
+            table_type="MERGE_ON_READ",
+            key_index="record",
+            options=options,
+        )
+        self.table.bulk_insert(rows)
+
+    def upsert(self, rows: pa.Table) -> None:
+        self.table.upsert(rows)
+
+    def lookup(self, keys: Sequence[str]) -> pa.Table:
+        where = f"id = '{keys[0]}'" if len(keys) == 1 else [("id", "in", tuple(keys))]
+        return self.table.scan(where=where).to_arrow()
+
+    def scan(self) -> pa.Table:
+        return self.table.scan().to_arrow()

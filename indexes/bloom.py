@@ -1,0 +1,150 @@
+"""Split-block Bloom filters, driven by the key hashes that the table has anyway.
+
+The layout is that of the Parquet format's split-block Bloom filter (``BloomFilter.md``), after Putze, Sanders and Singler,
+"Cache-, Hash- and Space-Efficient Bloom Filters", 2007: blocks of 256 bits, eight little-endian 32-bit words each;
+a key sets one bit in each word of one block, so a look-up touches one cache line.  Differences from Parquet: the 64
+bits come from :class:`indexes.base.KeyHashes` instead of xxHash, and the number of blocks need not be a power of two.
+
+Only the ``lo`` word is used.  Tables shard keys by the ``hi`` word; within one shard its upper bits are nearly constant
+and would crowd all keys into a few blocks.
+
+A filter is its blocks and nothing else: framing and checksums belong to whoever stores it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from indexes.base import BoolArray, Int64Array, KeyHashes, UInt64Array
+
+UInt32Array = npt.NDArray[np.uint32]
+
+BLOCK_BYTES = 32
+"""Bytes of one block."""
+_WORDS = 8
+_BLOCK_BITS = 256
+_KEYS_PER_BLOCK_MAX = 256.0
+"""At this load a block answers "maybe" to almost everything."""
+_PIECE_PAIRS = 65536
+_SALTS = np.array(
+    [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], np.uint32
+)
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSet:
+    """f filters one after the other.
+
+    ``words``: uint32[8 * blocks], all blocks; ``first``: int64[f], the first block of each filter; ``blocks``: int64[f],
+    at least 1, how many it has.
+    """
+
+    words: UInt32Array
+    first: Int64Array
+    blocks: Int64Array
+
+    def probe_pairs(self, which: Int64Array, key: Int64Array, hashes: KeyHashes) -> BoolArray:
+        """Return whether filter ``which[i]`` may hold key ``key[i]`` -> bool[p].
+
+        ``which``: int64[p] in [0, f); ``key``: int64[p], positions in ``hashes``.  O(p): the first word that lacks its
+        bit settles a pair, so an absent key costs about two words.
+        """
+        answer = np.zeros(len(which), np.bool_)
+        for start in range(0, len(which), _PIECE_PAIRS):
+            piece = slice(start, start + _PIECE_PAIRS)
+            word = hashes.lo[key[piece]]
+            place = _place(word, self.blocks[which[piece]]) + self.first[which[piece]]
+            answer[piece] = self._probe(place, word)
+        return answer
+
+    def _probe(self, block: Int64Array, word: UInt64Array) -> BoolArray:
+        answer = np.zeros(len(block), np.bool_)
+        alive = np.arange(len(block), dtype=np.int64)
+        at, low = block * _WORDS, word.astype(np.uint32)
+        for salt in _SALTS:
+            hit = (self.words[at] >> ((low * salt) >> np.uint32(27))) & np.uint32(1) != 0
+            alive, at, low = alive[hit], at[hit] + 1, low[hit]
+        answer[alive] = True
+        return answer
+
+
+def build(hashes: KeyHashes, fpp: float = 0.01) -> bytes:
+    """Return the filter of n keys with a false-positive probability of about ``fpp``.  O(n); 32 bytes at least."""
+    words, _ = build_many(hashes, np.zeros(len(hashes), np.int64), 1, fpp)
+    return words
+
+
+def build_many(hashes: KeyHashes, owner: Int64Array, owners: int, fpp: float = 0.01) -> tuple[bytes, Int64Array]:
+    """Return one filter per owner, concatenated, and the blocks of each -> (bytes, int64[owners]).
+
+    ``owner``: int64[n] in [0, owners), the filter of each key; ``fpp`` in (0, 1).  O(n + size); while it runs, a byte for
+    each bit of the filters.  Raises ValueError for a probability out of range.
+    """
+    per_block = keys_per_block(fpp)
+    counts = np.bincount(owner, minlength=owners)
+    blocks = np.maximum(1, np.ceil(counts / per_block)).astype(np.int64)
+    first = np.cumsum(blocks) - blocks
+    bits = np.zeros(int(blocks.sum()) * _BLOCK_BITS, np.bool_)
+    place = (_place(hashes.lo, blocks[owner]) + first[owner]) * _BLOCK_BITS
+    low = hashes.lo.astype(np.uint32)
+    for number, salt in enumerate(_SALTS):
+        bits[place + ((low * salt) >> np.uint32(27)) + 32 * number] = True
+    return np.packbits(bits, bitorder="little").tobytes(), blocks
+
+
+def probe(filter: bytes | memoryview, hashes: KeyHashes) -> BoolArray:
+    """Return whether each of m keys may be in ``filter`` -> bool[m].  O(m).
+
+    Raises ValueError if ``filter`` is empty or not whole blocks.
+    """
+    filters = filter_set(filter, np.array([len(filter) // BLOCK_BYTES], np.int64))
+    return filters.probe_pairs(np.zeros(len(hashes), np.int64), np.arange(len(hashes), dtype=np.int64), hashes)
+
+
+def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
+    """Return the filters in ``data``, which has exactly ``blocks``: int64[f] blocks of 32 bytes.  O(f), no copy.
+
+    Raises ValueError if a filter has no block or the sizes do not add up.
+    """
+    if len(blocks) and int(blocks.min()) < 1:
+        raise ValueError("a Bloom filter needs at least one block")
+    if sum(blocks.tolist()) * BLOCK_BYTES != len(data):
+        raise ValueError(f"Bloom filters of {sum(blocks.tolist())} blocks of {BLOCK_BYTES} bytes in {len(data)} bytes")
+    return FilterSet(np.frombuffer(data, np.dtype("<u4")), np.cumsum(blocks) - blocks, blocks)
+
+
+@lru_cache(maxsize=64)
+def keys_per_block(fpp: float) -> float:
+    """Return how many keys a block may hold on average for a false-positive probability of ``fpp``.
+
+    The load of a block is Poisson distributed and the full ones answer worst, which the usual formula leaves out; the
+    expectation (Putze et al., section 3) is solved by bisection.  Raises ValueError unless 0 < fpp < 1.
+    """
+    if not 0.0 < fpp < 1.0:
+        raise ValueError(f"a false-positive probability lies between 0 and 1, got {fpp}")
+    low, high = 0.0, _KEYS_PER_BLOCK_MAX
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _false_positives(middle) <= fpp else (low, middle)
+    return max(low, 1 / 64)
+
+
+def _false_positives(load: float) -> float:
+    """Expected false-positive probability at ``load`` keys per block."""
+    share, total = math.exp(-load), 0.0
+    for keys in range(int(load + 12 * math.sqrt(load) + 12)):
+        total += share * (1 - (31 / 32) ** keys) ** _WORDS
+        share *= load / (keys + 1)
+    return total
+
+
+def _place(word: UInt64Array, blocks: Int64Array) -> Int64Array:
+    """Map the upper 32 bits of the hash evenly to the blocks by multiplication (Lemire's reduction)."""
+    return (((word >> _HALF) * (blocks.astype(np.uint64) & _LOW_32)) >> _HALF).astype(np.int64)

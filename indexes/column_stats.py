@@ -1,0 +1,406 @@
+"""Column statistics: bounds and counts of each segment's column, and what they prove about many segments at once.
+
+Statistics are computed from the data, never taken from a Parquet footer.  Bounds are keys (see ``indexes.values``), so
+one binary column holds them for every type.  A long string's bounds are cut to :data:`BOUND_BYTES_MAX`: the lower one
+down, the upper one up, and then they are marked as not exact; what has no upper bound within that length has none.
+If a segment holds NaN, its upper bound is NaN.
+
+The columnar form (:data:`STATS_SCHEMA`, one row a segment) is the fast path; a row whose ``values`` is null is a
+segment that is not covered: MAYBE for everything.  :class:`ColumnStats` packs the same into one summary per segment.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import values as order
+from indexes.base import BoolArray, SkippingIndex
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
+
+BOUND_BYTES_MAX = 64
+"""Longest bound of a string or binary column; long enough for keys such as UUIDs and most paths."""
+
+STATS_SCHEMA = pa.schema(
+    [
+        ("min", pa.binary()),
+        ("max", pa.binary()),
+        ("min_exact", pa.bool_()),
+        ("max_exact", pa.bool_()),
+        ("nulls", pa.int64()),
+        ("nans", pa.int64()),
+        ("values", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
+"""One row a segment: bounds (keys; null = none known), whether a value equals the bound, rows that are null, rows that
+are NaN, all rows, and the size of the column in memory in bytes (an estimate)."""
+
+STATS_TYPE = pa.struct(list(STATS_SCHEMA))
+"""The same as one struct column."""
+
+_HEADER = struct.Struct(">BBqqqqHH")
+_VERSION = 1
+_HAS_MIN, _HAS_MAX, _MIN_EXACT, _MAX_EXACT = 1, 2, 4, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Statistics of one column of one segment; fields as in :data:`STATS_SCHEMA` (``size`` is its ``bytes``)."""
+
+    min: bytes | None
+    max: bytes | None
+    min_exact: bool
+    max_exact: bool
+    nulls: int
+    nans: int
+    values: int
+    size: int
+
+    def check(self) -> None:
+        """Raise ValueError if the fields contradict each other."""
+        if min(self.nulls, self.nans, self.values, self.size) < 0 or self.nulls + self.nans > self.values:
+            raise ValueError(f"column statistics count {self.nulls} nulls and {self.nans} NaN in {self.values} rows")
+        if (self.min_exact and self.min is None) or (self.max_exact and self.max is None):
+            raise ValueError("column statistics call an absent bound exact")
+        if max(len(self.min or b""), len(self.max or b"")) > BOUND_BYTES_MAX:
+            raise ValueError(f"a bound is longer than {BOUND_BYTES_MAX} bytes")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("the lower bound is above the upper bound")
+        if self.nulls == self.values and not (self.min is None and self.max is None):
+            raise ValueError("column statistics bound a column without values")
+
+
+def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
+    """Return the statistics of a segment's column; ``values``: any type [rows]; a type without order has no bounds.
+
+    O(rows), vectorised.
+    """
+    size = int(values.nbytes)
+    if not order.supports(values.type):
+        return Stats(None, None, False, False, values.null_count, 0, len(values), size)
+    values = order.plain(values)
+    nulls, nans, present = values.null_count, 0, values
+    if pa.types.is_floating(values.type):
+        is_nan = pc.is_nan(values)
+        nans = int(pc.sum(is_nan).as_py() or 0)
+        present = values.filter(pc.invert(is_nan)) if nans else values
+    low, high = _bounds(present)
+    if nans:
+        high = order.compare_key(float("nan"), values.type).data
+        low = high if low is None else low
+    return _stats(low, high, values.type, nulls, nans, len(values), size)
+
+
+def summarize_zones(values: pa.Array | pa.ChunkedArray, zone_rows: Sequence[int]) -> list[Stats]:
+    """Return the statistics of consecutive runs of rows (row groups), ``zone_rows[i]`` rows each.
+
+    Raises ValueError if the runs do not add up to the rows.
+    """
+    if sum(zone_rows) != len(values) or any(rows < 0 for rows in zone_rows):
+        raise ValueError(f"zones of {sum(zone_rows)} rows in all do not divide {len(values)} rows")
+    starts = accumulate(zone_rows, initial=0)
+    return [summarize(values.slice(start, rows)) for start, rows in zip(starts, zone_rows, strict=False)]
+
+
+def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
+    """Return statistics of n segments in columnar form (:data:`STATS_SCHEMA`); None = not covered."""
+    fields = ("min", "max", "min_exact", "max_exact", "nulls", "nans", "values", "size")
+    arrays = [
+        pa.array([None if row is None else getattr(row, field) for row in stats], type)
+        for field, type in zip(fields, STATS_SCHEMA.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=STATS_SCHEMA)
+
+
+def prune(stats: pa.RecordBatch | pa.Table, leaf: Leaf, type: pa.DataType) -> BoolArray:
+    """Return MAYBE or NO for each of n segments -> bool[n].
+
+    ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests; ``type``: that column's type.  Raises
+    ValueError for a literal that cannot be compared with ``type``.  O(n × log(literals)), vectorised.
+    """
+    columns = _Columns.read(stats, type)
+    verdict = _verdict(columns, leaf, type)
+    return np.asarray((verdict & columns.has_rows) | ~columns.known, dtype=np.bool_)
+
+
+def prune_predicate(
+    lookup: Callable[[str], tuple[pa.RecordBatch | pa.Table, pa.DataType] | None], predicate: Predicate, n: int
+) -> BoolArray:
+    """Return MAYBE or NO for each of ``n`` segments under a whole predicate -> bool[n].
+
+    ``lookup`` returns a column's statistics [n] and type, or None if there are none (MAYBE).  Raises ValueError as
+    :func:`prune` does, and for statistics of another number of segments.
+    """
+    match predicate:
+        case Unknown():
+            return np.ones(n, dtype=np.bool_)
+        case And(children):
+            parts = [prune_predicate(lookup, child, n) for child in children]
+            return np.logical_and.reduce(parts) if parts else np.ones(n, dtype=np.bool_)
+        case Or(children):
+            parts = [prune_predicate(lookup, child, n) for child in children]
+            return np.logical_or.reduce(parts) if parts else np.zeros(n, dtype=np.bool_)
+    found = lookup(predicate.column)
+    if found is None:
+        return np.ones(n, dtype=np.bool_)
+    if found[0].num_rows != n:
+        raise ValueError(f"statistics of {predicate.column!r} cover {found[0].num_rows} segments instead of {n}")
+    return prune(found[0], predicate, found[1])
+
+
+class ColumnStats(SkippingIndex):
+    """Column statistics as one summary a segment.
+
+    Bytes: version (1), flags (1: has min 1, has max 2, min exact 4, max exact 8), nulls, NaN, rows, size (int64 each),
+    lengths of min and max (uint16 each), min, max; big-endian.
+    """
+
+    name: ClassVar[str] = "column_stats/1"
+
+    def supports(self, type: pa.DataType) -> bool:
+        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        return order.supports(type)
+
+    def summarize(self, values: pa.Array) -> bytes:
+        """Return the packed statistics of a segment's column [rows].  O(rows)."""
+        return pack(summarize(values))
+
+    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign bytes."""
+        return prune(to_batch([unpack(summary, type) for summary in summaries]), leaf, type)
+
+
+def pack(stats: Stats) -> bytes:
+    """Return the bytes of a summary; the format is in :class:`ColumnStats`."""
+    stats.check()
+    low, high = stats.min or b"", stats.max or b""
+    flags = (
+        _HAS_MIN * (stats.min is not None)
+        + _HAS_MAX * (stats.max is not None)
+        + _MIN_EXACT * stats.min_exact
+        + _MAX_EXACT * stats.max_exact
+    )
+    counts = (stats.nulls, stats.nans, stats.values, stats.size)
+    return _HEADER.pack(_VERSION, flags, *counts, len(low), len(high)) + low + high
+
+
+def unpack(summary: bytes, type: pa.DataType) -> Stats:
+    """Return the statistics in a summary of a column of ``type``; raises ValueError for bytes not made by pack."""
+    if len(summary) < _HEADER.size:
+        raise ValueError(f"a column statistics summary has at least {_HEADER.size} bytes, this one {len(summary)}")
+    version, flags, nulls, nans, rows, size, low_bytes, high_bytes = _HEADER.unpack_from(summary)
+    if version != _VERSION or flags > 15 or len(summary) != _HEADER.size + low_bytes + high_bytes:
+        raise ValueError(f"not a column statistics summary: version {version}, flags {flags}, {len(summary)} bytes")
+    if (low_bytes and not flags & _HAS_MIN) or (high_bytes and not flags & _HAS_MAX):
+        raise ValueError("a column statistics summary holds a bound that its flags deny")
+    split = _HEADER.size + low_bytes
+    low = bytes(summary[_HEADER.size : split]) if flags & _HAS_MIN else None
+    high = bytes(summary[split:]) if flags & _HAS_MAX else None
+    stats = Stats(low, high, bool(flags & _MIN_EXACT), bool(flags & _MAX_EXACT), nulls, nans, rows, size)
+    stats.check()
+    width = order.key_width(type)
+    if width is not None and any(bound is not None and len(bound) != width for bound in (low, high)):
+        raise ValueError(f"bounds of type {type} have {width} bytes, these {low_bytes} and {high_bytes}")
+    return stats
+
+
+def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
+    """Return the keys of the smallest and largest value; (None, None) if there is none.  ``values``: without NaN."""
+    if values.null_count == len(values):
+        return None, None
+    if pa.types.is_fixed_size_binary(values.type):
+        values = values.cast(pa.binary())
+    found = pc.min_max(values)
+    keys = order.encode(pa.array([found["min"], found["max"]], values.type))
+    return keys[0].as_py(), keys[1].as_py()
+
+
+def _stats(
+    low: bytes | None, high: bytes | None, type: pa.DataType, nulls: int, nans: int, rows: int, size: int
+) -> Stats:
+    """Return the statistics with bounds cut to length."""
+    kind = order.kind_of(type)
+    low_cut, high_cut = low, high
+    if kind in ("string", "binary") and low is not None and high is not None:
+        low_cut = order.truncate_down(low, BOUND_BYTES_MAX)
+        high_cut = order.truncate_up(high, BOUND_BYTES_MAX, utf8=kind == "string")
+    min_exact = low_cut is not None and low_cut == low
+    max_exact = high_cut is not None and high_cut == high
+    return Stats(low_cut, high_cut, min_exact, max_exact, nulls, nans, rows, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Statistics of n segments, ready to compare: bounds binary[n]; the rest bool[n]."""
+
+    min: Any
+    max: Any
+    known: BoolArray
+    has_rows: BoolArray
+    has_nulls: BoolArray
+    has_values: BoolArray
+
+    @classmethod
+    def read(cls, stats: pa.RecordBatch | pa.Table, type: pa.DataType) -> _Columns:
+        """Return the columns; counts that are null or contradict each other make a segment unknown."""
+        nulls, rows, nans = (_int64(stats.column(name)) for name in ("nulls", "values", "nans"))
+        known = (nulls >= 0) & (rows >= nulls)
+        low, high = (order.plain(stats.column(name)) for name in ("min", "max"))
+        if order.kind_of(type) == "float" and bool(np.any(nans < 0)):
+            # Whoever did not count NaN has no upper bound: NaN is above all.
+            high = pc.if_else(pa.array(nans >= 0), high, pa.scalar(None, pa.binary()))
+        return cls(low, high, known, rows > 0, nulls > 0, rows > nulls)
+
+    def low(self, kernel: Any, key: bytes) -> BoolArray:
+        """Return ``kernel(min, key)``, True where min is not known."""
+        return _guess(kernel(self.min, pa.scalar(key, pa.binary())))
+
+    def high(self, kernel: Any, key: bytes) -> BoolArray:
+        """Return ``kernel(max, key)``, True where max is not known."""
+        return _guess(kernel(self.max, pa.scalar(key, pa.binary())))
+
+
+def _int64(column: Any) -> Any:
+    """Return int64[n] with -1 for null."""
+    return column.fill_null(-1).to_numpy() if column.null_count else column.to_numpy()
+
+
+def _guess(test: Any) -> BoolArray:
+    """Return bool[n] with True for null."""
+    if test.null_count:
+        test = test.fill_null(True)
+    return np.asarray(test.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _verdict(columns: _Columns, leaf: Leaf, type: pa.DataType) -> BoolArray:
+    """Return MAYBE or NO for segments whose statistics are known."""
+    op, value = leaf.op, leaf.value
+    if op == "is null" or (op == "<=>" and value is None):
+        return columns.has_nulls
+    if op == "is not null":
+        return columns.has_values
+    if op in ("in", "not in"):
+        assert isinstance(value, tuple)
+        return _in_verdict(columns, value, type) if op == "in" else _not_in_verdict(columns, value, type)
+    if value is None:
+        return np.zeros(len(columns.known), dtype=np.bool_)
+    if op in ("starts with", "like", "not like"):
+        return columns.has_values & _text_verdict(columns, op, value, type)
+    return columns.has_values & _comparison_verdict(columns, op, order.compare_key(value, type))
+
+
+def _comparison_verdict(columns: _Columns, op: str, key: order.Key) -> BoolArray:
+    """A literal just above its key (tie > 0) is above the key itself; see ``values.Place``."""
+    below = pc.less_equal if key.tie > 0 else pc.less
+    not_above = pc.less if key.tie < 0 else pc.less_equal
+    above = pc.greater if key.tie >= 0 else pc.greater_equal
+    not_below = pc.greater if key.tie > 0 else pc.greater_equal
+    match op:
+        case "<":
+            return columns.low(below, key.data)
+        case "<=":
+            return columns.low(not_above, key.data)
+        case ">":
+            return columns.high(above, key.data)
+        case ">=":
+            return columns.high(not_below, key.data)
+        case "=" | "<=>" if key.tie:
+            return np.zeros(len(columns.known), dtype=np.bool_)
+        case "=" | "<=>":
+            return columns.low(pc.less_equal, key.data) & columns.high(pc.greater_equal, key.data)
+        case "!=" if key.tie == 0:
+            return columns.low(pc.not_equal, key.data) | columns.high(pc.not_equal, key.data)
+    return np.ones(len(columns.known), dtype=np.bool_)
+
+
+def _keys(literals: tuple[object, ...], type: pa.DataType) -> list[bytes]:
+    """Return the sorted keys of the literals that some value can equal."""
+    keys = {order.encode_scalar(value, type) for value in literals if value is not None}
+    return sorted(key for key in keys if key is not None)
+
+
+def _in_verdict(columns: _Columns, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
+    """MAYBE if a literal lies between the bounds: between them there are more literals not above max than below min."""
+    keys = _keys(literals, type)
+    if not keys:
+        return np.zeros(len(columns.known), dtype=np.bool_)
+    if len(keys) <= 2:
+        inside = [columns.low(pc.less_equal, key) & columns.high(pc.greater_equal, key) for key in keys]
+        return np.asarray(columns.has_values & np.logical_or.reduce(inside), dtype=np.bool_)
+    if order.kind_of(type) in ("int", "float", "date", "timestamp"):
+        sorted_keys = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64)
+        below = np.searchsorted(sorted_keys, _words(columns.min, b"\x00" * 8), side="left")
+        not_above = np.searchsorted(sorted_keys, _words(columns.max, b"\xff" * 8), side="right")
+        return np.asarray(columns.has_values & (not_above > below), dtype=np.bool_)
+    verdict = columns.has_values & columns.low(pc.less_equal, keys[-1]) & columns.high(pc.greater_equal, keys[0])
+    left = np.flatnonzero(verdict)
+    lows, highs = (bound.take(pa.array(left)).to_pylist() for bound in (columns.min, columns.max))
+    verdict[left] = [_between(keys, low, high) for low, high in zip(lows, highs, strict=True)]
+    return verdict
+
+
+def _words(bounds: pa.Array, absent: bytes) -> Any:
+    """Return 8-byte keys [n] as uint64[n], ``absent`` for null; raises ValueError for keys of another length."""
+    fixed = bounds.fill_null(absent).cast(pa.binary(8))
+    words = np.frombuffer(fixed.buffers()[1], dtype=">u8", count=len(fixed), offset=8 * fixed.offset)
+    return words.astype(np.uint64)
+
+
+def _between(keys: list[bytes], low: bytes | None, high: bytes | None) -> bool:
+    """Return whether one of the sorted ``keys`` is in [low, high].  O(log(keys))."""
+    at = bisect_left(keys, low) if low is not None else 0
+    return at < len(keys) and (high is None or keys[at] <= high)
+
+
+def _not_in_verdict(columns: _Columns, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
+    """NO if every value is one and the same literal."""
+    keys = _keys(literals, type)
+    if None in literals:
+        return np.zeros(len(columns.known), dtype=np.bool_)
+    same = pc.and_(pc.equal(columns.min, columns.max), pc.is_in(columns.min, value_set=pa.array(keys, pa.binary())))
+    return np.asarray(columns.has_values & _guess(pc.invert(same)), dtype=np.bool_)
+
+
+def _text_verdict(columns: _Columns, op: str, value: object, type: pa.DataType) -> BoolArray:
+    kind = order.kind_of(type)
+    if kind != "string" and (kind != "binary" or op != "starts with"):
+        raise ValueError(f"{op} tests text, not values of type {type}")
+    if op == "starts with":
+        return _prefix_verdict(columns, order.compare_key(value, type).data)
+    parts = parse_like(order.compare_key(value, type).data.decode("utf-8"))
+    prefix = parts[0].encode("utf-8") if parts and parts[0] else b""
+    rest = parts[1:] if prefix else parts
+    if op == "like":
+        return _prefix_verdict(columns, prefix) if rest else _comparison_verdict(columns, "=", order.Key(prefix, 0))
+    if rest == [None]:
+        return _outside_verdict(columns, prefix)
+    return (
+        np.ones(len(columns.known), dtype=np.bool_)
+        if rest
+        else _comparison_verdict(columns, "!=", order.Key(prefix, 0))
+    )
+
+
+def _prefix_verdict(columns: _Columns, prefix: bytes) -> BoolArray:
+    """MAYBE if a value may start with ``prefix``: they are the keys in [prefix, successor)."""
+    above = order.successor(prefix)
+    verdict = columns.high(pc.greater_equal, prefix)
+    return verdict if above is None else verdict & columns.low(pc.less, above)
+
+
+def _outside_verdict(columns: _Columns, prefix: bytes) -> BoolArray:
+    """NO if every value starts with ``prefix``."""
+    above = order.successor(prefix)
+    verdict = columns.low(pc.less, prefix)
+    if above is None:
+        return verdict if prefix else np.zeros(len(verdict), dtype=np.bool_)
+    return verdict | columns.high(pc.greater_equal, above)

@@ -1,0 +1,216 @@
+"""Hudi's two Bloom filters for the footer of a base file, bit for bit.
+
+Footer key ``org.apache.hudi.bloomfilter`` holds the base64 text, ``hoodie_bloom_filter_type_code`` says ``SIMPLE`` or
+``DYNAMIC_V0``.  Both come from Hadoop's ``BloomFilter`` and ``DynamicBloomFilter``; all numbers are big-endian int32.
+
+=============  =====================================================================================
+SIMPLE         -1 (version), k (hashes), byte 1 (Murmur), m (bits), ceil(m / 8) bytes, least bit first
+DYNAMIC_V0     -1, k, byte 1, m, keys per row, keys in the last row, rows, then the rows, each as SIMPLE
+=============  =====================================================================================
+
+A dynamic filter opens a row when the last one is full, until rows * keys per row reach ``max_entries``.  Of the keys
+after that the first goes to row 0 and the others to rows 0, 1, 2 ... in turn; all count as keys of the last row.  A key may be contained if any row contains it.
+
+The hash is Hadoop's variant of MurmurHash2, seeded with the hash before it: the tail is taken from the end of the
+key, from signed bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import BoolArray, Int64Array
+from indexes.words import ByteRows, byte_rows
+
+UInt8Array = npt.NDArray[np.uint8]
+UInt32Array = npt.NDArray[np.uint32]
+
+SIMPLE = "SIMPLE"
+"""Type code of a filter of fixed size."""
+DYNAMIC_V0 = "DYNAMIC_V0"
+"""Type code of a filter that grows by rows."""
+
+_FILTER = struct.Struct(">iibi")
+_DYNAMIC = struct.Struct(">iibiiii")
+_VERSION = -1
+_MURMUR = 1
+_HASHES_MAX = 1000
+"""More hash functions than this are no filter that Hudi writes, but a way to keep a reader busy."""
+_INT_MAX = 2**31 - 1
+_M = np.uint32(0x5BD1E995)
+_PIECE_KEYS = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """The rows of a filter.  ``rows``: uint8[rows, ceil(bits / 8)]."""
+
+    bits: int
+    hashes: int
+    rows: UInt8Array
+
+
+def sizing(entries: int, fpp: float) -> tuple[int, int]:
+    """Return (bits, hash functions) that Hudi chooses for ``entries`` keys at false-positive probability ``fpp``.
+
+    Raises ValueError if they make no filter: entries < 1, fpp outside (0, 1), or more bits than a Java int counts.
+    """
+    if entries < 1 or not 0.0 < fpp < 1.0:
+        raise ValueError(f"a filter needs entries >= 1 and 0 < fpp < 1, got {entries} and {fpp}")
+    bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+    if bits > _INT_MAX:
+        raise ValueError(f"a filter of {bits} bits exceeds the {_INT_MAX} that Hudi can count")
+    return bits, math.ceil(math.log(2) * bits / entries)
+
+
+def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
+    """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.  O(n k)."""
+    bits, hashes = sizing(entries, fpp)
+    row = _fill(_positions(byte_rows(keys), bits, hashes), np.zeros(len(keys), np.int64), 1, bits)[0]
+    return base64.b64encode(_encode_row(row, bits, hashes)).decode("ascii")
+
+
+def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
+    """Return the base64 text of a DYNAMIC_V0 filter of ``keys``: string[n] in the order in which they were added.
+
+    ``entries``: keys per row; ``max_entries``: where rows stop growing in number.  O(n k).
+    """
+    bits, hashes = sizing(entries, fpp)
+    row, rows, last = _rows_of(len(keys), entries, max_entries)
+    matrix = _fill(_positions(byte_rows(keys), bits, hashes), row, rows, bits)
+    head = _DYNAMIC.pack(_VERSION, hashes, _MURMUR, bits, entries, last, rows)
+    return base64.b64encode(head + b"".join(_encode_row(line, bits, hashes) for line in matrix)).decode("ascii")
+
+
+def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
+    """Return whether each of m keys may be in the filter -> bool[m].  ``keys``: string[m].  O(m k + filter).
+
+    ``text``: base64 as in the footer.  Raises ValueError for an unknown type code or bytes that are no such filter.
+    """
+    matrix = _decode(text, type_code)
+    rows, answer = byte_rows(keys), np.zeros(len(keys), np.bool_)
+    for start in range(0, len(rows), _PIECE_KEYS):
+        piece = slice(start, start + _PIECE_KEYS)
+        positions = _positions(rows.rows(piece), matrix.bits, matrix.hashes)
+        for line in matrix.rows:
+            answer[piece] |= ((line[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 != 0).all(axis=0)
+    return answer
+
+
+def _rows_of(keys: int, per_row: int, max_entries: int) -> tuple[Int64Array, int, int]:
+    """Row of each key, number of rows, and the count that Hudi writes for the last row used."""
+    rows_max = max(1, -(-max_entries // per_row))
+    rows = min(rows_max, max(1, -(-keys // per_row)))
+    number = np.arange(keys, dtype=np.int64)
+    over = number - rows_max * per_row
+    row = np.where(over < 0, number // per_row, np.maximum(over - 1, 0) % rows_max)
+    return row, rows, keys - per_row * (rows - 1)
+
+
+def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
+    """Bit positions of each key -> int64[hashes, n].  Every hash seeds the next."""
+    out = np.empty((hashes, len(rows)), np.int64)
+    order = np.argsort(-(rows.lengths >> 2), kind="stable")
+    rows = rows.rows(order)
+    words, tails = _mixed_words(rows), _tails(rows)
+    seed = np.zeros(len(rows), np.uint32)
+    for number in range(hashes):
+        seed = _murmur(seed, rows.lengths, words, tails)
+        out[number, order] = np.abs(np.fmod(seed.view(np.int32).astype(np.int64), bits))
+    return out
+
+
+def _mixed_words(rows: ByteRows) -> list[UInt32Array]:
+    """The i-th word of the keys that have one, mixed; keys are sorted by falling number of words."""
+    count = rows.lengths >> 2
+    out = []
+    for number in range(int(count[0]) if len(count) else 0):
+        live = int(np.searchsorted(-count, -number, "left"))
+        word = rows.rows(slice(0, live)).whole_words(4 * number).astype(np.uint32)
+        word *= _M
+        word ^= word >> np.uint32(24)
+        word *= _M
+        out.append(word)
+    return out
+
+
+def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
+    """Which keys have a tail of 1 to 3 bytes, and what it adds: the last bytes, sign-extended, in Hadoop's order."""
+    left = rows.lengths & 3
+    tail = np.zeros(len(rows), np.uint32)
+    for back, shift in ((3, 16), (2, 8), (1, 0)):
+        byte = rows.data[np.maximum(rows.starts + rows.lengths - back, 0)].view(np.int8)
+        signed = byte.astype(np.int32).view(np.uint32) << np.uint32(shift)
+        tail ^= np.where(left >= back, signed, np.uint32(0))
+    return left > 0, tail
+
+
+def _murmur(
+    seed: UInt32Array, lengths: Int64Array, words: list[UInt32Array], tails: tuple[BoolArray, UInt32Array]
+) -> UInt32Array:
+    state = seed ^ lengths.astype(np.uint32)
+    for word in words:
+        head = state[: len(word)]
+        head *= _M
+        head ^= word
+    has_tail, tail = tails
+    state = np.where(has_tail, (state ^ tail) * _M, state)
+    state ^= state >> np.uint32(13)
+    state *= _M
+    state ^= state >> np.uint32(15)
+    return state
+
+
+def _fill(positions: Int64Array, row: Int64Array, rows: int, bits: int) -> UInt8Array:
+    """Set the positions of each key in its row -> uint8[rows, ceil(bits / 8)]."""
+    matrix = np.zeros((rows, bits), np.bool_)
+    matrix[np.broadcast_to(row, positions.shape), positions] = True
+    return np.packbits(matrix, axis=1, bitorder="little")
+
+
+def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:
+    return _FILTER.pack(_VERSION, hashes, _MURMUR, bits) + row.tobytes()
+
+
+def _decode(text: str | bytes, type_code: str) -> _Matrix:
+    """The filter in ``text``; every number is compared with the bytes before it is used.  Raises ValueError."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"Hudi Bloom filter: not base64 ({error})") from None
+    if type_code == SIMPLE:
+        return _decode_rows(data, 0, 1)
+    if type_code != DYNAMIC_V0:
+        raise ValueError(f"Hudi Bloom filter: unknown type code {type_code!r}, known are {SIMPLE} and {DYNAMIC_V0}")
+    if len(data) < _DYNAMIC.size:
+        raise ValueError(f"Hudi Bloom filter: {len(data)} bytes are no header")
+    version, hashes, kind, bits, _, _, rows = _DYNAMIC.unpack_from(data)
+    matrix = _decode_rows(data, _DYNAMIC.size, rows)
+    if (version, kind) != (_VERSION, _MURMUR) or (matrix.bits, matrix.hashes) != (bits, hashes):
+        raise ValueError("Hudi Bloom filter: the header contradicts the rows")
+    return matrix
+
+
+def _decode_rows(data: bytes, at: int, rows: int) -> _Matrix:
+    """``rows`` equal SIMPLE filters from byte ``at`` to the end."""
+    if rows < 1 or len(data) < at + _FILTER.size:
+        raise ValueError(f"Hudi Bloom filter: {rows} rows in {len(data) - at} bytes")
+    head = data[at : at + _FILTER.size]
+    version, hashes, kind, bits = _FILTER.unpack(head)
+    if version != _VERSION or kind != _MURMUR or not 0 < hashes <= _HASHES_MAX or bits < 1:
+        raise ValueError(f"Hudi Bloom filter: version {version}, hash {kind}, {hashes} hashes, {bits} bits")
+    size = _FILTER.size + (bits + 7) // 8
+    if len(data) - at != rows * size:
+        raise ValueError(f"Hudi Bloom filter: {len(data) - at} bytes instead of {rows} rows of {size}")
+    lines = np.frombuffer(data, np.uint8, rows * size, at).reshape(rows, size)
+    if not bool(np.all(lines[:, : _FILTER.size] == np.frombuffer(head, np.uint8))):
+        raise ValueError("Hudi Bloom filter: rows of different shape")
+    return _Matrix(bits, hashes, lines[:, _FILTER.size :])

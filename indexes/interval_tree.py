@@ -1,0 +1,186 @@
+"""Which of N ranges [min, max] hold each of M keys, for all keys in one call.
+
+What Hudi has: its Bloom index puts the key range of every file into a binary tree of nodes, one insertion after the
+other, without balancing; the files are shuffled first, in the hope that the tree stays shallow, because files arrive
+sorted and sorted insertion would give a list (``KeyRangeLookupTree``; the Hudi paper's section on indexing).  Each key
+walks the tree on its own, comparing strings at every node, and nodes with equal minimum chain up.
+
+What this does instead: the ranges are sorted once by their minimum, so only a prefix of them can hold a key, and above
+them lies a static perfect binary tree in arrays, level by level (the "segment tree" of computational geometry), that
+knows the largest and the smallest maximum below each node.  A node whose largest maximum is below the key is left; a
+node inside the prefix whose smallest maximum reaches the key is reported whole, without going down.  The depth is
+ceil(log2 N) whatever the order of arrival, and all keys go down together: one numpy step per level.  Strings are
+compared once, when keys and bounds are turned into ranks; the tree itself compares integers.
+
+A key with k ranges costs O(log N + k log(N / k)) steps at most: O(log N) if the ranges are disjoint, and O(log N + k) if all
+overlap, since then whole nodes are reported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import Candidates, Int64Array
+from indexes.words import UInt64Array, byte_rows
+
+_WORD_BYTES = 8
+_PIECE_KEYS = 16384
+"""Keys per pass; bounds the memory of a pass and keeps its arrays in the cache."""
+
+
+class SortedBytes:
+    """Sorted distinct byte strings that can be searched for many keys at once.  O(bytes) memory."""
+
+    def __init__(self, strings: pa.Array) -> None:
+        """Keep the distinct values of ``strings``: string or binary [n], nulls ignored.  O(n log n)."""
+        distinct = strings.drop_null().cast(pa.large_binary()).unique()
+        self._rows = byte_rows(distinct.take(pc.array_sort_indices(distinct)))
+        depth = -(-int(self._rows.lengths.max(initial=0)) // _WORD_BYTES)
+        self._words = [self._rows.big_endian_words(level * _WORD_BYTES) for level in range(depth)]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def ranks(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """Return 2 i + 1 for a key equal to string i, 2 i for one between strings i - 1 and i -> int64[m].
+
+        ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of strings that share the words
+        seen so far narrows until it holds at most the key itself.
+        """
+        rows = byte_rows(keys)
+        low, high = np.zeros(len(rows), np.int64), np.full(len(rows), len(self), np.int64)
+        open_keys = np.arange(len(rows), dtype=np.int64)
+        for level, words in enumerate([*self._words, self._rows.lengths.astype(np.uint64)]):
+            inside = rows.rows(open_keys)
+            last = level == len(self._words)
+            wanted = inside.lengths.astype(np.uint64) if last else inside.big_endian_words(level * _WORD_BYTES)
+            low[open_keys], high[open_keys] = _narrow(words, wanted, low[open_keys], high[open_keys], level == 0)
+            open_keys = open_keys[low[open_keys] < high[open_keys]]
+        return 2 * low + (low < high)
+
+    def check(self) -> None:
+        """Assert that every string has the rank of its place, which holds only if they are sorted and distinct."""
+        starts = self._rows.starts.tolist()
+        strings = [bytes(self._rows.data[a : a + n]) for a, n in zip(starts, self._rows.lengths.tolist(), strict=True)]
+        assert strings == sorted(set(strings))
+        assert np.array_equal(self.ranks(pa.array(strings, pa.binary())), 2 * np.arange(len(self)) + 1)
+
+
+def _narrow(
+    words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array, whole: bool
+) -> tuple[Int64Array, Int64Array]:
+    """Narrow each range [low, high) of ``words``, in which they are sorted, to those equal to ``wanted``."""
+    if whole:
+        left = np.searchsorted(words, wanted, "left").astype(np.int64)
+        hit = left < len(words)
+        hit[hit] = words[left[hit]] == wanted[hit]
+        right = left.copy()
+        right[hit] = np.searchsorted(words, wanted[hit], "right")
+        return left, right
+    return _bisect(words, wanted, low, high, equal_is_below=False), _bisect(words, wanted, low, high, equal_is_below=True)
+
+
+def _bisect(
+    words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array, *, equal_is_below: bool
+) -> Int64Array:
+    """Binary search in a range of its own for each key, all keys in step.  O(m log n)."""
+    low, high = low.copy(), high.copy()
+    for _ in range(int((high - low).max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        probed = words[np.minimum(middle, len(words) - 1)]
+        below = (probed <= wanted if equal_is_below else probed < wanted) & (low < high)
+        low = np.where(below, middle + 1, low)
+        high = np.where(below, high, middle)
+    return low
+
+
+class IntervalTree:
+    """A static tree over N closed ranges of byte strings; a missing bound is unbounded."""
+
+    def __init__(self, low: pa.Array, high: pa.Array) -> None:
+        """Build from the bounds.  ``low``, ``high``: string or binary [N], null for unbounded.  O(N log N).
+
+        A range with low > high holds nothing.  Raises ValueError for different lengths or another type.
+        """
+        if len(low) != len(high):
+            raise ValueError(f"a range needs two bounds, got {len(low)} low and {len(high)} high ones")
+        bounds = [_binary(low), _binary(high)]
+        self._bounds = SortedBytes(pa.concat_arrays(bounds))
+        first = _bound_ranks(self._bounds, bounds[0], missing=-1)
+        last = _bound_ranks(self._bounds, bounds[1], missing=2 * len(self._bounds) + 1)
+        self._order = np.argsort(first, kind="stable").astype(np.int64)
+        self._first = first[self._order]
+        self._levels = _levels(last[self._order])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def stab(self, keys: pa.Array | pa.ChunkedArray) -> Candidates:
+        """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls.
+
+        O(m (log N + k log(N / k))) for k ranges per key.  Raises ValueError for another type.
+        """
+        ranks = self._bounds.ranks(keys)
+        pieces = [self._stab_ranks(ranks[at : at + _PIECE_KEYS], at) for at in range(0, len(ranks), _PIECE_KEYS)]
+        if not pieces or not len(self):
+            return Candidates(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return Candidates(np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))
+
+    def check(self) -> None:
+        """Assert the invariants: sorted minima, a permutation, and levels that bound what lies below.  O(N)."""
+        self._bounds.check()
+        assert bool(np.all(self._first[1:] >= self._first[:-1]))
+        assert np.array_equal(np.sort(self._order), np.arange(len(self)))
+        for (largest, smallest), (above_largest, above_smallest) in zip(self._levels, self._levels[1:], strict=False):
+            assert np.array_equal(above_largest, largest.reshape(-1, 2).max(axis=1))
+            assert np.array_equal(above_smallest, smallest.reshape(-1, 2).min(axis=1))
+        assert len(self._levels[-1][0]) == 1 and len(self._levels[0][0]) >= len(self)
+
+    def _stab_ranks(self, ranks: Int64Array, at: int) -> tuple[Int64Array, Int64Array]:
+        """Descend from the root with one piece of keys; pairs carry key numbers from ``at`` on."""
+        prefix = np.searchsorted(self._first, ranks, "right").astype(np.int64)
+        key, node = np.flatnonzero(prefix), np.zeros(int(np.count_nonzero(prefix)), np.int64)
+        found: list[tuple[Int64Array, Int64Array]] = []
+        for height in range(len(self._levels) - 1, -1, -1):
+            largest, smallest = self._levels[height]
+            alive = (largest[node] >= ranks[key]) & ((node << height) < prefix[key])
+            key, node = key[alive], node[alive]
+            whole = (smallest[node] >= ranks[key]) & (((node + 1) << height) <= prefix[key])
+            found.append(_expand(key[whole], node[whole] << height, 1 << height))
+            key, node = np.repeat(key[~whole], 2), np.repeat(node[~whole] << 1, 2)
+            node[1::2] += 1
+        keys, places = (np.concatenate(part) for part in zip(*found, strict=True))
+        return keys + at, self._order[places]
+
+
+def _binary(bounds: pa.Array) -> pa.Array:
+    """As large_binary, also when every bound is missing and the column has no type to speak of."""
+    if isinstance(bounds, pa.ChunkedArray):
+        bounds = bounds.combine_chunks()
+    return bounds.cast(pa.large_binary())
+
+
+def _bound_ranks(known: SortedBytes, bounds: pa.Array, missing: int) -> Int64Array:
+    """Ranks of the bounds themselves, ``missing`` for null."""
+    return np.where(np.asarray(bounds.is_null()), missing, known.ranks(bounds))
+
+
+def _levels(last: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
+    """Largest and smallest maximum of every node, leaves first; padded to a power of two by ranges that hold nothing."""
+    size = 1 << max(0, len(last) - 1).bit_length()
+    padded = np.full(size, -2, np.int64)
+    padded[: len(last)] = last
+    levels = [(padded, padded)]
+    while len(levels[-1][0]) > 1:
+        largest, smallest = levels[-1]
+        levels.append((np.maximum(largest[::2], largest[1::2]), np.minimum(smallest[::2], smallest[1::2])))
+    return levels
+
+
+def _expand(key: Int64Array, start: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
+    """All pairs of each key with the ``count`` places from its start on."""
+    if count == 1:
+        return key, start
+    return np.repeat(key, count), (start[:, None] + np.arange(count, dtype=np.int64)).ravel()

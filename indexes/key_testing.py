@@ -1,0 +1,246 @@
+"""The conformance suite for key indexes: subclass it, name your index, and pytest does the rest.
+
+    class TestMine(KeyIndexConformance):
+        index = MyKeyIndex()
+
+It inserts random keys into random groups and compares every answer with a dictionary.  Keys are chosen to break
+ranges and hashes: empty, with common prefixes beyond any bound, ending in zero bytes, outside of Unicode's first plane.
+
+hypothesis is a development dependency; only the two conformance suites of ``indexes`` import it.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import HealthCheck, given, is_hypothesis_test, settings
+from hypothesis import strategies as st
+
+from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.hashing import hash_keys
+
+GROUPS = 5
+"""Groups of every generated unit."""
+HOSTILE_BYTES_MAX = 16 * 2**20
+"""Memory that a look-up in a unit of a few hundred hostile bytes may take."""
+LARGE_KEYS = 5000
+"""Keys of the one large unit: more than one shard, piece or block of any structure."""
+
+_SEED = 7
+_LONG = "p" * 70
+_ODD_KEYS = ("", "\0", "a", "a\0", "ab", "b", "é", "\ud7ff", "\uffff", "\U0010ffff", _LONG, _LONG + "a", _LONG + "b",
+             "\U0010ffff" * 16, "\U0010ffff" * 17, "12345678", "12345678\0", "123456789", "12345678abcdefgh")  # fmt: skip
+
+Pairs = set[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """What a commit hands over: n ``keys``, the ``group`` of each."""
+
+    keys: list[str]
+    group: list[int]
+
+
+def keys() -> st.SearchStrategy[str]:
+    """Return a strategy for record keys: odd ones, numbers and any text."""
+    return st.sampled_from(_ODD_KEYS) | st.integers(0, 60).map("key-{:012d}".format) | st.text(max_size=40)
+
+
+@st.composite
+def inserts(draw: st.DrawFn, max_size: int = 30) -> Inserts:
+    """Return a strategy for inserts into GROUPS groups; a key may be repeated, in one group or in several."""
+    rows = draw(st.lists(st.tuples(keys(), st.integers(0, GROUPS - 1)), max_size=max_size))
+    return Inserts([key for key, _ in rows], [group for _, group in rows])
+
+
+def hashed(strings: Sequence[str], seed: int = _SEED) -> tuple[pa.Array, KeyHashes]:
+    """Return ``strings`` as the arguments that a key index takes."""
+    array = pa.array(strings, pa.string())
+    return array, hash_keys(array, seed)
+
+
+def truth(made: Inserts, asked: Sequence[str]) -> Pairs:
+    """Return the pairs (position in ``asked``, group) that an index must not miss."""
+    where: dict[str, set[int]] = {}
+    for key, group in zip(made.keys, made.group, strict=True):
+        where.setdefault(key, set()).add(group)
+    return {(at, group) for at, key in enumerate(asked) for group in where.get(key, ())}
+
+
+class KeyIndexConformance:
+    """Tests that every key index must pass; set ``index`` in a subclass whose name starts with Test.
+
+    ``false_share_max``: largest share of pairs (absent key, group) that may be candidates in the large unit.
+    """
+
+    index: ClassVar[KeyIndex]
+    false_share_max: ClassVar[float] = 0.05
+
+    @given(made=inserts(), more=st.lists(keys(), max_size=10))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_locate_finds_every_inserted_key(self, made: Inserts, more: list[str]) -> None:
+        """Candidates are a superset of the truth, in bytes and in a view of them, and each pair comes once."""
+        asked = [*more, *made.keys]
+        unit = self._build(made)
+        assert self._locate(unit, asked) >= truth(made, asked)
+        assert self._locate(memoryview(unit), asked) == self._locate(unit, asked)
+
+    def test_locate_finds_every_key_of_a_large_unit(self) -> None:
+        """Shuffled keys, some in two groups, all found; absent ones rarely."""
+        made = _large()
+        found = self._locate(self._build(made), made.keys)
+        assert found >= truth(made, made.keys)
+        absent = [f"absent-{number}" for number in range(LARGE_KEYS)] + [f"{key}x" for key in made.keys]
+        false = self._locate(self._build(made), absent)
+        assert len(false) <= self.false_share_max * len(absent) * GROUPS
+
+    def test_one_key_at_a_time_answers_as_all_together(self) -> None:
+        """Looking up keys singly gives the pairs of the batch."""
+        made = _large()
+        unit, asked = self._build(made), [*made.keys[:60], *_ODD_KEYS]
+        single = {(at, group) for at, key in enumerate(asked) for _, group in self._locate(unit, [key])}
+        assert single == self._locate(unit, asked)
+
+    @given(parts=st.lists(inserts(), max_size=4), data=st.data())
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_merge_answers_as_all_units_renumbered(self, parts: list[Inserts], data: st.DataObject) -> None:
+        """Every unit has new group numbers of its own; -1 forgets a group; two groups may become one."""
+        total = data.draw(st.integers(1, 8))
+        numbers = [data.draw(st.lists(st.integers(-1, total - 1), min_size=GROUPS, max_size=GROUPS)) for _ in parts]
+        asked = [key for part in parts for key in part.keys] + list(_ODD_KEYS)
+        self._check_merge(parts, numbers, total, asked)
+
+    def test_merge_of_large_units_forgets_and_renumbers(self) -> None:
+        """Two large units, where a group moves, a group is forgotten and two become one."""
+        made = _large()
+        half = LARGE_KEYS // 2
+        parts = [Inserts(made.keys[:half], made.group[:half]), Inserts(made.keys[half:], made.group[half:])]
+        self._check_merge(parts, [[4, 3, -1, 1, 0], [5, 5, 2, -1, 0]], 6, made.keys)
+
+    @given(made=inserts())
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_equal_inserts_give_equal_units(self, made: Inserts) -> None:
+        """Units depend on their arguments only; so does what is merged from them."""
+        unit, numbers = self._build(made), np.arange(GROUPS, dtype=np.int64)
+        assert unit == self._build(made)
+        merged = self.index.merge([unit, unit], [numbers, numbers], GROUPS)
+        assert merged == self.index.merge([unit, unit], [numbers, numbers], GROUPS)
+
+    def test_equal_large_inserts_give_equal_units(self) -> None:
+        """The same, where sorting, sizing and hashing have something to decide."""
+        assert self._build(_large()) == self._build(_large())
+
+    @given(made=inserts(), data=st.data())
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_hostile_bytes_raise_value_error_or_give_candidates(self, made: Inserts, data: st.DataObject) -> None:
+        """Foreign, truncated, extended and overwritten bytes; no other exception."""
+        unit = self._build(made)
+        at, junk = data.draw(st.integers(0, len(unit))), data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8))
+        for bad in (junk, unit[:at], unit + b"\0", unit[:at] + junk, unit[:at] + junk + unit[at + len(junk) :]):
+            self._survives(bad, made)
+
+    def test_huge_numbers_in_a_unit_are_not_believed(self) -> None:
+        """Runs of 0xff and of 0x7f over every part of a small unit never make a look-up allocate much."""
+        made = Inserts(list(_ODD_KEYS), [at % GROUPS for at in range(len(_ODD_KEYS))])
+        unit = self._build(made)
+        tracemalloc.start()
+        try:
+            for at in range(0, min(len(unit), 400), 4):
+                for junk in (b"\xff" * 8, b"\xff\xff\xff\x7f"):
+                    self._survives(unit[:at] + junk + unit[at + len(junk) :], made)
+            assert tracemalloc.get_traced_memory()[1] <= HOSTILE_BYTES_MAX
+        finally:
+            tracemalloc.stop()
+
+    def test_every_flipped_bit_is_found_or_harmless(self) -> None:
+        """A unit with one flipped bit is refused, or still finds every key."""
+        made = Inserts(list(_ODD_KEYS[:6]), [at % GROUPS for at in range(6)])
+        unit = self._build(made)
+        for bit in range(8 * len(unit)):
+            damaged = bytearray(unit)
+            damaged[bit // 8] ^= 1 << bit % 8
+            try:
+                found = self._locate(bytes(damaged), made.keys)
+            except ValueError:
+                continue
+            assert found >= truth(made, made.keys), f"bit {bit % 8} of byte {bit // 8}"
+
+    def test_nothing_in_nothing_out(self) -> None:
+        """No keys inserted, no keys asked, no units merged."""
+        empty = self._build(Inserts([], []))
+        merged = self.index.merge([], [], GROUPS)
+        for unit in (empty, merged):
+            assert self._locate(unit, []) == set()
+            assert self._locate(unit, ["a", "b"]) == set()
+        assert self._locate(self._build(Inserts(["a"], [0])), []) == set()
+
+    def test_the_name_ends_in_a_version(self) -> None:
+        """The persisted name is ``name/<version>``."""
+        stem, _, version = self.index.name.rpartition("/")
+        assert stem and version.isdigit()
+
+    def _build(self, made: Inserts) -> bytes:
+        array, hashes = hashed(made.keys)
+        return self.index.build(array, hashes, np.array(made.group, np.int64), GROUPS)
+
+    def _locate(self, unit: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS) -> Pairs:
+        found = self.index.locate(unit, *hashed(asked))
+        _check_candidates(found, len(asked), groups)
+        return set(zip(found.key.tolist(), found.group.tolist(), strict=True))
+
+    def _survives(self, unit: bytes, made: Inserts) -> None:
+        """ValueError, or positions that exist: of the keys asked for, and no negative group."""
+        try:
+            found = self.index.locate(unit, *hashed(made.keys))
+        except ValueError:
+            return
+        _check_candidates(found, len(made.keys), np.iinfo(np.int64).max)
+
+    def _check_merge(self, parts: list[Inserts], numbers: list[list[int]], total: int, asked: list[str]) -> None:
+        units = [self._build(part) for part in parts]
+        renumber: list[Int64Array] = [np.array(new, np.int64) for new in numbers]
+        found = self._locate(self.index.merge(units, renumber, total), asked, total)
+        expected: Pairs = set()
+        for unit, new in zip(units, numbers, strict=True):
+            expected |= {(key, new[group]) for key, group in self._locate(unit, asked) if new[group] >= 0}
+        assert found == expected
+
+
+def first_failure(suite: type[KeyIndexConformance]) -> str | None:
+    """Return the name of a test of ``suite`` that its index fails, or None; to test the suite with mutants.
+
+    Tests on fixed data go first: they fail at once, where a generated failure is shrunk before it is reported.
+    """
+    instance = suite()
+    tests = [name for name in dir(suite) if name.startswith("test_")]
+    for name in sorted(tests, key=lambda name: (is_hypothesis_test(getattr(suite, name)), name)):
+        try:
+            getattr(instance, name)()
+        except Exception:  # noqa: BLE001 - a mutant may fail in any way
+            return name
+    return None
+
+
+def _large() -> Inserts:
+    """LARGE_KEYS shuffled keys; every tenth comes a second time, in the next group."""
+    rng = np.random.default_rng(11)
+    numbers = rng.permutation(LARGE_KEYS)
+    numbers[9::10] = numbers[8::10]
+    group = rng.integers(0, GROUPS, LARGE_KEYS)
+    group[9::10] = (group[8::10] + 1) % GROUPS
+    return Inserts([f"key-{number:012d}" for number in numbers.tolist()], group.tolist())
+
+
+def _check_candidates(found: Candidates, keys: int, groups: int) -> None:
+    assert found.key.dtype == found.group.dtype == np.int64
+    assert found.key.shape == found.group.shape
+    assert all(0 <= key < keys for key in found.key.tolist()), "a key that was not asked for"
+    assert all(0 <= group < groups for group in found.group.tolist()), "a group that does not exist"
+    pairs = list(zip(found.key.tolist(), found.group.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs), "a pair comes twice"

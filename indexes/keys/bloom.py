@@ -1,0 +1,225 @@
+r"""``bloom/1``: key ranges and Bloom filters, one of each per group and unit.
+
+A key is compared with all ranges in one pass over an interval tree, then with the filters of the ranges that hold it.
+Ordered keys are settled by the ranges, shuffled keys by the filters.  The filters grow with the data: about 10.5 bits
+a key at the default false-positive probability of 1 %.
+
+Byte layout, little-endian, nothing between the parts; an *entry* is what one ``build`` kept of one group:
+
+=================  ===================================================================================
+offset, size       meaning
+=================  ===================================================================================
+0, 8               magic ``b"MDTBLO\x00\x01"``, the last byte is the version
+8, 8               e: number of entries
+16, 8              groups: every group number is smaller
+24, 8              B: blocks of all filters
+32, 8              r: bytes of all bounds
+40, 32 B           filters: split-block Bloom filters of the entries in order (:mod:`indexes.bloom`)
+..., 4 e           uint32: group of each entry
+..., 4 e           uint32: blocks of each entry's filter, at least 1
+..., e             uint8: bytes of each low bound, 0 to 64, or 255 for none
+..., e             uint8: bytes of each high bound, likewise
+..., r             low bounds, then high bounds
+..., 4             CRC-32 of everything before
+=================  ===================================================================================
+
+A low bound is the smallest key, cut to 64 bytes.  A high bound is the largest key, or, if that is longer than 64 bytes,
+the smallest string of at most 64 bytes above everything that begins with its first 64 bytes; if there is none, the range has no upper end.
+
+``merge`` keeps the filters as they are, because filters of different sizes cannot be united.  A group that receives
+inserts in many commits has many entries, and the probability of a false positive adds up over those whose range holds the
+key; building the group's entry again from its keys makes it one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes import bloom
+from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.interval_tree import IntervalTree
+
+BOUND_BYTES_MAX = 64
+"""Longer bounds are cut: they cost space and hardly separate better."""
+GROUPS_MAX = 2**32
+"""Group numbers are stored in 32 bits."""
+
+_MAGIC = b"MDTBLO\x00\x01"
+_HEADER = struct.Struct("<8sQQQQ")
+_CRC = struct.Struct("<I")
+_NO_BOUND = 255
+_PAIRS_PER_PASS = 2_000_000
+"""Bounds the memory of a pass when every range holds every key."""
+
+
+class BloomKeyIndex(KeyIndex):
+    """Ranges and filters.  ``locate`` is O(m log e + pairs whose range holds the key)."""
+
+    name: ClassVar[str] = "bloom/1"
+    can_index_log_files: ClassVar[bool] = False
+
+    def __init__(self, fpp: float | str = 0.01) -> None:
+        """``fpp``: false-positive probability of each filter, between 0 and 1; ValueError for anything else."""
+        self._fpp = float(fpp)
+        bloom.keys_per_block(self._fpp)
+
+    def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than GROUPS_MAX groups."""
+        _check_groups(groups)
+        present = np.flatnonzero(np.bincount(group, minlength=groups)).astype(np.int64)
+        dense = np.zeros(groups, np.int64)
+        dense[present] = np.arange(len(present))
+        owner = dense[group]
+        filters, blocks = bloom.build_many(hashes, owner, len(present), self._fpp)
+        low, high = _bounds(keys, owner)
+        return _encode(_Unit(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8)))
+
+    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole unit first: O(unit)."""
+        opened = _open(unit)
+        tree = IntervalTree(_bound_array(opened.low), _bound_array(opened.high))
+        filters = bloom.filter_set(opened.filters.data, opened.blocks)
+        step = max(1, _PAIRS_PER_PASS // max(1, len(opened.group)))
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        for start in range(0, len(keys), step):
+            pairs = tree.stab(keys.slice(start, step))
+            maybe = filters.probe_pairs(pairs.group, pairs.key + start, hashes)
+            found.append((pairs.key[maybe] + start, opened.group[pairs.group[maybe]]))
+        key, group = (np.concatenate(part) for part in zip(*found, strict=True))
+        return _unique(key, group, opened)
+
+    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.merge`.  O(bytes): the entries are kept one by one."""
+        _check_groups(total)
+        parts = [_renumber(_open(unit), new) for unit, new in zip(units, groups, strict=True)]
+        none = np.zeros(0, np.int64)
+        return _encode(
+            _Unit(
+                total,
+                np.concatenate([none, *(part.group for part in parts)]),
+                np.concatenate([none, *(part.blocks for part in parts)]),
+                [bound for part in parts for bound in part.low],
+                [bound for part in parts for bound in part.high],
+                np.concatenate([np.zeros(0, np.uint8), *(part.filters for part in parts)]),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A verified unit.  ``group``, ``blocks``: int64[e]; ``low``, ``high``: e bounds; ``filters``: uint8[32 B]."""
+
+    group_count: int
+    group: Int64Array
+    blocks: Int64Array
+    low: list[bytes | None]
+    high: list[bytes | None]
+    filters: npt.NDArray[np.uint8]
+
+
+def _open(unit: bytes | memoryview) -> _Unit:
+    """Verify all of ``unit`` before anything is taken from it.  Raises ValueError."""
+    view = memoryview(unit).cast("B")
+    if len(view) < _HEADER.size + _CRC.size:
+        raise ValueError(f"bloom unit: {len(view)} bytes are no header")
+    magic, entries, groups, blocks, bound_bytes = _HEADER.unpack_from(view)
+    size = _HEADER.size + bloom.BLOCK_BYTES * blocks + 10 * entries + bound_bytes + _CRC.size
+    if magic != _MAGIC or groups > GROUPS_MAX or len(view) != size:
+        raise ValueError(f"bloom unit: not a unit of version 1, or {len(view)} bytes instead of {size}")
+    (check,) = _CRC.unpack_from(view, size - _CRC.size)
+    if zlib.crc32(view[: size - _CRC.size]) != check:
+        raise ValueError("bloom unit: damaged (CRC)")
+    at = _HEADER.size + bloom.BLOCK_BYTES * blocks
+    group = np.frombuffer(view, np.dtype("<u4"), entries, at).astype(np.int64)
+    filter_blocks = np.frombuffer(view, np.dtype("<u4"), entries, at + 4 * entries).astype(np.int64)
+    low, high = _read_bounds(view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries : size - _CRC.size])
+    if entries and int(group.max()) >= groups:
+        raise ValueError(f"bloom unit: group {group.max()} of {groups}")
+    filters = np.frombuffer(view, np.uint8, bloom.BLOCK_BYTES * blocks, _HEADER.size)
+    bloom.filter_set(filters.data, filter_blocks)
+    return _Unit(groups, group, filter_blocks, low, high, filters)
+
+
+def _encode(unit: _Unit) -> bytes:
+    bounds = [*unit.low, *unit.high]
+    body = b"".join(bound for bound in bounds if bound is not None)
+    parts = [
+        _HEADER.pack(_MAGIC, len(unit.group), unit.group_count, len(unit.filters) // bloom.BLOCK_BYTES, len(body)),
+        unit.filters.tobytes(),
+        unit.group.astype(np.dtype("<u4")).tobytes(),
+        unit.blocks.astype(np.dtype("<u4")).tobytes(),
+        bytes(_NO_BOUND if bound is None else len(bound) for bound in bounds),
+        body,
+    ]
+    data = b"".join(parts)
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def _read_bounds(sizes: memoryview, body: memoryview) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Cut ``body`` into bounds: a loop over entries, of which a group has a few."""
+    bounds: list[bytes | None] = []
+    at = 0
+    for size in sizes:
+        if size == _NO_BOUND:
+            bounds.append(None)
+        elif size > BOUND_BYTES_MAX or at + size > len(body):
+            raise ValueError(f"bloom unit: a bound of {size} bytes at byte {at} of {len(body)}")
+        else:
+            bounds.append(bytes(body[at : at + size]))
+            at += size
+    if at != len(body):
+        raise ValueError(f"bloom unit: {len(body)} bytes of bounds, {at} used")
+    return bounds[: len(sizes) // 2], bounds[len(sizes) // 2 :]
+
+
+def _bounds(keys: pa.Array, owner: Int64Array) -> tuple[list[bytes | None], list[bytes | None]]:
+    """Smallest and largest key of each owner in the order of owners, cut soundly."""
+    table = pa.table({"owner": owner, "key": keys.cast(pa.large_binary())})
+    by_owner = table.group_by("owner", use_threads=False).aggregate([("key", "min"), ("key", "max")]).sort_by("owner")
+    low = [smallest[:BOUND_BYTES_MAX] for smallest in by_owner["key_min"].to_pylist()]
+    return low, [_round_up(largest) for largest in by_owner["key_max"].to_pylist()]
+
+
+def _round_up(largest: bytes) -> bytes | None:
+    """Shortest string of at most BOUND_BYTES_MAX bytes that is not below any string with this beginning."""
+    if len(largest) <= BOUND_BYTES_MAX:
+        return largest
+    head = largest[:BOUND_BYTES_MAX].rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1]) if head else None
+
+
+def _bound_array(bounds: list[bytes | None]) -> pa.Array:
+    return pa.array(bounds, pa.large_binary())
+
+
+def _renumber(unit: _Unit, new: Int64Array) -> _Unit:
+    """The entries of a unit under new group numbers, without the forgotten ones."""
+    if len(new) != unit.group_count:
+        raise ValueError(f"bloom unit: {unit.group_count} groups, but new numbers for {len(new)}")
+    group = new[unit.group]
+    kept = group >= 0
+    blocks = unit.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(kept, unit.blocks)]
+    low = [bound for bound, keep in zip(unit.low, kept, strict=True) if keep]
+    high = [bound for bound, keep in zip(unit.high, kept, strict=True) if keep]
+    return _Unit(unit.group_count, group[kept], unit.blocks[kept], low, high, blocks.ravel())
+
+
+def _unique(key: Int64Array, group: Int64Array, unit: _Unit) -> Candidates:
+    """Drop repeated pairs, which exist only if a group has several entries."""
+    if len(np.unique(unit.group)) == len(unit.group):
+        return Candidates(key, group)
+    pairs = np.unique(key * unit.group_count + group)
+    return Candidates(pairs // unit.group_count, pairs % unit.group_count)
+
+
+def _check_groups(groups: int) -> None:
+    if not 0 <= groups <= GROUPS_MAX:
+        raise ValueError(f"a bloom unit numbers up to {GROUPS_MAX} groups, got {groups}")

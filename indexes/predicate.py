@@ -1,0 +1,376 @@
+"""Predicates: tests of one column each, under And and Or, and what they mean.
+
+There is no Not: :func:`negate` pushes negation into the leaves, where SQL's three-valued logic is plain (NOT (a < 5) is
+a >= 5; a row whose ``a`` is null matches neither).  What a caller does not understand becomes :class:`Unknown`, which
+proves nothing.
+
+:func:`matches` is the reference: a row matches if SQL's WHERE would keep it (null = not kept), under the order of
+``indexes.values`` (NaN above everything and equal to itself, as in Spark).  Every index must agree with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import values
+
+OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
+    ("starts with", "like", "not like")
+)
+"""Every operator of a leaf."""
+
+_NEGATED = {
+    "=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "in": "not in", "not in": "in",
+    "is null": "is not null", "is not null": "is null", "like": "not like", "not like": "like",
+}  # fmt: skip
+_KERNELS: dict[str, Any] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+Test = Callable[[Any], Any]
+"""From values (Array or ChunkedArray) [n] to bool[n]; null where SQL says unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    r"""``column op value``.
+
+    ``op`` is one of :data:`OPS`.  ``value``: a literal (see ``values.place``), a tuple of literals for in / not in,
+    None for the null tests; a None literal elsewhere is SQL's null, which no row matches (except ``<=>``, null-safe
+    equality).  ``like`` knows ``%``, ``_`` and the escape ``\``.  Raises ValueError for another op, or for in
+    without a tuple.
+    """
+
+    column: str
+    op: str
+    value: object = None
+
+    def __post_init__(self) -> None:
+        if self.op not in OPS:
+            raise ValueError(f"unknown operator {self.op!r} on column {self.column!r}; known: {', '.join(sorted(OPS))}")
+        if self.op in ("in", "not in") and not isinstance(self.value, tuple):
+            raise ValueError(f"{self.column!r} {self.op}: the value must be a tuple of literals, not {self.value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All ``children`` hold; without children: true."""
+
+    children: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One of the ``children`` holds; without children: false."""
+
+    children: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that only the engine understands; ``text`` is for explanations."""
+
+    text: str
+
+
+Predicate = Leaf | And | Or | Unknown
+
+
+def negate(predicate: Predicate) -> Predicate:
+    """Return the predicate that matches the rows for which ``predicate`` is false (not those where it is unknown)."""
+    match predicate:
+        case And(children):
+            return Or(tuple(negate(child) for child in children))
+        case Or(children):
+            return And(tuple(negate(child) for child in children))
+        case Unknown(text):
+            return Unknown(f"NOT ({text})")
+        case Leaf(column, "<=>", value):
+            null = Leaf(column, "is null")
+            return Leaf(column, "is not null") if value is None else Or((Leaf(column, "!=", value), null))
+        case Leaf(column, "starts with", value):
+            return _not_starting(column, value)
+    return Leaf(predicate.column, _NEGATED[predicate.op], predicate.value)
+
+
+def columns(predicate: Predicate) -> frozenset[str]:
+    """Return the names of the columns that the predicate tests; those inside Unknown are not known."""
+    return frozenset(leaf.column for leaf in leaves(predicate))
+
+
+def leaves(predicate: Predicate) -> Iterator[Leaf]:
+    """Yield every leaf, left to right."""
+    if isinstance(predicate, Leaf):
+        yield predicate
+    elif not isinstance(predicate, Unknown):
+        for child in predicate.children:
+            yield from leaves(child)
+
+
+def simplify(predicate: Predicate) -> Predicate:
+    """Return an equivalent predicate: nested And in And and Or in Or flattened, constants and single children lifted."""
+    if isinstance(predicate, (Leaf, Unknown)):
+        return predicate
+    kind, absorbing = (And, Or) if isinstance(predicate, And) else (Or, And)
+    children: list[Predicate] = []
+    for child in map(simplify, predicate.children):
+        if isinstance(child, absorbing) and not child.children:
+            return child
+        children.extend(child.children if isinstance(child, kind) else (child,))
+    return children[0] if len(children) == 1 else kind(tuple(children))
+
+
+def check(predicate: Predicate, schema: pa.Schema) -> None:
+    """Raise ValueError, naming column, type and value, if a leaf cannot be tested on columns of ``schema``."""
+    for leaf in leaves(predicate):
+        _bind_leaf(leaf, schema)
+
+
+def bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
+    """Return ``matches`` with everything prepared that depends only on the predicate; for many batches of one schema.
+
+    Raises ValueError as :func:`check` does, and for Unknown.
+    """
+    test = _bind(predicate, schema)
+
+    def run(table: Any) -> Any:
+        mask = test(table)
+        if mask.null_count:
+            mask = mask.fill_null(False)
+        chunked = isinstance(mask, pa.ChunkedArray)
+        return pa.chunked_array([mask]) if isinstance(table, pa.Table) and not chunked else mask
+
+    return run
+
+
+def matches(predicate: Predicate, table: pa.Table | pa.RecordBatch) -> Any:
+    """Return which of n rows match -> bool[n] without nulls: ChunkedArray for a table, BooleanArray for a batch.
+
+    Raises ValueError as :func:`check` does, and for Unknown.  O(rows × leaves), vectorised.
+    """
+    return bind(predicate, table.schema)(table)
+
+
+def parse_like(pattern: str) -> list[str | None]:
+    """Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"`` as the empty string.
+
+    Backslash makes the next character literal.  Raises ValueError for a backslash at the end.
+    """
+    parts: list[str | None] = []
+    text, escaped = "", False
+    for character in pattern:
+        if not escaped and character in "%_":
+            parts.extend([text] if text else [])
+            wildcard = None if character == "%" else ""
+            parts.extend([] if wildcard is None and parts and parts[-1] is None else [wildcard])
+            text = ""
+        elif escaped or character != "\\":
+            text += character
+        escaped = character == "\\" and not escaped
+    if escaped:
+        raise ValueError(f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash")
+    return parts + ([text] if text else [])
+
+
+def _not_starting(column: str, value: object) -> Predicate:
+    """Return NOT (column starts with value); text has an operator for it, bytes have a range."""
+    if isinstance(value, bytes):
+        above = values.successor(value)
+        below: Predicate = Leaf(column, "<", value)
+        return below if above is None else Or((below, Leaf(column, ">=", above)))
+    if not isinstance(value, str):
+        return Leaf(column, "not like", value)
+    return Leaf(column, "not like", "".join("\\" + c if c in "%_\\" else c for c in value) + "%")
+
+
+def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
+    match predicate:
+        case Leaf():
+            return _bind_leaf(predicate, schema)
+        case Unknown(text):
+            raise ValueError(f"{text!r} is not understood here; evaluate it in the engine that made it")
+    tests = [_bind(child, schema) for child in predicate.children]
+    if not tests:
+        verdict = isinstance(predicate, And)
+        return lambda table: _constant(table.num_rows, verdict)
+    # Without Not above them, unknown and false lead to the same rows, so the cheaper two-valued work may stop early.
+    if isinstance(predicate, And):
+        return lambda table: _all(tests, table)
+    return lambda table: reduce(pc.or_kleene, (test(table) for test in tests))
+
+
+def _all(tests: list[Test], table: Any) -> Any:
+    mask = tests[0](table)
+    for test in tests[1:]:
+        if not pc.any(mask).as_py():
+            return mask
+        mask = pc.and_kleene(mask, test(table))
+    return mask
+
+
+def _bind_leaf(leaf: Leaf, schema: pa.Schema) -> Callable[[Any], Any]:
+    at = schema.get_all_field_indices(leaf.column)
+    if len(at) != 1:
+        found = "no" if not at else "more than one"
+        raise ValueError(f"there is {found} column {leaf.column!r}; columns: {', '.join(schema.names)}")
+    position, type = at[0], schema.field(at[0]).type
+    try:
+        test = _leaf_test(leaf, type)
+    except ValueError as error:
+        where = f"{leaf.column} {leaf.op} {_shorten(leaf.value)}: column {leaf.column!r} has type {type}"
+        raise ValueError(f"{where}; {error}") from error
+    return lambda table: test(table.column(position))
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _leaf_test(leaf: Leaf, type: pa.DataType) -> Test:
+    """Return the test for columns of ``type``, seeing through dictionaries."""
+    if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
+        return lambda column: pc.is_null(_decoded(column))
+    if leaf.op == "is not null":
+        return lambda column: pc.is_valid(_decoded(column))
+    if pa.types.is_dictionary(type):
+        test = _value_test(leaf, type.value_type)
+        return lambda column: _per_dictionary(test, column)
+    return _value_test(leaf, type)
+
+
+def _decoded(column: Any) -> Any:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _per_dictionary(test: Test, column: Any) -> Any:
+    """Return the test of n dictionary-encoded values, computed once per dictionary entry."""
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_per_dictionary(test, chunk) for chunk in column.chunks], pa.bool_())
+    return test(column.dictionary).take(column.indices)
+
+
+def _value_test(leaf: Leaf, type: pa.DataType) -> Test:
+    if pa.types.is_fixed_size_binary(type):
+        test = _value_test(leaf, pa.binary())
+        return lambda column: test(column.cast(pa.binary()))
+    kind = values.kind_of(type)
+    if kind is None:
+        raise ValueError("such values cannot be compared; only is null and is not null work")
+    if leaf.op in ("in", "not in"):
+        return _membership(leaf, kind, type)
+    if leaf.value is None:
+        return _never
+    if leaf.op == "starts with":
+        return _starts_with(leaf.value, kind)
+    if leaf.op in ("like", "not like"):
+        return _like(leaf.value, kind, leaf.op == "not like")
+    return _comparison("=" if leaf.op == "<=>" else leaf.op, leaf.value, kind, type)
+
+
+def _constant(rows: int, verdict: bool) -> Any:
+    return pa.array(np.full(rows, verdict))
+
+
+def _never(column: Any) -> Any:
+    return _constant(len(column), False)
+
+
+def _comparison(op: str, value: object, kind: values.Kind, type: pa.DataType) -> Test:
+    place = values.place(value, type)
+    if _is_nan(place.value):
+        return _compare_with_nan(op)
+    if place.tie:
+        if op in ("=", "!="):
+            return _never if op == "=" else pc.is_valid
+        op = op[0] + ("=" if (place.tie > 0) == (op[0] == "<") else "")
+    scalar = pa.scalar(place.value, type)
+    if kind == "float" and op[0] == ">":
+        # NaN is above the literal, but IEEE says false to every comparison: test the complement, which NaN fails.
+        complement = _KERNELS[_NEGATED[op]]
+        return lambda column: pc.invert(complement(column, scalar))
+    kernel = _KERNELS[op]
+    return lambda column: kernel(column, scalar)
+
+
+def _compare_with_nan(op: str) -> Test:
+    if op in ("=", ">="):
+        return lambda column: pc.is_nan(column)
+    if op in ("!=", "<"):
+        return lambda column: pc.invert(pc.is_nan(column))
+    return pc.is_valid if op == "<=" else _never
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _membership(leaf: Leaf, kind: values.Kind, type: pa.DataType) -> Test:
+    assert isinstance(leaf.value, tuple)
+    places = [values.place(value, type) for value in leaf.value if value is not None]
+    wanted = [place.value for place in places if place.tie == 0]
+    if kind == "float":
+        # Arrow hashes bits: give it both zeros, so that it need not know that they are equal.
+        wanted += [-value for value in wanted if value == 0]
+    value_set = pa.array(wanted, type)
+    nan = any(map(_is_nan, wanted))
+    if leaf.op == "in":
+        return lambda column: _is_in(column, value_set, nan)
+    if None in leaf.value:
+        return _never
+    return lambda column: pc.and_(pc.invert(_is_in(column, value_set, nan)), pc.is_valid(column))
+
+
+def _is_in(column: Any, value_set: Any, nan: bool) -> Any:
+    found = pc.is_in(column, value_set=value_set)
+    return pc.or_kleene(found, pc.is_nan(column)) if nan else found
+
+
+def _starts_with(value: object, kind: values.Kind) -> Test:
+    if (kind, value.__class__) not in (("string", str), ("binary", bytes)):
+        raise ValueError("starts with compares text with text and binary with bytes")
+    prefix = value if isinstance(value, bytes) else str(value).encode("utf-8")
+    return lambda column: pc.starts_with(column, pattern=prefix)
+
+
+def _like(value: object, kind: values.Kind, negated: bool) -> Test:
+    if kind != "string" or not isinstance(value, str):
+        raise ValueError("like compares text with a text pattern")
+    value.encode("utf-8")
+    test = _like_test(parse_like(value))
+    return (lambda column: pc.invert(test(column))) if negated else test
+
+
+def _like_test(parts: list[str | None]) -> Test:
+    """Return the cheapest kernel that does it; the regular expression is last."""
+    match parts:
+        case []:
+            return lambda column: pc.equal(column, pa.scalar("", column.type))
+        case [str(text)] if text:
+            return lambda column: pc.equal(column, pa.scalar(text, column.type))
+        case [str(text), None] if text:
+            return lambda column: pc.starts_with(column, pattern=text)
+        case [None, str(text)] if text:
+            return lambda column: pc.ends_with(column, pattern=text)
+        case [None, str(text), None] if text:
+            return lambda column: pc.match_substring(column, pattern=text)
+    regex = "(?s)^" + "".join(".*" if part is None else "." if part == "" else _quoted(part) for part in parts) + "$"
+    return lambda column: pc.match_substring_regex(column, pattern=regex)
+
+
+def _quoted(text: str) -> str:
+    """Return ``text`` as an RE2 literal: whatever ASCII could mean something is written as its code point."""
+    return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)

@@ -1,0 +1,243 @@
+"""From the persisted name of an index to its class, and from ``"bitmap(status)"`` to a request for one.
+
+A name is looked up, never imported: what a table's metadata says chooses among classes that this process already
+offers.  Classes come from three places: the modules of this package, the decorator :func:`register`, and the entry
+points of installed packages in the group ``mdt.indexes``::
+
+    [project.entry-points."mdt.indexes"]
+    length = "example_index:LengthIndex"
+
+Installed packages are looked at once, when a name is asked for that is not known without them.  A package that cannot be
+loaded, or that claims a name which is taken, costs its own indexes and nothing else; :func:`find` says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from inspect import isabstract
+from threading import RLock
+from typing import TypeVar
+
+from indexes.base import KeyIndex, SkippingIndex
+
+IndexClass = type[SkippingIndex] | type[KeyIndex]
+_Class = TypeVar("_Class", bound=type[SkippingIndex] | type[KeyIndex])
+
+ENTRY_POINT_GROUP = "mdt.indexes"
+"""Where installed packages announce their index classes."""
+
+_BUILT_IN_MODULES = (
+    "indexes.column_stats",
+    "indexes.bitmap",
+    "indexes.text",
+    "indexes.keys.bloom",
+    "indexes.keys.record",
+)
+_NAME = re.compile(r"[a-z][a-z0-9_]*/[1-9][0-9]{0,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No class has this ``name``; ``reason`` (str) is a sentence for people.  Its files are candidates."""
+
+    name: str
+    reason: str
+
+
+class Registry:
+    """Names and their classes; the module's functions work on one that is shared by the process.  Thread-safe."""
+
+    def __init__(self, modules: tuple[str, ...] = _BUILT_IN_MODULES) -> None:
+        """Offer the index classes of ``modules``, which are constants of the program."""
+        self._modules = modules
+        self._classes: dict[str, IndexClass] = {}
+        self._failures: list[str] = []
+        self._pending: list[Callable[[], None]] = [self._load_modules, self._load_entry_points]
+        self._lock = RLock()
+
+    def register(self, index: _Class) -> _Class:
+        """Offer ``index`` under its ``name``.  The same class again is no change.
+
+        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, or a name that is taken.
+        """
+        if not (isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)) or isabstract(index):
+            raise ValueError(f"{index!r} is not a complete SkippingIndex or KeyIndex; implement its abstract methods")
+        name = getattr(index, "name", None)
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
+        with self._lock:
+            taken = self._classes.setdefault(name, index)
+        if taken is not index:
+            raise ValueError(f"{_where(index)}: the name {name!r} belongs to {_where(taken)}; choose another")
+        return index
+
+    def find(self, name: str) -> IndexClass | Unknown:
+        """Return the class called ``name`` ("bitmap/1"), or the newest version of a short name ("bitmap").
+
+        Never raises and never imports what ``name`` says.
+        """
+        with self._lock:
+            while (found := self._newest(name)) is None and self._pending:
+                self._pending.pop(0)()
+            return found or Unknown(name, self._reason(name))
+
+    def names(self) -> list[str]:
+        """Return all names, sorted; loads everything."""
+        with self._lock:
+            while self._pending:
+                self._pending.pop(0)()
+            return sorted(self._classes)
+
+    def _newest(self, name: str) -> IndexClass | None:
+        if "/" in name:
+            return self._classes.get(name)
+        versions = [known for known in self._classes if known.partition("/")[0] == name]
+        return self._classes[max(versions, key=lambda known: int(known.partition("/")[2]))] if versions else None
+
+    def _reason(self, name: str) -> str:
+        known = ", ".join(sorted(self._classes)) or "none"
+        failures = "".join(f"; {failure}" for failure in self._failures)
+        return f"no index is called {name!r}; known are {known}{failures}"
+
+    def _load_modules(self) -> None:
+        for module in self._modules:
+            try:
+                for value in list(vars(import_module(module)).values()):
+                    if isinstance(value, type) and value.__module__ == module and _is_index(value):
+                        self.register(value)
+            except (ImportError, ValueError) as error:
+                self._failures.append(f"module {module} could not be loaded: {error}")
+
+    def _load_entry_points(self) -> None:
+        """Load what installed packages announce; their code may fail in any way, which must not reach the table."""
+        for point in entry_points(group=ENTRY_POINT_GROUP):
+            try:
+                self.register(point.load())
+            except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
+                self._failures.append(f"entry point {point.name} = {point.value} could not be loaded: {error}")
+
+
+_SHARED = Registry()
+
+
+def register(index: _Class) -> _Class:
+    """Offer ``index`` in this process; a class decorator.  See :meth:`Registry.register`."""
+    return _SHARED.register(index)
+
+
+def find(name: str) -> IndexClass | Unknown:
+    """Return the class called ``name``, or why there is none.  See :meth:`Registry.find`."""
+    return _SHARED.find(name)
+
+
+def names() -> list[str]:
+    """Return the names of all indexes that this process offers, sorted."""
+    return _SHARED.names()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """A request for an index: its ``kind`` ("bitmap"), the ``column`` ("" for none) and ``options``, all strings."""
+
+    kind: str
+    column: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the text that :func:`parse_spec` reads back to an equal spec."""
+        column = [self.column if _BARE_COLUMN.fullmatch(self.column) else _quote(self.column)] if self.column else []
+        arguments = column + [f"{name}={_quote(value)}" for name, value in self.options.items()]
+        return f"{self.kind}({', '.join(arguments)})" if arguments else self.kind
+
+
+_TOKEN = re.compile(r"""\s*(?:(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s(),='"]+)|(?P<sign>[(),=]))""")
+_KIND = re.compile(r"[a-z][a-z0-9_]*(?:/[1-9][0-9]{0,5})?")
+_OPTION = re.compile(r"[a-z][a-z0-9_]*")
+_BARE_COLUMN = re.compile(r"[^\s(),='\"]+")
+
+
+def parse_spec(text: str) -> IndexSpec:
+    """Return what ``text`` asks for, such as ``bitmap(status)`` or ``text(note, tokenizer='word')``.
+
+    The column comes first; a name with spaces or signs is quoted; a quote inside quotes is doubled.  Raises ValueError
+    that shows the position, counted from 0, and what was expected there.
+    """
+    tokens = _tokens(text)
+    kind, at = _next(text, tokens, "the kind of index, like bitmap")
+    if not _KIND.fullmatch(kind):
+        raise _error(text, at, "the kind of index, like bitmap")
+    if tokens[0][0] == "end":
+        return IndexSpec(kind)
+    _sign(text, tokens, "(")
+    column = ""
+    options: dict[str, str] = {}
+    while tokens[0][1] != ")" or column or options:
+        value, at = _next(text, tokens, "a column or an option")
+        if tokens[0][:2] == ("sign", "="):
+            tokens.pop(0)
+            if not _OPTION.fullmatch(value) or value in options:
+                raise _error(text, at, "the name of an option, each once")
+            options[value], _ = _next(text, tokens, f"the value of {value}")
+        elif column or options or not value:
+            raise _error(text, at, "name=value; the one column comes first")
+        else:
+            column = value
+        if tokens[0][:2] != ("sign", ","):
+            break
+        tokens.pop(0)
+    _sign(text, tokens, ")")
+    if tokens[0][0] != "end":
+        raise _error(text, tokens[0][2], "the end")
+    return IndexSpec(kind, column, options)
+
+
+def _tokens(text: str) -> list[tuple[str, str, int]]:
+    """Kind, value and position of each token; the last is the end."""
+    tokens, at = [], 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _error(text, at, "a closing quote")
+        kind = str(match.lastgroup)
+        value, at = match.group(kind), match.end()
+        tokens.append((kind, _unquote(value) if kind == "text" else value, match.start(kind)))
+    return [*tokens, ("end", "", len(text))]
+
+
+def _next(text: str, tokens: list[tuple[str, str, int]], expected: str) -> tuple[str, int]:
+    kind, value, at = tokens[0]
+    if kind not in ("word", "text"):
+        raise _error(text, at, expected)
+    tokens.pop(0)
+    return value, at
+
+
+def _sign(text: str, tokens: list[tuple[str, str, int]], sign: str) -> None:
+    kind, value, at = tokens[0]
+    if (kind, value) != ("sign", sign):
+        raise _error(text, at, f"'{sign}'")
+    tokens.pop(0)
+
+
+def _error(text: str, at: int, expected: str) -> ValueError:
+    return ValueError(f"index {text!r}: expected {expected} at position {at}; write for example \"text(note, top='5')\"")
+
+
+def _quote(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _unquote(quoted: str) -> str:
+    return quoted[1:-1].replace(quoted[0] * 2, quoted[0])
+
+
+def _is_index(value: type) -> bool:
+    return issubclass(value, SkippingIndex | KeyIndex) and not isabstract(value)
+
+
+def _where(index: object) -> str:
+    return f"{getattr(index, '__module__', '?')}.{getattr(index, '__qualname__', index)}"

@@ -1,0 +1,282 @@
+"""The conformance suite for skipping indexes: subclass it, name your index, and pytest does the rest.
+
+    class TestMine(SkippingIndexConformance):
+        index = MyIndex()
+
+It feeds columns of every type that the index supports, full of the values that break indexes (NaN, infinities, minus
+zero, nulls, strings with long common prefixes, U+10FFFF, runs of 0xff), and compares every verdict with
+``predicate.matches`` on the same rows.  The hypothesis strategies are public: other suites build on them.
+
+hypothesis is a development dependency; nothing else in ``indexes`` imports it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexes import values as order
+from indexes.base import SkippingIndex
+from indexes.predicate import OPS, And, Leaf, Or, Predicate, matches, negate
+
+ALL_TYPES: tuple[Any, ...] = (
+    pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
+    pa.float32(), pa.float64(), pa.decimal128(9, 2), pa.decimal128(38, 0), pa.decimal256(50, 3), pa.date32(),
+    pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us", "UTC"),
+    pa.timestamp("ms", "Europe/Berlin"), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(3),
+    pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.int64()),
+)  # fmt: skip
+"""One of every kind of type that has an order."""
+
+_PREFIX = "p" * 63
+_TEXTS = (
+    "", "\x00", "a", "a%b_\\", "a\nb", "ab", "b", "é", "\ud7ff", "\ue000", "\uffff", "\U0001f600", "\U0010ffff",
+    _PREFIX + "a", _PREFIX + "aa", _PREFIX + "ab", _PREFIX + "é", _PREFIX + "\x7f\x7f", "\U0010ffff" * 16,
+    "\U0010ffff" * 17, "q" + "\U0010ffff" * 20,
+)  # fmt: skip
+_BYTES = (b"", b"\x00", b"a", b"a\x00", b"ab", b"\x7f", b"\x80", b"\xff", b"\xff" * 64, b"\xff" * 65, b"a" + b"\xff" * 70,
+          b"b" * 64, b"b" * 65)  # fmt: skip
+_FLOATS = (-math.inf, -1.5, -1.0, -0.0, 0.0, 5e-324, 0.5, 1.0, 1.5, 3e38, math.inf, math.nan)
+_OTHER_NUMBERS = (0.1, Decimal("0.1"), Decimal("-1.25"), 1.5, 10**30, -(10**30), 2**53 + 1, -math.inf, math.nan, 1e300)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def scalar_types() -> st.SearchStrategy[Any]:
+    """Return a strategy for the types that have an order, one of each kind (:data:`ALL_TYPES`)."""
+    return st.sampled_from(ALL_TYPES)
+
+
+def pool(type: pa.DataType) -> tuple[Any, ...]:
+    """Return the values of ``type`` that break indexes, in a form that ``pa.array(values, type)`` takes."""
+    type = type.value_type if pa.types.is_dictionary(type) else type
+    kind = order.kind_of(type)
+    if kind == "bool":
+        return (False, True)
+    if kind == "int":
+        low, high = order.int_range(type)
+        return tuple(sorted({low, low + 1, *(v for v in (-7, -1, 0, 1, 2, 7) if v >= low), high - 1, high}))
+    if kind == "float":
+        return tuple(v for v in _FLOATS if pa.types.is_float64(type) or v != 5e-324)
+    if kind == "decimal":
+        largest = 10**type.precision - 1
+        numbers = (-largest, -largest + 1, -101, -100, -1, 0, 1, 99, 100, largest)
+        return tuple(Decimal((int(n < 0), Decimal(abs(n)).as_tuple().digits, -type.scale)) for n in numbers)
+    if kind == "date":
+        return tuple(date(1970, 1, 1) + timedelta(days=n) for n in (-700_000, -1, 0, 1, 20_000, 2_000_000))
+    if kind == "timestamp":
+        unit = {"s": 1_000_000, "ms": 1_000, "us": 1}[type.unit]
+        moments = [_EPOCH + timedelta(microseconds=n * unit) for n in (-86_400, -1, 0, 1, 2, 86_400, 1_700_000_000)]
+        return tuple(m if type.tz else m.replace(tzinfo=None) for m in moments)
+    if kind == "string":
+        return _TEXTS
+    return (
+        _BYTES if not pa.types.is_fixed_size_binary(type) else (b"\0\0\0", b"aaa", b"aab", b"ab\xff", b"\xff\xff\xff")
+    )
+
+
+def scalars(type: pa.DataType) -> st.SearchStrategy[Any]:
+    """Return a strategy for values of ``type``: mostly from :func:`pool`, so that values repeat."""
+    value_type = type.value_type if pa.types.is_dictionary(type) else type
+    known = st.sampled_from(pool(type))
+    kind = order.kind_of(value_type)
+    if kind == "int":
+        return known | st.integers(*order.int_range(value_type))
+    if kind == "float":
+        return known | st.floats(width=64 if pa.types.is_float64(value_type) else 32)
+    if kind == "string":
+        return known | st.text(max_size=5) | st.tuples(known, st.text(max_size=3)).map("".join)
+    if kind == "binary" and not pa.types.is_fixed_size_binary(value_type):
+        return known | st.binary(max_size=5) | st.tuples(known, st.binary(max_size=3)).map(b"".join)
+    return known
+
+
+def columns(type: pa.DataType, max_size: int = 12) -> st.SearchStrategy[Any]:
+    """Return a strategy for arrays of ``type`` with up to ``max_size`` rows, nulls among them."""
+    rows = st.lists(st.none() | scalars(type), max_size=max_size)
+    return rows.map(lambda values: column_of(values, type))
+
+
+def column_of(values: Sequence[Any], type: pa.DataType) -> Any:
+    """Return an array of ``type``, dictionary-encoded if the type says so."""
+    if pa.types.is_dictionary(type):
+        encoded = pa.array(values, type.value_type).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(encoded.indices.cast(type.index_type), encoded.dictionary)
+    return pa.array(values, type)
+
+
+def literals(type: pa.DataType) -> st.SearchStrategy[Any]:
+    """Return a strategy for literals that can be compared with ``type``; some are not values of it (1.5, 10**30)."""
+    others = foreign_literals(type)
+    return scalars(type) | st.sampled_from(others) if others else scalars(type)
+
+
+def foreign_literals(type: pa.DataType) -> tuple[Any, ...]:
+    """Return literals that lie between or beyond the values of ``type``."""
+    type = type.value_type if pa.types.is_dictionary(type) else type
+    kind = order.kind_of(type)
+    if kind in ("int", "float", "decimal"):
+        return _OTHER_NUMBERS
+    if kind in ("date", "timestamp"):
+        return ("1970-01-01", "1970-01-01T00:00:00.500001Z", datetime(1970, 1, 1, 12), date(1970, 1, 2))
+    return (b"aa", b"\xff\xff") if pa.types.is_fixed_size_binary(type) else ()
+
+
+def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Leaf]:
+    """Return every operator that ``type`` has with each of the ``drawn`` literals, and the null tests."""
+    kind = order.kind_of(type)
+    drawn = list(drawn)
+    found = [Leaf(column, "is null"), Leaf(column, "is not null"), Leaf(column, "<=>"), Leaf(column, "=")]
+    found += [Leaf(column, op, value) for value in drawn for op in ("=", "!=", "<", "<=", ">", ">=", "<=>")]
+    sets = [(), tuple(drawn), (*drawn[:1], None), *((value,) for value in drawn), tuple(drawn[1::2])]
+    found += [Leaf(column, op, values) for values in sets for op in ("in", "not in")]
+    if kind in ("string", "binary"):
+        found += [Leaf(column, "starts with", value[:cut]) for value in drawn for cut in (0, 1, 64)]
+    if kind == "string":
+        quoted = ["".join("\\" + c if c in "%_\\" else c for c in value) for value in drawn]
+        shapes = ("{}", "{}%", "%{}", "%{}%", "{}_", "_{}%", "{}%b")
+        found += [Leaf(column, op, s.format(text)) for text in quoted for s in shapes for op in ("like", "not like")]
+    return found
+
+
+@st.composite
+def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int = 2) -> Predicate:
+    """Draw a predicate on the columns of ``schema`` that have an order; half of the literals come from ``table``."""
+    if depth and draw(st.booleans()):
+        kind = draw(st.sampled_from((And, Or)))
+        children = tuple(draw(st.lists(predicates(schema, table, depth - 1), max_size=3)))
+        tree: Predicate = And(children) if kind is And else Or(children)
+        return negate(tree) if draw(st.booleans()) else tree
+    field = draw(st.sampled_from([field for field in schema if order.supports(field.type)]))
+    seen = [value for value in table.column(field.name).to_pylist() if value is not None]
+    source = st.sampled_from(seen) | literals(field.type) if seen else literals(field.type)
+    drawn = draw(st.lists(source, min_size=1, max_size=3))
+    return draw(st.sampled_from(leaves_for(field.name, field.type, drawn)))
+
+
+def violations(index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType) -> list[str]:
+    """Return what the index gets wrong about ``segments`` (arrays of ``type``) under each leaf, as sentences."""
+    summaries = [index.summarize(segment) for segment in segments]
+    whole = pa.chunked_array(segments, type)
+    ends = np.cumsum([len(segment) for segment in segments])
+    found = []
+    for leaf in tests:
+        mask = matches(leaf, pa.table([whole], names=[leaf.column])).to_numpy()
+        verdict = index.prune(summaries, leaf, type)
+        if verdict.dtype != np.bool_ or verdict.shape != (len(segments),):
+            found.append(f"prune gave {verdict.dtype}{list(verdict.shape)} instead of bool[{len(segments)}]")
+            continue
+        for at, part in enumerate(np.split(mask, ends[:-1])):
+            hits = np.flatnonzero(part)
+            if len(hits) and not verdict[at]:
+                found.append(f"{leaf}: NO for {segments[at].to_pylist()}, but row {hits[0]} matches")
+            rows = index.rows(summaries[at], leaf, type)
+            if rows is not None and not set(hits.tolist()) <= set(rows):
+                found.append(f"{leaf}: rows {list(rows)} of {segments[at].to_pylist()} leave out a match")
+    return found
+
+
+def corner_segments(type: pa.DataType) -> list[Any]:
+    """Return small segments of ``type``: empty, all null, each value of the pool alone, with a null, in pairs, all."""
+    values = pool(type)
+    pairs = [[low, high] for low, high in pairwise(values)]
+    lists = [[], [None], [None, None, None], list(values), [*values, None], [values[1], *values, values[1]]]
+    lists += [[value] for value in values] + [[None, value, value] for value in values] + pairs
+    return [column_of(rows, type) for rows in lists]
+
+
+class SkippingIndexConformance:
+    """Tests that every skipping index must pass; set ``index`` in a subclass whose name starts with Test."""
+
+    index: ClassVar[SkippingIndex]
+
+    def test_a_no_is_a_proof_on_every_corner_value(self) -> None:
+        """Each corner value alone, in pairs and together, under every operator with every corner value."""
+        for type in self._types():
+            segments, drawn = corner_segments(type), (*pool(type), *foreign_literals(type))
+            wrong = violations(self.index, segments, leaves_for("c", type, drawn), type)
+            assert not wrong, f"{type}: {len(wrong)} wrong verdicts, first: {wrong[0]}"
+
+    @given(data=st.data())
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_a_no_is_a_proof_on_generated_columns(self, data: st.DataObject) -> None:
+        """Random segments; half of the literals are drawn from the segments."""
+        type = data.draw(st.sampled_from(self._types()))
+        segments = data.draw(st.lists(columns(type), min_size=1, max_size=3))
+        seen = [value for segment in segments for value in segment.to_pylist() if value is not None]
+        source = st.sampled_from(seen) | literals(type) if seen else literals(type)
+        drawn = data.draw(st.lists(source, min_size=1, max_size=4))
+        wrong = violations(self.index, segments, leaves_for("c", type, drawn), type)
+        assert not wrong, f"{type}: {wrong[0]}"
+
+    @given(data=st.data())
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_equal_columns_have_equal_summaries(self, data: st.DataObject) -> None:
+        """A summary depends on the values only."""
+        column = data.draw(st.sampled_from(self._types()).flatmap(columns))
+        again = column_of(column.to_pylist(), column.type)
+        assert self.index.summarize(column) == self.index.summarize(column) == self.index.summarize(again)
+
+    @given(data=st.data())
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
+        """Foreign, truncated, extended and flipped bytes never lead to another exception."""
+        column = data.draw(st.sampled_from(self._types()).flatmap(columns))
+        good = self.index.summarize(column)
+        test = data.draw(st.sampled_from(leaves_for("c", column.type, [data.draw(scalars(column.type))])))
+        cut = data.draw(st.integers(0, len(good)))
+        at = data.draw(st.integers(0, max(len(good) * 8 - 1, 0)))
+        flipped = (int.from_bytes(good, "big") ^ (1 << at)).to_bytes(len(good) + 1, "big")[-len(good) :]
+        for damaged in (data.draw(st.binary(max_size=80)), good[:cut], good + b"\0", good[:cut] + b"\xff" * 9, flipped):
+            self.survives(damaged, test, column.type)
+
+    def test_no_summaries_give_no_verdicts(self) -> None:
+        """prune([]) is bool[0]."""
+        for type in self._types():
+            assert self.index.prune([], Leaf("c", "is null"), type).shape == (0,)
+
+    def test_the_name_ends_in_a_version(self) -> None:
+        """The persisted name is ``name/<version>``."""
+        stem, _, version = self.index.name.rpartition("/")
+        assert stem and version.isdigit()
+
+    def test_every_operator_gets_a_verdict(self) -> None:
+        """An operator that the index does not know gives MAYBE, not an error."""
+        for type in self._types():
+            drawn = leaves_for("c", type, pool(type)[:2])
+            summary = self.index.summarize(column_of(pool(type), type))
+            for leaf in drawn:
+                assert leaf.op in OPS and len(self.index.prune([summary, summary], leaf, type)) == 2
+
+    def _types(self) -> list[Any]:
+        types = [type for type in ALL_TYPES if self.index.supports(type)]
+        assert types, "the index supports none of the types that have an order"
+        return types
+
+    def survives(self, damaged: bytes, leaf: Leaf, type: pa.DataType) -> None:
+        """Ask the index about damaged bytes; only ValueError may come out."""
+        for answer in (lambda: self.index.prune([damaged], leaf, type), lambda: self.index.rows(damaged, leaf, type)):
+            try:
+                answer()
+            except ValueError:
+                continue
+
+
+def first_failure(suite: type[SkippingIndexConformance]) -> str | None:
+    """Return the name of the first test of ``suite`` that its index fails, or None; to test the suite with mutants."""
+    instance = suite()
+    names = [name for name in dir(suite) if name.startswith("test_")]
+    for name in sorted(names, key=lambda name: (name.startswith("test_a_no_is"), name)):
+        try:
+            getattr(instance, name)()
+        except (AssertionError, ValueError):
+            return name
+    return None

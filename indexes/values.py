@@ -1,0 +1,434 @@
+"""One total order and one sortable encoding for all scalar types.
+
+Every index and every predicate compares values through this module, so that they cannot disagree.  The order:
+
+- NaN stands above everything, ``+inf`` included; all NaN are equal; ``-0.0`` equals ``0.0`` (as in Spark),
+- integers, decimals and booleans (False < True) by value, strings by their UTF-8 bytes, binary by its bytes,
+- dates by day, timestamps by UTC microseconds (a timestamp without time zone counts as UTC).
+
+A *key* is the encoding of one value: bytes whose memcmp order is the order of the values.  Its width depends on the
+kind, not on the width of the type, so a column that is widened (int32 to int64, float to double) keeps its keys:
+
+========================  ===================================================================================
+integers, dates           8 bytes: int64, big-endian, sign bit flipped
+timestamps                8 bytes: int64 microseconds likewise; saturated where a coarser unit overflows
+floats                    8 bytes: float64, big-endian; sign bit flipped if positive, all bits flipped if negative
+decimals                  16 bytes (decimal128) or 32 (decimal256): unscaled value, big-endian, sign bit flipped
+booleans                  1 byte
+strings, binary           their bytes
+========================  ===================================================================================
+
+A literal need not be a value of the column's type (``int_column < 1.5``).  It is compared by its *place*: the largest
+value of the type that is not above it, and the side of that value on which it lies.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import sys
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Kind = Literal["bool", "int", "float", "decimal", "date", "timestamp", "string", "binary"]
+"""What a type is compared as."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_SUB_MICROSECOND = re.compile(r"[.,]\d{7}")
+_SIGN_BIT = np.uint64(1 << 63)
+_CANONICAL_NAN = np.uint64(0x7FF8000000000000)
+_DECIMAL_DIGITS_MAX = 400
+"""Far above decimal256 (76) and float64 (308): past it a Decimal is only large, or only small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a literal lies among the values of a type.
+
+    ``value`` is a value of the type, in a form that ``pa.scalar(value, type)`` takes.  ``tie`` is 0 if the literal
+    equals it, 1 if the literal lies just above it (and below the next value), -1 if just below it (and above the
+    value before).  Hence ``v < literal`` is ``v <= value`` if tie > 0, else ``v < value``; ``v <= literal`` is
+    ``v < value`` if tie < 0, else ``v <= value``.
+    """
+
+    value: object
+    tie: int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a literal lies among keys; ``tie`` as in :class:`Place`."""
+
+    data: bytes
+    tie: int
+
+
+def kind_of(type: pa.DataType) -> Kind | None:
+    """Return what ``type`` (or the value type of a dictionary) is compared as, or None if it has no order here."""
+    if pa.types.is_dictionary(type):
+        return kind_of(type.value_type)
+    if pa.types.is_boolean(type):
+        return "bool"
+    if pa.types.is_integer(type):
+        return None if pa.types.is_uint64(type) else "int"
+    if pa.types.is_float32(type) or pa.types.is_float64(type):
+        return "float"
+    if pa.types.is_decimal128(type) or pa.types.is_decimal256(type):
+        return "decimal"
+    if pa.types.is_date32(type):
+        return "date"
+    if pa.types.is_timestamp(type):
+        return "timestamp" if type.unit in _MICROS_PER_UNIT else None
+    if pa.types.is_string(type) or pa.types.is_large_string(type):
+        return "string"
+    if pa.types.is_binary(type) or pa.types.is_large_binary(type) or pa.types.is_fixed_size_binary(type):
+        return "binary"
+    return None
+
+
+def supports(type: pa.DataType) -> bool:
+    """Return whether values of ``type`` have an order and keys.  O(1)."""
+    return kind_of(type) is not None
+
+
+def key_width(type: pa.DataType) -> int | None:
+    """Return the length in bytes of every key of ``type``, or None for strings and binary; ValueError without order."""
+    kind = _require(type)
+    if kind == "decimal":
+        return int((type.value_type if pa.types.is_dictionary(type) else type).byte_width)
+    return None if kind in ("string", "binary") else 1 if kind == "bool" else 8
+
+
+def int_range(type: pa.DataType) -> tuple[int, int]:
+    """Return the smallest and largest value of an integer type."""
+    signed = pa.types.is_signed_integer(type)
+    return (-(1 << (type.bit_width - 1)), (1 << (type.bit_width - 1)) - 1) if signed else (0, (1 << type.bit_width) - 1)
+
+
+def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return ``values`` as one array without dictionary encoding, nulls kept."""
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+
+
+def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the keys of n values -> binary[n]; nulls stay null.
+
+    Raises ValueError for a type that :func:`supports` refuses.
+    """
+    kind = _require(values.type)
+    values = plain(values)
+    if kind in ("string", "binary"):
+        return values.cast(pa.binary())
+    if kind == "bool":
+        words = np.asarray(values.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.uint8)
+        return _fixed_width(words, 1, values)
+    if kind == "decimal":
+        return _fixed_width(_decimal_words(values), values.type.byte_width, values)
+    numbers = _float_words(values) if kind == "float" else _int_words(values)
+    return _fixed_width(numbers.astype(">u8"), 8, values)
+
+
+def place(value: object, type: pa.DataType) -> Place:
+    """Return where the literal ``value`` lies among the values of ``type`` (as it would be without dictionary).
+
+    Literals: bool for booleans; int, float and Decimal for all numbers; str for strings; bytes for binary; date,
+    datetime and ISO 8601 text for dates and timestamps (naive = UTC).  Numbers are compared exactly, with one
+    convention where binary meets decimal: a float literal against a decimal column stands for its shortest decimal
+    text, a Decimal against a float column for the nearest double; so ``x = 0.1`` means the same whether the parser
+    made 0.1 a float or a Decimal.  Raises ValueError for a literal of another kind, or an unreadable date.
+    """
+    kind = _require(type)
+    type = type.value_type if pa.types.is_dictionary(type) else type
+    found, tie = _locate(value, kind, type)
+    if kind == "int":
+        return Place(*_clamp(found, tie, *int_range(type)))
+    if kind == "float" and pa.types.is_float32(type):
+        return Place(*_narrow_to_float32(found, tie))
+    if kind == "timestamp":
+        units, rest = divmod(found, _MICROS_PER_UNIT[type.unit])
+        return Place(units, 1 if rest else tie)
+    if kind == "decimal":
+        return Place(_decimal(found, type.scale), tie)
+    return Place(found, tie)
+
+
+def compare_key(value: object, type: pa.DataType) -> Key:
+    """Return where the literal ``value`` lies among the keys of ``type``; literals and errors as in :func:`place`."""
+    kind = _require(type)
+    type = type.value_type if pa.types.is_dictionary(type) else type
+    found, tie = _locate(value, kind, type)
+    return Key(_encode_one(found, kind, type), tie)
+
+
+def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
+    """Return the key of a literal, or None if no value of the key's width equals it (1.5 among integers)."""
+    key = compare_key(value, type)
+    return key.data if key.tie == 0 else None
+
+
+def decode(key: bytes, type: pa.DataType) -> object:
+    """Return the value of a key, for explanations: bool, int, float, Decimal, date, datetime, str or bytes.
+
+    Timestamps come back aware (UTC) if the type has a zone.  Days and microseconds outside Python's years 1 to 9999
+    come back as int; a string cut inside a character gets U+FFFD.  Raises ValueError for a key of the wrong length.
+    """
+    kind = _require(type)
+    type = type.value_type if pa.types.is_dictionary(type) else type
+    if kind == "binary":
+        return key
+    if kind == "string":
+        return key.decode("utf-8", errors="replace")
+    width = key_width(type) or 0
+    if len(key) != width:
+        raise ValueError(f"a key of type {type} has {width} bytes, this one {len(key)}")
+    if kind == "bool":
+        return key != b"\0"
+    bits = int.from_bytes(key, "big")
+    if kind == "float":
+        return _float_of_bits(bits)
+    number = bits - (1 << (8 * width - 1))
+    if kind == "decimal":
+        return _decimal(number, type.scale)
+    return _calendar(number, kind, type)
+
+
+def truncate_down(key: bytes, limit: int) -> bytes:
+    """Return at most ``limit`` bytes that are no larger than ``key``: its prefix (perhaps half a character)."""
+    return key[:limit]
+
+
+def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
+    """Return at most ``limit`` bytes that are no smaller than ``key``, or None if there are none.
+
+    ``utf8``: keep the result valid UTF-8 by counting up the last character instead of the last byte (UTF-8 orders as
+    code points do).  A key that is not UTF-8 is treated as bytes; both results are sound bytewise.
+    """
+    if len(key) <= limit:
+        return key
+    if utf8:
+        try:
+            return _successor_text(key.decode("utf-8"), limit)
+        except UnicodeDecodeError:
+            pass
+    return successor(key[:limit])
+
+
+def successor(prefix: bytes) -> bytes | None:
+    """Return the smallest bytes above everything that starts with ``prefix``, or None if nothing is above."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+def _successor_text(text: str, limit: int) -> bytes | None:
+    """Return valid UTF-8 of at most ``limit`` bytes above everything that starts with its first ``limit`` bytes."""
+    kept = text.encode("utf-8")[:limit].decode("utf-8", errors="ignore")
+    while kept:
+        point = ord(kept[-1]) + 1
+        kept = kept[:-1]
+        if point <= sys.maxunicode:
+            raised = (kept + chr(0xE000 if 0xD800 <= point < 0xE000 else point)).encode("utf-8")
+            if len(raised) <= limit:
+                return raised
+    return None
+
+
+def _require(type: pa.DataType) -> Kind:
+    kind = kind_of(type)
+    if kind is None:
+        raise ValueError(f"values of type {type} have no order here; compare a scalar column instead")
+    return kind
+
+
+def _fixed_width(words: npt.NDArray[Any], width: int, values: pa.Array) -> pa.Array:
+    """Return binary[n] over n * ``width`` bytes, null where ``values`` is null."""
+    n = len(values)
+    if n * width > 2**31 - 1:
+        raise ValueError(f"{n} keys of {width} bytes do not fit one Arrow array; pass fewer values")
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(width)
+    validity = values.is_valid().buffers()[1] if values.null_count else None
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(words))]
+    return pa.Array.from_buffers(pa.binary(), n, buffers)
+
+
+def _int_words(values: pa.Array) -> npt.NDArray[np.uint64]:
+    """Return integers, days or microseconds as uint64[n] in key order."""
+    type = values.type
+    if pa.types.is_date32(type):
+        values = values.cast(pa.int32())
+    numbers = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if pa.types.is_timestamp(type) and type.unit != "us":
+        factor = _MICROS_PER_UNIT[type.unit]
+        numbers = np.clip(numbers, -(_INT64_MAX // factor), _INT64_MAX // factor) * factor
+    return np.asarray(numbers.view(np.uint64) ^ _SIGN_BIT)
+
+
+def _float_words(values: pa.Array) -> npt.NDArray[np.uint64]:
+    with np.errstate(invalid="ignore"):
+        numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+    bits = numbers.view(np.uint64)
+    bits[np.isnan(numbers)] = _CANONICAL_NAN
+    words: npt.NDArray[np.uint64] = np.where(bits & _SIGN_BIT, ~bits, bits | _SIGN_BIT)
+    return words
+
+
+def _decimal_words(values: pa.Array) -> npt.NDArray[Any]:
+    """Return unscaled decimals as big-endian words [n, 2 or 4]; Arrow keeps them little-endian."""
+    width = values.type.byte_width
+    count = len(values) * width
+    buffer = values.buffers()[1]
+    if not count or buffer is None:
+        return np.zeros((len(values), width // 8), dtype=">u8")
+    flat = np.frombuffer(buffer, dtype="<u8", count=count // 8, offset=values.offset * width)
+    words = flat.reshape(len(values), width // 8)[:, ::-1].astype(">u8")
+    words[:, 0] ^= _SIGN_BIT
+    return words
+
+
+def _encode_one(value: Any, kind: Kind, type: pa.DataType) -> bytes:
+    if kind == "string":
+        return bytes(value.encode("utf-8"))
+    if kind == "binary":
+        return bytes(value)
+    if kind == "bool":
+        return b"\1" if value else b"\0"
+    if kind == "float":
+        bits = int.from_bytes(struct.pack(">d", math.nan if math.isnan(value) else value + 0.0), "big")
+        return (bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63)).to_bytes(8, "big")
+    width = type.byte_width if kind == "decimal" else 8
+    return int(value + (1 << (8 * width - 1))).to_bytes(width, "big")
+
+
+def _locate(value: object, kind: Kind, type: pa.DataType) -> tuple[Any, int]:
+    """Return the largest value of the key's width that is not above the literal, and the tie.
+
+    In the forms: bool, int (days, microseconds, unscaled decimals too), float, str, bytes.
+    """
+    number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    if kind == "bool" and isinstance(value, bool):
+        return value, 0
+    if kind == "int" and number:
+        return _floor(value, 0, _INT64_MIN, _INT64_MAX)
+    if kind == "decimal" and number:
+        bound = 10**type.precision - 1
+        return _floor(Decimal(repr(value)) if isinstance(value, float) else value, type.scale, -bound, bound)
+    if kind == "float" and number:
+        return _floor_to_float(value)
+    if kind == "string" and isinstance(value, str):
+        value.encode("utf-8")
+        return value, 0
+    if kind == "binary" and isinstance(value, bytes):
+        return value, 0
+    if kind in ("date", "timestamp") and isinstance(value, (str, date)):
+        micros = _micros(value)
+        if kind == "timestamp":
+            return micros, 0
+        days, rest = divmod(micros, 86_400_000_000)
+        return days, 1 if rest else 0
+    raise ValueError(f"a literal of Python type {value.__class__.__name__} cannot be compared with values of {type}")
+
+
+def _clamp(number: int, tie: int, low: int, high: int) -> tuple[int, int]:
+    if number > high:
+        return high, 1
+    return (low, -1) if number < low else (number, tie)
+
+
+def _floor(value: Any, scale: int, low: int, high: int) -> tuple[int, int]:
+    """Return floor(value * 10**scale) within [low, high], and the tie; NaN is above everything."""
+    if isinstance(value, int):
+        number, rest = value * 10 ** max(scale, 0), 0
+        if scale < 0:
+            number, rest = divmod(value, 10**-scale)
+        return _clamp(number, 1 if rest else 0, low, high)
+    if math.isnan(value):
+        return high, 1
+    if math.isinf(value):
+        return (high, 1) if value > 0 else (low, -1)
+    exact = Decimal(value)
+    if not exact:
+        return 0, 0
+    if exact.adjusted() + scale > _DECIMAL_DIGITS_MAX:
+        return (high, 1) if exact > 0 else (low, -1)
+    if exact.adjusted() + scale < -_DECIMAL_DIGITS_MAX:
+        return (0, 1) if exact > 0 else (-1, 1)
+    sign, digits, exponent = exact.as_tuple()
+    unscaled = int(Decimal((sign, digits, 0)))
+    power = int(exponent) + scale
+    number, rest = (unscaled * 10**power, 0) if power >= 0 else divmod(unscaled, 10**-power)
+    return _clamp(number, 1 if rest else 0, low, high)
+
+
+def _floor_to_float(value: Any) -> tuple[float, int]:
+    """Return the largest double that is not above the literal, and the tie."""
+    if isinstance(value, float) or (isinstance(value, Decimal) and not value.is_finite()):
+        return float(value) if not math.isnan(value) else math.nan, 0
+    largest = float(np.finfo(np.float64).max)
+    try:
+        nearest = float(value)
+    except OverflowError:
+        nearest = math.inf if value > 0 else -math.inf
+    if math.isinf(nearest):
+        return (largest, 1) if nearest > 0 else (-math.inf, 1)
+    if isinstance(value, Decimal) or nearest == value:
+        return nearest, 0
+    return (math.nextafter(nearest, -math.inf), 1) if nearest > value else (nearest, 1)
+
+
+def _narrow_to_float32(value: float, tie: int) -> tuple[float, int]:
+    """Return the largest float32 that is not above a double, as a Python float, and the tie."""
+    with np.errstate(over="ignore"):
+        nearest = np.float32(value)
+    if float(nearest) > value:
+        nearest = np.nextafter(nearest, np.float32(-math.inf))
+    return float(nearest), 1 if float(nearest) < value else tie
+
+
+def _micros(value: str | date) -> int:
+    """Return microseconds since 1970 UTC of a date, a datetime or ISO 8601 text."""
+    if isinstance(value, str):
+        if _SUB_MICROSECOND.search(value):
+            raise ValueError(f"{value!r} has digits below the microsecond; write at most six")
+        try:
+            value = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise ValueError(
+                f"{value!r} is not a date or time; write it as 2024-01-31 or 2024-01-31T12:00:00Z"
+            ) from None
+    if not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    return (value - (_EPOCH if value.utcoffset() is None else _EPOCH_UTC)) // _MICROSECOND
+
+
+def _decimal(unscaled: int, scale: int) -> Decimal:
+    """Return unscaled * 10**-scale, exactly (arithmetic on Decimal would round to the context's precision)."""
+    digits = Decimal(abs(unscaled)).as_tuple().digits
+    return Decimal((1 if unscaled < 0 else 0, digits, -scale))
+
+
+def _float_of_bits(bits: int) -> float:
+    bits = bits ^ (1 << 63) if bits >> 63 else bits ^ ((1 << 64) - 1)
+    return float(struct.unpack(">d", bits.to_bytes(8, "big"))[0])
+
+
+def _calendar(number: int, kind: Kind, type: pa.DataType) -> object:
+    try:
+        if kind == "date":
+            return (_EPOCH + timedelta(days=number)).date()
+        if kind == "timestamp":
+            return (_EPOCH_UTC if type.tz else _EPOCH) + timedelta(microseconds=number)
+    except OverflowError:
+        pass
+    return number

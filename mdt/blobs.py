@@ -1,0 +1,92 @@
+"""Larger summaries: bytes that commit records refer to instead of carrying them.
+
+A :class:`BlobWriter` collects the pieces of one transaction into one object; :class:`Blobs` reads pieces back, checks
+their CRC once, and keeps what was read within a byte limit.  On a local disk pieces are memory-mapped.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from threading import Lock
+
+import pyarrow as pa
+
+from mdt import key_map
+from mdt.errors import Corrupt
+from mdt.file_group import Blob
+from mdt.key_map import KeyMap
+from mdt.limits import KEY_MAP_CACHE_BYTES_MAX
+from mdt.storage import Storage
+
+_ALIGNMENT = 8
+
+
+class BlobWriter:
+    """Collects pieces for one new object; not thread-safe."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, data: bytes) -> Blob:
+        """Append ``data``, aligned to 8 bytes, and return where it will stand.  O(len(data))."""
+        blob = Blob(self.path, self._size, len(data), zlib.crc32(data))
+        padding = -len(data) % _ALIGNMENT
+        self._parts += [data, bytes(padding)]
+        self._size += len(data) + padding
+        return blob
+
+    def write(self, storage: Storage) -> None:
+        """Create the object if any piece was added."""
+        if self._parts:
+            storage.create(self.path, self._parts)
+
+
+class Blobs:
+    """Reads pieces of summary objects; safe for many threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._files: dict[str, pa.NativeFile] = {}
+        self._maps: OrderedDict[Blob, KeyMap] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def read(self, blob: Blob, *, verify: bool) -> pa.Buffer:
+        """Return the bytes of ``blob``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
+        with self._lock:
+            file = self._files.get(blob.path)
+            if file is None:
+                file = self._files[blob.path] = self._storage.open(blob.path)
+            if blob.offset < 0 or blob.length < 0 or blob.offset + blob.length > file.size():
+                raise Corrupt(
+                    "a summary object is too short", path=blob.path, offset=blob.offset,
+                    expected=str(blob.offset + blob.length), got=str(file.size()),
+                )  # fmt: skip
+            file.seek(blob.offset)
+            data = file.read_buffer(blob.length)
+        if verify and zlib.crc32(data) != blob.crc:
+            raise Corrupt(
+                "a summary is damaged", path=blob.path, offset=blob.offset,
+                expected=f"{blob.crc:08x}", got=f"{zlib.crc32(data):08x}",
+            )  # fmt: skip
+        return data
+
+    def key_map(self, blob: Blob) -> KeyMap:
+        """Return the key map at ``blob``, from memory if it was read before."""
+        with self._lock:
+            known = self._maps.get(blob)
+            if known is not None:
+                self._maps.move_to_end(blob)
+                return known
+        decoded = key_map.decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
+        with self._lock:
+            if blob not in self._maps:
+                self._maps[blob] = decoded
+                self._bytes += blob.length
+            while self._bytes > KEY_MAP_CACHE_BYTES_MAX and len(self._maps) > 1:
+                old, _ = self._maps.popitem(last=False)
+                self._bytes -= old.length
+        return decoded

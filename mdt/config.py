@@ -1,0 +1,269 @@
+"""Typed options: each declared once, as a field of :class:`Options`.
+
+Names are ``mdt.<words>``; for what Hudi has too, Hudi's own names are accepted as well.  Values may be text, as they
+come from Spark and from ``hoodie.properties``.  An unknown name, a wrong type or a value out of range is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from mdt import limits
+from mdt.errors import Invalid
+
+Scope = Literal["table", "tuning"]
+"""``table``: decides what the data means, kept with the table; ``tuning``: may differ from call to call."""
+
+ALL_COLUMNS = "*"
+"""Text form of None in a list of columns."""
+
+_MEBI = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What is declared of one option: names, type, range and purpose."""
+
+    name: str
+    kind: type
+    scope: Scope
+    doc: str
+    aliases: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def allowed(self) -> str:
+        """Return in words what may be given."""
+        if self.kind is tuple:
+            return f"column names separated by commas, or {ALL_COLUMNS} for all scalar columns"
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is str:
+            return "text"
+        noun = "a whole number" if self.kind is int else "a number"
+        return f"{noun} from {self.minimum} to {self.maximum}"
+
+    def parse(self, value: object, given_as: str) -> Any:
+        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is allowed."""
+        try:
+            parsed = _PARSERS[self.kind](value)
+        except (ValueError, OverflowError):
+            parsed = _REFUSED
+        if parsed is _REFUSED or not self._in_range(parsed):
+            raise Invalid(f"option {given_as} = {value!r} is not possible", hint=f"give {self.allowed()}")
+        return parsed
+
+    def _in_range(self, value: Any) -> bool:
+        if self.choices:
+            return value in self.choices
+        if self.minimum is None or self.maximum is None:
+            return True
+        return bool(self.minimum <= value <= self.maximum)
+
+
+def _option(
+    name: str, default: Any, doc: str, *, scope: Scope = "tuning", kind: type | None = None, **more: Any
+) -> Any:
+    found = Option(name=name, kind=kind or type(default), scope=scope, doc=doc, **more)
+    return field(default=default, metadata={"option": found})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Every option with its default; made by :func:`parse_options`."""
+
+    table_name: str = _option(
+        "mdt.table.name", "", "name of the table in hoodie.properties; empty: the last part of its path",
+        scope="table", aliases=("hoodie.table.name",),
+    )  # fmt: skip
+    hive_style: bool = _option(
+        "mdt.hive.style", True, "partition directories are called column=value instead of value",
+        scope="table", aliases=("hoodie.datasource.write.hive_style_partitioning",),
+    )  # fmt: skip
+    update_partition_path: bool = _option(
+        "mdt.update.partition.path", True,
+        "with table scope, a row that arrives with another partition moves there; else it is updated where it is",
+        scope="table",
+        aliases=(
+            "hoodie.record.index.update.partition.path", "hoodie.bloom.index.update.partition.path",
+            "hoodie.simple.index.update.partition.path",
+        ),
+    )  # fmt: skip
+    write_footer_bloom: bool = _option(
+        "mdt.write.footer.bloom", False, "write Hudi's Bloom filter into Parquet footers, for Hudi writers on this table",
+        scope="table",
+    )  # fmt: skip
+    column_stats_columns: tuple[str, ...] | None = _option(
+        "mdt.column.stats.columns", None, "columns whose statistics are kept",
+        kind=tuple, aliases=("hoodie.metadata.index.column.stats.column.list",),
+    )  # fmt: skip
+    bloom_fpp: float = _option(
+        "mdt.bloom.fpp",
+        0.01,
+        "share of absent keys that a Bloom filter of ours may let pass",
+        minimum=1e-9,
+        maximum=0.5,
+    )
+    max_file_bytes: int = _option(
+        "mdt.max.file.bytes", 120 * _MEBI, "size at which a base file is full", minimum=1024, maximum=1 << 40,
+        aliases=("hoodie.parquet.max.file.size",),
+    )  # fmt: skip
+    small_file_bytes: int = _option(
+        "mdt.small.file.bytes", 100 * _MEBI, "inserts go first to file groups below this size; 0: never",
+        minimum=0, maximum=1 << 40, aliases=("hoodie.parquet.small.file.limit",),
+    )  # fmt: skip
+    compression: str = _option(
+        "mdt.compression", "zstd", "compression of Parquet pages",
+        choices=("zstd", "snappy", "uncompressed"), aliases=("hoodie.parquet.compression.codec",),
+    )  # fmt: skip
+    row_group_rows: int = _option(
+        "mdt.row.group.rows", limits.ROW_GROUP_ROWS, "rows in a Parquet row group", minimum=1024, maximum=1 << 24
+    )
+    metadata_compact_records: int = _option(
+        "mdt.metadata.compact.records", limits.METADATA_COMPACT_RECORDS,
+        "commit records after which the metadata is compacted", minimum=1, maximum=limits.METADATA_COMPACT_RECORDS_MAX,
+        aliases=("hoodie.metadata.compact.max.delta.commits",),
+    )  # fmt: skip
+    commit_attempts: int = _option(
+        "mdt.commit.attempts", 10, "how often a transaction that lost to another is tried in all",
+        minimum=1, maximum=limits.COMMIT_ATTEMPTS_MAX,
+    )  # fmt: skip
+    writer_threads: int = _option(
+        "mdt.writer.threads", 0, "threads that write files; 0: one per processor", minimum=0, maximum=limits.THREADS_MAX
+    )
+    reader_threads: int = _option(
+        "mdt.reader.threads", 0, "threads that read files; 0: one per processor", minimum=0, maximum=limits.THREADS_MAX
+    )
+    rollback_after_seconds: int = _option(
+        "mdt.rollback.after.seconds", 3600, "age at which an unfinished transaction is taken for dead",
+        minimum=0, maximum=365 * 86400,
+    )  # fmt: skip
+    spark_local_bytes_max: int = _option(
+        "mdt.spark.local.bytes.max", 64 * _MEBI, "Spark inputs up to this size are written in the driver; 0: never",
+        minimum=0, maximum=1 << 40,
+    )  # fmt: skip
+    durable: bool = _option("mdt.durable", True, "flush every file to the disk; false only for tables you can lose")
+
+    def threads(self, role: Literal["writer", "reader"]) -> int:
+        """Return the number of threads for a role, at least 1."""
+        return (self.writer_threads if role == "writer" else self.reader_threads) or int(pa.cpu_count())
+
+    def to_mapping(self, scope: Scope | None = None) -> dict[str, str]:
+        """Return all options, or those of one scope, as text under their mdt names; parse_options takes it back."""
+        return {
+            option.name: _to_text(getattr(self, member.name))
+            for member, option in _declared()
+            if scope in (None, option.scope)
+        }
+
+
+def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
+    """Return the options in ``mapping`` (names of ours or Hudi's), defaults for the rest.
+
+    Raises ``errors.Invalid``: unknown name (with the nearest known ones), wrong type, out of range, or the same option
+    under two names with different values.  Without a small-file limit of its own, a smaller file size lowers it too.
+    """
+    values: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in (mapping or {}).items():
+        member, option = _find(name)
+        parsed = option.parse(value, name)
+        if values.setdefault(member, parsed) != parsed:
+            raise Invalid(f"{names[member]} and {name} are one option, with different values", hint="give one of them")
+        names[member] = name
+    _check_file_sizes(values)
+    return Options(**values)
+
+
+def options_table() -> str:
+    """Return a Markdown table of every option, for the documentation."""
+    lines = ["| option | default | allowed | kind | meaning |", "|---|---|---|---|---|"]
+    for member, option in _declared():
+        names = "<br>".join(f"`{name}`" for name in (option.name, *option.aliases))
+        default = _to_text(member.default) or "(empty)"
+        lines.append(f"| {names} | `{default}` | {option.allowed()} | {option.scope} | {option.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _check_file_sizes(values: dict[str, Any]) -> None:
+    largest = values.get("max_file_bytes", Options.__dataclass_fields__["max_file_bytes"].default)
+    small = values.get("small_file_bytes")
+    if small is None:
+        default = Options.__dataclass_fields__["small_file_bytes"].default
+        values["small_file_bytes"] = min(default, largest * 5 // 6)
+    elif small > largest:
+        raise Invalid(
+            f"the small-file limit ({small} bytes) is above the largest file ({largest} bytes)",
+            hint="lower mdt.small.file.bytes or raise mdt.max.file.bytes",
+        )
+
+
+def _declared() -> list[tuple[Field[Any], Option]]:
+    return [(member, member.metadata["option"]) for member in fields(Options)]
+
+
+def _find(name: str) -> tuple[str, Option]:
+    for member, option in _declared():
+        if name == option.name or name in option.aliases:
+            return member.name, option
+    known = [known for _, option in _declared() for known in (option.name, *option.aliases)]
+    near = difflib.get_close_matches(str(name), known, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "mdt.config.options_table() lists them all"
+    raise Invalid(f"unknown option {name!r}", hint=hint)
+
+
+_REFUSED = object()
+
+
+def _parse_bool(value: object) -> object:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower(), _REFUSED)
+    return value if isinstance(value, bool) else _REFUSED
+
+
+def _parse_int(value: object) -> object:
+    if isinstance(value, str):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else _REFUSED
+
+
+def _parse_float(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return _REFUSED
+    number = float(value)
+    return number if math.isfinite(number) else _REFUSED
+
+
+def _parse_text(value: object) -> object:
+    return value.strip() if isinstance(value, str) else _REFUSED
+
+
+def _parse_columns(value: object) -> object:
+    if value is None or value == ALL_COLUMNS:
+        return None
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        return _REFUSED
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+_PARSERS: dict[type, Any] = {
+    bool: _parse_bool, int: _parse_int, float: _parse_float, str: _parse_text, tuple: _parse_columns
+}  # fmt: skip
+
+
+def _to_text(value: object) -> str:
+    if value is None:
+        return ALL_COLUMNS
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,107 @@
+"""Check the settings of a new table and write commit record 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from indexes import registry
+from mdt import commit_log, paths, publish
+from mdt.commit_log import CommitRecord
+from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
+from mdt.errors import Invalid
+from mdt.hudi import keys, partitions, schema, timeline
+from mdt.key_map import orderable
+from mdt.metadata import key_index as find_key_index
+from mdt.skipping import find_index
+from mdt.storage import Storage
+
+
+def define(
+    storage: Storage,
+    name: str,
+    columns: pa.Schema,
+    *,
+    key: Sequence[str],
+    partition_by: Sequence[str],
+    ordering: str | None,
+    table_type: str,
+    key_index: str,
+    scope: str,
+    indexes: Sequence[str],
+    options: Mapping[str, str],
+) -> TableDefinition:
+    """Return the definition of a new table.  Raises Invalid or Unsupported, naming what does not fit."""
+    key = (key,) if isinstance(key, str) else tuple(key)
+    partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+    _one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
+    _one_of("scope", scope, ("partition", "table"))
+    _one_of("key_index", key_index, ("bloom", "record"))
+    find_key_index(key_index)
+    stored = schema.storable(columns)
+    if not key:
+        raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
+    for role, names in (("key", key), ("partition_by", partition_by), ("ordering", (ordering,) if ordering else ())):
+        _exist(role, names, stored)
+    # Types that cannot be keys or partition values are refused for the first row; here there is none.
+    keys.record_keys(stored.empty_table(), key)
+    partitions.partition_paths(stored.empty_table(), partition_by)
+    if ordering is not None and not orderable(stored.field(ordering).type):
+        raise Invalid(
+            f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
+            hint="integers, floats, dates and timestamps can order; strings cannot yet",
+        )
+    _check_indexes(indexes, stored)
+    seed = int(storage.random_hex(4), 16)
+    return TableDefinition(
+        storage.random_hex(16), name, table_type, stored, key, partition_by, ordering, key_index, scope, seed,
+        tuple(indexes), dict(options),
+    )  # fmt: skip
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise Invalid(f"{name}={value!r} is not possible", hint=f"give one of {', '.join(allowed)}")
+
+
+def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:
+    missing = [name for name in names if name not in stored.names]
+    if missing:
+        raise Invalid(f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}")
+    if len(set(names)) != len(names):
+        raise Invalid(f"{role}: a column is named twice in {list(names)}")
+
+
+def _check_indexes(indexes: Sequence[str], stored: pa.Schema) -> None:
+    for text in indexes:
+        try:
+            spec = registry.parse_spec(text)
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        _exist(f"index {text}", (spec.column,), stored)
+        index = find_index(spec)
+        if isinstance(index, str):
+            raise Invalid(f"index {text!r} cannot be used: {index}")
+        if not index.supports(stored.field(spec.column).type):
+            raise Invalid(f"index {text!r} does not support columns of type {stored.field(spec.column).type}")
+
+
+def create(storage: Storage, definition: TableDefinition) -> None:
+    """Write commit record 0 and what Hudi needs for an empty table.  Raises Invalid if a table exists already."""
+    if storage.size(paths.properties()) is not None:
+        raise Invalid(f"{storage.url} is a Hudi table already", hint="mdt.open(path) opens a table of mdt")
+    header = {
+        "txn": storage.random_hex(16),
+        "instant": timeline.instant_text(storage.now_us()),
+        "action": "create",
+        "operation": "create",
+        "begun_at": -1,
+        "counts": {},
+        "definition": definition.to_json(),
+    }
+    record = CommitRecord(0, header)
+    publish.avro_schema(definition)
+    if not commit_log.append(storage, record):
+        raise Invalid(f"{storage.url} is a table already", hint="mdt.open(path) opens it")
+    publish.publish(storage, record, definition)

@@ -1,0 +1,111 @@
+"""What a table is: the settings that decide what its data means, written once in commit record 0.
+
+A :class:`TableDefinition` never changes meaning after creation; options that only tune speed are kept beside it and may be
+overridden when a table is opened.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.errors import Corrupt, Unsupported
+
+FORMAT_VERSION = 1
+"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
+
+COPY_ON_WRITE = "COPY_ON_WRITE"
+MERGE_ON_READ = "MERGE_ON_READ"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """The identity and semantics of one table.
+
+    ``schema``: data columns without Hudi's meta columns.  ``key``, ``partition_by``: column names.  ``ordering``: the
+    ordering field or None.  ``key_index``: short name of the key index.  ``scope``: "partition" (non-global) or "table"
+    (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
+    """
+
+    table_id: str
+    name: str
+    table_type: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    ordering: str | None
+    key_index: str
+    scope: str
+    hash_seed: int
+    indexes: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    hudi_version: int = 6
+
+    @property
+    def is_mor(self) -> bool:
+        """Whether updates go to log files."""
+        return self.table_type == MERGE_ON_READ
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key may live only once in the whole table."""
+        return self.scope == "table"
+
+    @property
+    def commit_action(self) -> str:
+        """Hudi's word for a write to this table: ``deltacommit`` (merge-on-read) or ``commit``."""
+        return "deltacommit" if self.is_mor else "commit"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the definition as JSON values; the schema is an Arrow IPC schema message in base64."""
+        return {
+            "format": FORMAT_VERSION,
+            "table_id": self.table_id,
+            "name": self.name,
+            "table_type": self.table_type,
+            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode("ascii"),
+            "key": list(self.key),
+            "partition_by": list(self.partition_by),
+            "ordering": self.ordering,
+            "key_index": self.key_index,
+            "scope": self.scope,
+            "hash_seed": self.hash_seed,
+            "indexes": list(self.indexes),
+            "options": dict(self.options),
+            "hudi_version": self.hudi_version,
+        }
+
+
+def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
+    """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object in errors.
+
+    Raises Unsupported for a newer format, Corrupt for values of a wrong form.
+    """
+    if value.get("format", 0) > FORMAT_VERSION:
+        raise Unsupported(
+            f"the table has format {value['format']}, this version reads up to {FORMAT_VERSION}",
+            hint="upgrade the package pyspark-mdt",
+        )
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
+        return TableDefinition(
+            table_id=str(value["table_id"]),
+            name=str(value["name"]),
+            table_type=str(value["table_type"]),
+            schema=schema,
+            key=tuple(value["key"]),
+            partition_by=tuple(value["partition_by"]),
+            ordering=value["ordering"],
+            key_index=str(value["key_index"]),
+            scope=str(value["scope"]),
+            hash_seed=int(value["hash_seed"]),
+            indexes=tuple(value["indexes"]),
+            options=dict(value["options"]),
+            hudi_version=int(value["hudi_version"]),
+        )
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise Corrupt(f"the table definition cannot be read: {error}", path=path) from error

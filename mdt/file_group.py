@@ -1,0 +1,116 @@
+"""File groups and their files: the nouns that commit records and snapshots are made of.
+
+Every file is one *segment*: a base file, or a log file with at most one data block.  A segment's number is
+``seq << 20 | ordinal`` of the commit that added it, so numbers need no coordination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+
+BASE = 0
+"""``kind`` of a base file."""
+LOG = 1
+"""``kind`` of a log file."""
+
+FILES = pa.schema(
+    [
+        ("segment", pa.int64()),
+        ("partition", pa.string()),
+        ("file_id", pa.string()),
+        ("name", pa.string()),
+        ("kind", pa.int8()),
+        ("base_instant", pa.string()),
+        ("log_version", pa.int32()),
+        ("instant", pa.string()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("block_offset", pa.int64()),
+        ("block_length", pa.int64()),
+        ("zone_rows", pa.list_(pa.int32())),
+        ("inserts", pa.int64()),
+        ("updates", pa.int64()),
+        ("deletes", pa.int64()),
+        ("key_map_path", pa.string()),
+        ("key_map_offset", pa.int64()),
+        ("key_map_length", pa.int64()),
+        ("key_map_crc", pa.int64()),
+    ]
+)
+"""Columns of the metadata partition ``files``; sizes and offsets in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Where a larger summary stands: object path, byte range and CRC-32 of the range."""
+
+    path: str
+    offset: int
+    length: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """One data file that a transaction has written; names are relative to the partition.
+
+    ``base_instant``: of the slice.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
+    ``zone_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
+    ``summaries``: (index specification, bytes) pairs of the table's skipping indexes.
+    """
+
+    partition: str
+    file_id: str
+    name: str
+    kind: int
+    base_instant: str
+    log_version: int
+    size: int
+    rows: int
+    block_offset: int
+    block_length: int
+    zone_rows: tuple[int, ...]
+    inserts: int
+    updates: int
+    deletes: int
+    key_map: Blob | None
+    stats: pa.Table | None = None
+    summaries: tuple[tuple[str, bytes], ...] = ()
+    previous_instant: str = "null"
+    base_name: str = ""
+    log_names: tuple[str, ...] = field(default=())
+
+
+def segment_number(seq: int, ordinal: int) -> int:
+    """Return the number of the ``ordinal``-th file of commit ``seq``."""
+    assert 0 <= ordinal < SEGMENTS_PER_COMMIT_MAX
+    return seq * SEGMENTS_PER_COMMIT_MAX + ordinal
+
+
+def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
+    """Return ``files`` as a table with the schema FILES; ``segment`` holds ordinals (0, 1, 2 …)."""
+
+    def blob(attribute: str) -> list[object]:
+        return [None if f.key_map is None else getattr(f.key_map, attribute) for f in files]
+
+    plain = {
+        name: [getattr(f, name) for f in files]
+        for name in FILES.names
+        if name not in ("segment", "instant", "zone_rows") and not name.startswith("key_map")
+    }
+    columns: dict[str, Iterable[object]] = {
+        **plain,
+        "segment": list(range(len(files))),
+        "instant": [instant] * len(files),
+        "zone_rows": [list(f.zone_rows) for f in files],
+        "key_map_path": blob("path"),
+        "key_map_offset": blob("offset"),
+        "key_map_length": blob("length"),
+        "key_map_crc": blob("crc"),
+    }
+    return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)

@@ -1,0 +1,180 @@
+"""Base files: names, meta columns, and Parquet bytes; log files use the same bytes in their data blocks.
+
+Parquet is written for other readers: without Arrow's own schema, and with statistics only where they are right.
+parquet-cpp leaves NaN out of min and max while Spark orders it above everything, so a column with a NaN gets none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
+
+COMPRESSION = "snappy"
+"""Default codec: as fast as lz4 and known to every reader; zstd takes a third more time for two thirds of the size."""
+LEVELS = {"zstd": 1}
+"""Compression levels; zstd 3 takes a fifth more time than zstd 1 for the same size."""
+
+BLOOM_DYNAMIC = "DYNAMIC_V0"
+BLOOM_SIMPLE = "SIMPLE"
+
+_PROBED_ROWS = 1000
+_CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
+_UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
+_NAME = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]{14,20})\.parquet")
+_HEX = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """The parts of a base file's name.  ``token``: three numbers, ``<task>-<stage>-<attempt>``."""
+
+    file_id: str
+    token: str
+    instant: str
+
+
+def name(file_id: str, token: str, instant: str) -> str:
+    """Return the name of a base file."""
+    text = f"{file_id}_{token}_{instant}.parquet"
+    assert _NAME.fullmatch(text), text
+    return text
+
+
+def parse_name(file_name: str) -> BaseFileName | None:
+    """Return the parts of a base file's name, or None if it is no such name."""
+    match = _NAME.fullmatch(file_name)
+    return None if match is None else BaseFileName(*match.groups())
+
+
+def new_file_id(hex32: str) -> str:
+    """Return a file group's id made of 32 hexadecimal digits of randomness: a version 4 UUID and ``-0``."""
+    assert _HEX.fullmatch(hex32), hex32
+    variant = "89ab"[int(hex32[16], 16) & 3]
+    return f"{hex32[:8]}-{hex32[8:12]}-4{hex32[13:16]}-{variant}{hex32[17:20]}-{hex32[20:]}-0"
+
+
+def meta_columns(
+    n: int, *, instant: str, task: int, keys: pa.Array, partition: str, file_name: str, first_row: int = 0
+) -> list[pa.Array]:
+    """Return the five meta columns of ``n`` new rows, in the order of META_FIELDS.
+
+    ``keys``: string[n].  ``first_row``: number of the first row in ``_hoodie_commit_seqno``.  Columns that hold one value
+    are dictionary<int32, string> arrays, which cost 4 bytes a row here and nothing in the file.
+    """
+    assert len(keys) == n, (len(keys), n)
+    rows = pc.cast(pa.array(np.arange(first_row, first_row + n, dtype=np.int64)), pa.string())
+    seqno = pc.binary_join_element_wise(f"{instant}_{task}_", rows, "")
+    zeros = pa.array(np.zeros(n, dtype=np.int32))
+    time, path, file = (
+        pa.DictionaryArray.from_arrays(zeros, pa.array([text], pa.string())) for text in (instant, partition, file_name)
+    )
+    return [time, seqno, keys, path, file]
+
+
+def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
+    """Return ``table`` with the five meta columns in front."""
+    return pa.table([*meta, *table.columns], names=[*META_FIELDS, *table.column_names])
+
+
+def stack(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables of the same columns below each other, whether or not their meta columns are dictionaries."""
+    plain = [len({table.schema.field(i).type for table in tables}) > 1 for i in range(tables[0].num_columns)]
+    return pa.concat_tables([_decoded(table, plain) for table in tables])
+
+
+def _decoded(table: pa.Table, plain: Sequence[bool]) -> pa.Table:
+    for i, wanted in enumerate(plain):
+        column = table.column(i)
+        if wanted and pa.types.is_dictionary(column.type):
+            table = table.set_column(i, table.schema.field(i).name, pc.cast(column, column.type.value_type))
+    return table
+
+
+def encode(
+    table: pa.Table,
+    *,
+    row_group_rows: int,
+    avro_schema: str,
+    min_key: str | None,
+    max_key: str | None,
+    bloom: bytes | None,
+    compression: str = COMPRESSION,
+    bloom_type: str = BLOOM_SIMPLE,
+) -> tuple[pa.Buffer, list[int]]:
+    """Return ``table`` as Parquet bytes, and the number of rows of each row group.
+
+    ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: Hudi's
+    filter of the record keys, already in base64, of the kind ``bloom_type``.  An empty table has one empty row group.
+    """
+    statistics = [path for path, index, kind in _leaves(table.schema) if _bounded(table.column(index), kind)]
+    sink = pa.BufferOutputStream()
+    writer = pq.ParquetWriter(
+        sink,
+        table.schema.remove_metadata(),
+        store_schema=False,
+        compression=compression,
+        compression_level=LEVELS.get(compression),
+        use_dictionary=[path for path, index, _ in _leaves(table.schema) if _repetitive(table, index)],
+        write_statistics=statistics or False,
+    )
+    with writer:
+        writer.write_table(table, row_group_size=row_group_rows)
+        writer.add_key_value_metadata(_footer(avro_schema, min_key, max_key, bloom, bloom_type))
+    full, rest = divmod(len(table), row_group_rows)
+    return sink.getvalue(), [row_group_rows] * full + ([rest] if rest or not full else [])
+
+
+def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str) -> dict[str, str]:
+    found = {"parquet.avro.schema": avro_schema}
+    if low is not None and high is not None:
+        found |= {"hoodie_min_record_key": low, "hoodie_max_record_key": high}
+    if bloom is not None:
+        found |= {"org.apache.hudi.bloomfilter": bloom.decode("ascii"), "hoodie_bloom_filter_type_code": kind}
+    return found
+
+
+def _leaves(schema: pa.Schema) -> Iterator[tuple[str, int, pa.DataType]]:
+    """Yield Parquet path, number of the top-level column, and type of every leaf."""
+    for index, field in enumerate(schema):
+        for path, kind in _paths(field.name, field.type):
+            yield path, index, kind
+
+
+def _paths(path: str, type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    kinds = pa.types
+    if kinds.is_struct(type):
+        for field in type:
+            yield from _paths(f"{path}.{field.name}", field.type)
+    elif kinds.is_map(type):
+        yield f"{path}.key_value.key", type.key_type
+        yield from _paths(f"{path}.key_value.value", type.item_type)
+    elif kinds.is_list(type) or kinds.is_large_list(type) or kinds.is_fixed_size_list(type):
+        yield from _paths(f"{path}.list.element", type.value_type)
+    else:
+        yield path, type
+
+
+def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
+    """Return whether parquet-cpp's min and max of a leaf below ``column`` bound every value, in everyone's order."""
+    if pa.types.is_floating(leaf):
+        return column.type == leaf and not pc.any(pc.is_nan(column)).as_py()
+    return True
+
+
+def _repetitive(table: pa.Table, index: int) -> bool:
+    """Return whether a Parquet dictionary is likely to pay for a column: few values among its first rows."""
+    name, kind = table.schema.field(index).name, table.schema.field(index).type
+    if name in _UNIQUE or pa.types.is_boolean(kind):
+        return False
+    if name in _CONSTANT or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+        return True
+    sample = table.column(index).slice(0, _PROBED_ROWS)
+    return bool(pc.count_distinct(sample).as_py() * 4 <= len(sample) * 3)

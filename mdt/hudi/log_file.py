@@ -1,0 +1,361 @@
+"""Log files of version 6 tables: names, and blocks to and from bytes.
+
+A block, integers big-endian (Apache Hudi, ``HoodieLogFormatWriter.java``)::
+
+    6 "#HUDI#" | 8 size of what follows | 4 format version 1 | 4 block type | header | 8 content length | content
+    | footer | 8 size + 6
+    header, footer: 4 count, then for each: 4 key, 4 length, UTF-8 text
+
+Positions (header 5) say which row of the base file each record replaces or deletes: the n-th record of the block belongs
+to the n-th set bit, so records must be sorted by position and every one must have a position; readers trust them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap, BitMap64
+
+from mdt.errors import Corrupt, Invalid
+
+COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
+"""Block types."""
+
+INSTANT_TIME, TARGET_INSTANT_TIME, SCHEMA, COMMAND_TYPE, COMPACTED_TIMES = range(5)
+POSITIONS, IDENTIFIER, IS_PARTIAL, BASE_INSTANT = range(5, 9)
+"""Header keys.  Hudi knows no others: readers fail on a tenth."""
+
+_MAGIC = b"#HUDI#"
+_FORMAT_VERSION = 1
+_CONTENT_VERSION = 3
+_MIN_SIZE = 4 + 4 + 4 + 8 + 4 + 8
+_NAME = re.compile(r"\.([^_/]+)_([0-9]{14,20})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
+
+_STRING_BRANCH = b"\x02"
+_COMMIT_TIME_DELETE = b"\x04\x00"
+"""Branch 2 (IntWrapper) with value 0: deletes whatever the ordering value is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """The parts of a log file's name.  ``base_instant``: of its slice's base file.  ``token``: "" in old tables."""
+
+    file_id: str
+    base_instant: str
+    version: int
+    token: str
+    is_cdc: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block and where it stands: offset and length of all of it and of its content, in bytes of the file.
+
+    ``kind``: COMMAND to CDC.  ``header``: key -> text.  ``content`` is not copied.
+    """
+
+    kind: int
+    header: Mapping[int, str]
+    offset: int
+    length: int
+    content_offset: int
+    content_length: int
+    content: memoryview
+
+
+def name(file_id: str, base_instant: str, version: int, token: str) -> str:
+    """Return the name of log file number ``version`` (from 1) of the slice that begins at ``base_instant``."""
+    text = f".{file_id}_{base_instant}.log.{version}_{token}"
+    assert _NAME.fullmatch(text), text
+    return text
+
+
+def parse_name(file_name: str) -> LogFileName | None:
+    """Return the parts of a log file's name, or None if it is no such name."""
+    match = _NAME.fullmatch(file_name)
+    if match is None:
+        return None
+    file_id, instant, version, token, cdc = match.groups()
+    return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
+
+
+# -- writing
+
+
+def data_block(
+    parquet: pa.Buffer | bytes,
+    *,
+    instant: str,
+    avro_schema: str,
+    positions: BitMap64 | BitMap | None,
+    base_instant: str | None,
+) -> tuple[bytes, int]:
+    """Return a data block around Parquet bytes, and the offset of those bytes in it.
+
+    ``avro_schema``: with meta columns.  ``positions``: of the rows of base file ``base_instant`` that the rows replace, one
+    for each and in the same order; None if any row is new.
+    """
+    return _block(PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet))
+
+
+def delete_block(
+    keys: pa.Array,
+    partitions: str | pa.Array,
+    *,
+    instant: str,
+    avro_schema: str,
+    positions: BitMap64 | BitMap | None,
+    base_instant: str | None,
+) -> bytes:
+    """Return a block that deletes ``keys``: string[n] in ``partitions``: one for all, or string[n].
+
+    The deletes are absolute (Hudi: in commit time): they do not depend on ordering values.  ``positions`` as for
+    :func:`data_block`.  Raises Invalid for null keys.
+    """
+    if keys.null_count:
+        raise Invalid("a null key cannot be deleted")
+    assert positions is None or len(positions) == len(keys), (len(keys), positions)
+    body = _delete_list(keys, partitions)
+    content = struct.pack(">ii", _CONTENT_VERSION, len(body)) + body
+    return _block(DELETE, _header(instant, avro_schema, positions, base_instant), memoryview(content))[0]
+
+
+def _header(
+    instant: str, avro_schema: str, positions: BitMap64 | BitMap | None, base_instant: str | None
+) -> dict[int, str]:
+    header = {INSTANT_TIME: instant, SCHEMA: avro_schema}
+    if positions is not None:
+        assert base_instant is not None, "positions need the instant of their base file"
+        header |= {POSITIONS: encode_positions(positions), BASE_INSTANT: base_instant}
+    return header
+
+
+def _block(kind: int, header: Mapping[int, str], content: memoryview) -> tuple[bytes, int]:
+    parts = [struct.pack(">i", len(header))]
+    for key, text in sorted(header.items()):
+        data = text.encode()
+        parts += [struct.pack(">ii", key, len(data)), data]
+    head = b"".join(parts)
+    size = 8 + len(head) + 8 + content.nbytes + 4 + 8
+    begin = _MAGIC + struct.pack(">qii", size, _FORMAT_VERSION, kind) + head + struct.pack(">q", content.nbytes)
+    return b"".join((begin, content, struct.pack(">iq", 0, size + len(_MAGIC)))), len(begin)
+
+
+def encode_positions(positions: BitMap64 | BitMap) -> str:
+    """Return positions as header text: base64 of the portable 64-bit roaring format, run-compressed as Java does."""
+    wide = BitMap64(positions)
+    wide.run_optimize()
+    return base64.b64encode(wide.serialize()).decode("ascii")
+
+
+def _delete_list(keys: pa.Array, partitions: str | pa.Array) -> bytes:
+    """Return the Avro binary of HoodieDeleteRecordList, without a loop over rows: its bytes are joined as Arrow binaries."""
+    if not len(keys):
+        return b"\x00"
+    texts = pc.cast(keys, pa.large_binary())
+    if isinstance(partitions, str):
+        data = partitions.encode()
+        tail: list[pa.Array | bytes] = [_STRING_BRANCH + _varint(len(data)) + data + _COMMIT_TIME_DELETE]
+    else:
+        places = pc.cast(partitions, pa.large_binary())
+        tail = [_STRING_BRANCH, _lengths(places), places, _COMMIT_TIME_DELETE]
+    parts = (pa.scalar(part, pa.large_binary()) if isinstance(part, bytes) else part for part in tail)
+    branch, nothing = pa.scalar(_STRING_BRANCH, pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    records = pc.binary_join_element_wise(branch, _lengths(texts), texts, *parts, nothing)
+    return _varint(len(keys)) + _joined(records) + b"\x00"
+
+
+def _lengths(texts: pa.Array) -> pa.Array:
+    """Return the Avro encoding of each length -> large_binary[n]; varints are made once per distinct length."""
+    encoded = pc.dictionary_encode(pc.binary_length(texts))
+    varints = pa.array([_varint(length) for length in encoded.dictionary.to_pylist()], pa.large_binary())
+    return varints.take(encoded.indices)
+
+
+def _joined(texts: pa.Array) -> bytes:
+    """Return the elements of large_binary[n] one after the other."""
+    _, offsets, data = texts.buffers()
+    ends = struct.Struct("<q")
+    (begin,) = ends.unpack_from(offsets, 8 * texts.offset)
+    (end,) = ends.unpack_from(offsets, 8 * (texts.offset + len(texts)))
+    return data[begin:end].to_pybytes() if data is not None else b""
+
+
+def _varint(value: int) -> bytes:
+    """Return a non-negative number as an Avro long: zigzag, then 7 bits a byte, lowest first."""
+    value <<= 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# -- reading
+
+
+def parse(data: bytes | pa.Buffer, *, path: str) -> list[Block]:
+    """Return the blocks of a log file, in order.
+
+    Raises Corrupt, with ``path`` and the offset, unless the file is whole blocks from end to end; every length is checked
+    before it is used.
+    """
+    view = memoryview(data)
+    blocks: list[Block] = []
+    offset = 0
+    while offset < view.nbytes:
+        block = _parse_block(view, offset, path)
+        blocks.append(block)
+        offset += block.length
+    return blocks
+
+
+def _parse_block(view: memoryview, begin: int, path: str) -> Block:
+    bytes_ = _Cursor(view, begin, view.nbytes, path)
+    bytes_.expect(bytes_.take(6, "magic") == _MAGIC, "no block begins here")
+    size = bytes_.integer(">q", "block size")
+    bytes_.expect(_MIN_SIZE <= size <= view.nbytes - bytes_.offset, f"a block of {size} bytes does not fit")
+    bytes_.end = bytes_.offset + size
+    version = bytes_.integer(">i", "format version")
+    bytes_.expect(version == _FORMAT_VERSION, f"unknown log format version {version}")
+    kind = bytes_.integer(">i", "block type")
+    bytes_.expect(COMMAND <= kind <= CDC, f"unknown block type {kind}")
+    header = dict(_texts(bytes_))
+    length = bytes_.integer(">q", "content length")
+    content = bytes_.offset
+    bytes_.skip(length, "content")
+    dict(_texts(bytes_))
+    total = bytes_.integer(">q", "reverse pointer")
+    bytes_.expect(total == size + len(_MAGIC), f"reverse pointer {total} differs from the block size")
+    bytes_.expect(bytes_.offset == bytes_.end, "bytes left over in a block")
+    return Block(kind, header, begin, bytes_.end - begin, content, length, view[content : content + length])
+
+
+def _texts(bytes_: _Cursor) -> Iterator[tuple[int, str]]:
+    """Yield the entries of a header or footer."""
+    count = bytes_.integer(">i", "header count")
+    bytes_.expect(0 <= count <= BASE_INSTANT + 1, f"{count} header entries")
+    seen = set()
+    for _ in range(count):
+        key = bytes_.integer(">i", "header key")
+        bytes_.expect(INSTANT_TIME <= key <= BASE_INSTANT and key not in seen, f"unknown or repeated header key {key}")
+        seen.add(key)
+        text = bytes_.take(bytes_.integer(">i", "header length"), "header text")
+        try:
+            yield key, text.decode()
+        except UnicodeDecodeError:
+            bytes_.expect(False, "header text is no UTF-8")
+
+
+class _Cursor:
+    """Reads forward in ``view`` up to ``end``; every violation is Corrupt at the present offset."""
+
+    __slots__ = ("end", "offset", "path", "view")
+
+    def __init__(self, view: memoryview, offset: int, end: int, path: str) -> None:
+        self.view, self.offset, self.end, self.path = view, offset, end, path
+
+    def expect(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise Corrupt(f"damaged log file: {message}", path=self.path, offset=self.offset)
+
+    def skip(self, length: int, what: str) -> None:
+        self.expect(0 <= length <= self.end - self.offset, f"{what} of {length} bytes does not fit")
+        self.offset += length
+
+    def take(self, length: int, what: str) -> bytes:
+        self.skip(length, what)
+        return bytes(self.view[self.offset - length : self.offset])
+
+    def integer(self, form: str, what: str) -> int:
+        return int(struct.unpack(form, self.take(struct.calcsize(form), what))[0])
+
+
+def decode_delete_block(content: bytes | memoryview) -> pa.Table:
+    """Return ``key: string[n], partition: string[n]`` of a delete block's content; nulls where Hudi left one out.
+
+    Raises Corrupt if ``content`` is not exactly one list of delete records.
+    """
+    data = bytes(content)
+    if len(data) < 8 or struct.unpack(">ii", data[:8]) != (_CONTENT_VERSION, len(data) - 8):
+        raise Corrupt("damaged delete block: version or length is wrong", offset=0)
+    source = BytesIO(data[8:])
+    try:
+        value = fastavro.schemaless_reader(source, _DELETE_LIST, None)
+    except (ValueError, EOFError, IndexError, TypeError, OverflowError, struct.error) as error:
+        raise Corrupt(f"damaged delete block: {error!r}", offset=8 + source.tell()) from error
+    if source.tell() != len(data) - 8 or not isinstance(value, dict):
+        raise Corrupt("damaged delete block: bytes left over", offset=8 + source.tell())
+    return pa.Table.from_pylist(value["deleteRecordList"], schema=_DELETES).rename_columns(["key", "partition"])
+
+
+def decode_positions(text: str) -> BitMap64:
+    """Return the positions in header 5.  Raises Corrupt if they are damaged."""
+    try:
+        data = base64.b64decode(text.encode("ascii"), validate=True)
+        found = BitMap64.deserialize(data)
+    except (ValueError, binascii.Error) as error:
+        raise Corrupt(f"damaged record positions: {error}") from error
+    if found.serialize() != data:
+        raise Corrupt("damaged record positions: not in the portable roaring format")
+    return found
+
+
+def _wrapper(name: str, type: object) -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": [{"name": "value", "type": type}]}
+
+
+_WRAPPERS: list[object] = [
+    _wrapper(name, type)
+    for name, type in (
+        ("BooleanWrapper", "boolean"),
+        ("IntWrapper", "int"),
+        ("LongWrapper", "long"),
+        ("FloatWrapper", "float"),
+        ("DoubleWrapper", "double"),
+        ("BytesWrapper", "bytes"),
+        ("StringWrapper", "string"),
+        ("DateWrapper", "int"),
+        ("DecimalWrapper", "bytes"),
+        ("TimeMicrosWrapper", "long"),
+        ("TimestampMicrosWrapper", "long"),
+    )
+]
+_ARRAY_ITEMS = [
+    "null",
+    *(str(w["name"]) for w in _WRAPPERS if isinstance(w, dict)),
+    _wrapper("LocalDateWrapper", "int"),
+]
+_ARRAY_WRAPPER = {
+    "type": "record",
+    "name": "ArrayWrapper",
+    "fields": [{"name": "wrappedValues", "type": ["null", {"type": "array", "items": _ARRAY_ITEMS}]}],
+}
+_DELETE_RECORD = {
+    "type": "record",
+    "name": "HoodieDeleteRecord",
+    "fields": [
+        {"name": "recordKey", "type": ["null", "string"]},
+        {"name": "partitionPath", "type": ["null", "string"]},
+        {"name": "orderingVal", "type": ["null", *_WRAPPERS, _ARRAY_WRAPPER]},
+    ],
+}
+_DELETE_LIST = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "HoodieDeleteRecordList",
+        "namespace": "org.apache.hudi.avro.model",
+        "fields": [{"name": "deleteRecordList", "type": {"type": "array", "items": _DELETE_RECORD}}],
+    }
+)
+_DELETES = pa.schema([("recordKey", pa.string()), ("partitionPath", pa.string())])

@@ -1,0 +1,104 @@
+r"""Partition paths: the directory of every row, made from its partition columns.
+
+Values are escaped as by Hudi's ``PartitionPathEncodeUtils`` (that is Hive's ``FileUtils``): control characters, DEL and
+``" # % ' * / : = ? \ { [ ] ^``; not ``}``.  So no value can add a level or leave the table's directory.  All text work
+is done once per distinct value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.errors import Invalid
+from mdt.hudi.arrays import plain
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""How a null partition value is written."""
+COMPONENT_BYTES_MAX = 255
+"""Longest name of a directory on the usual file systems."""
+
+_ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(32)))
+_TABLE = {ord(char): f"%{ord(char):02X}" for char in _ESCAPED}
+_HEX = re.compile("%([0-9A-Fa-f]{2})")
+_RESERVED = frozenset({".", "..", ".hoodie"})
+
+Int32Array = npt.NDArray[np.int32]
+
+
+def escape(value: str) -> str:
+    """Return ``value`` with every character that is special in a path as ``%XX``."""
+    return value.translate(_TABLE)
+
+
+def unescape(text: str) -> str:
+    """Return the value whose :func:`escape` is ``text``."""
+    return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text)
+
+
+def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool = True) -> tuple[Int32Array, list[str]]:
+    """Return the partition path of each row as ``(codes: int32[n], paths)``; row i is in ``paths[codes[i]]``.
+
+    ``hive_style``: ``column=value`` instead of ``value``.  Levels are joined by ``/``; a null is NULL_PARTITION; without
+    ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates.
+    Raises Invalid, naming the values, for an empty string, a value that reads as null, a reserved or overlong name, or
+    another type.
+    """
+    codes = np.zeros(len(table), dtype=np.int64)
+    paths = [""] if len(table) else []
+    for level, field in enumerate(fields):
+        own, names = _components(table, field, hive_style)
+        codes, pairs = _compressed(codes * max(len(names), 1) + own)
+        paths = [
+            (f"{paths[pair // len(names)]}/" if level else "") + names[pair % len(names)] for pair in pairs.tolist()
+        ]
+    return codes.astype(np.int32), paths
+
+
+def _compressed(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return codes renumbered without gaps, and the old code of each new one."""
+    kept, renumbered = np.unique(codes, return_inverse=True)
+    return renumbered.astype(np.int64), kept
+
+
+def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return for each row the code of its directory name, and the names."""
+    column = plain(table[field])
+    kinds = pa.types
+    if not any(
+        known(column.type)
+        for known in (kinds.is_string, kinds.is_large_string, kinds.is_integer, kinds.is_boolean, kinds.is_date32)
+    ):
+        raise Invalid(
+            f"column {field!r} of type {column.type} cannot partition a table",
+            hint="partition by a string, integer, boolean or date column; derive one with a cast",
+        )
+    encoded = pc.dictionary_encode(column, null_encoding="encode")
+    values = pc.cast(encoded.dictionary, pa.string()).to_pylist()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), _names(field, values, hive_style)
+
+
+def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
+    prefix = f"{escape(field)}=" if hive_style else ""
+    for reason, wrong in (
+        ("is empty", lambda v: v == ""),
+        (f"reads as null in a path ({NULL_PARTITION})", lambda v: v == NULL_PARTITION),
+        ("is reserved", lambda v: v is not None and prefix + v in _RESERVED),
+        (
+            f"gives a directory name over {COMPONENT_BYTES_MAX} bytes",
+            lambda v: v is not None and len((prefix + escape(v)).encode()) > COMPONENT_BYTES_MAX,
+        ),
+    ):
+        found = [value for value in values if wrong(value)]
+        if found:
+            shown = ", ".join(repr(value if value is None else value[:60]) for value in found[:10])
+            raise Invalid(
+                f"a value of partition column {field!r} {reason}: {shown}",
+                hint="replace the value, or use null for rows without one",
+            )
+    return [prefix + (NULL_PARTITION if value is None else escape(value)) for value in values]

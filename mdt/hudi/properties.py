@@ -1,0 +1,143 @@
+r"""Java ``.properties`` text as Hudi keeps it: ``hoodie.properties`` and ``.hoodie_partition_metadata``.
+
+The syntax is that of ``java.util.Properties`` (ISO 8859-1, backslash escapes, ``\uXXXX``, continued lines).  What is
+written is sorted by key and carries no date, so equal properties give equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+
+from mdt.errors import Corrupt, Unsupported
+
+CHECKSUM = "hoodie.table.checksum"
+DATABASE = "hoodie.database.name"
+NAME = "hoodie.table.name"
+TYPE = "hoodie.table.type"
+VERSION = "hoodie.table.version"
+LAYOUT = "hoodie.timeline.layout.version"
+
+_LAYOUT_OF_VERSION = {"6": "1", "8": "2", "9": "2"}
+_ESCAPES = {
+    "\t": "\\t",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\f": "\\f",
+    "\\": "\\\\",
+    ":": "\\:",
+    "=": "\\=",
+    "#": "\\#",
+    "!": "\\!",
+}
+_UNESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANKS = " \t\f"
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|u|(.))", re.DOTALL)
+_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_LINE = re.compile(r"\r\n|\r|\n")
+
+
+def encode(properties: Mapping[str, str]) -> bytes:
+    """Return ``properties`` as Java properties text, sorted by key."""
+    lines = (f"{_escape(key, is_key=True)}={_escape(properties[key])}\n" for key in sorted(properties))
+    return "".join(lines).encode("ascii")
+
+
+def decode(data: bytes) -> dict[str, str]:
+    """Return the properties in ``data``; of a repeated key the last value, as Java does.
+
+    Raises Corrupt if an escape is malformed.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(data.decode("latin-1")):
+        match = _KEY.match(line)
+        key = match.group() if match else ""
+        separator = _SEPARATOR.match(line, len(key))
+        found[_unescape(key)] = _unescape(line[separator.end() if separator else len(key) :])
+    return found
+
+
+def checksum(database: str, table: str) -> str:
+    """Return Hudi's checksum of a table's identity: CRC-32 of ``<database>.<table>`` in decimal."""
+    return str(zlib.crc32(f"{database}.{table}".encode()))
+
+
+def verify(properties: Mapping[str, str]) -> None:
+    """Check that ``properties`` can describe a table.
+
+    Raises Corrupt if a required property is missing or the checksum is wrong, Unsupported if the table version, its
+    timeline layout or the table type is unknown.  A missing checksum is accepted: Hudi before 0.11 wrote none.
+    """
+    for key in (NAME, TYPE, VERSION, LAYOUT):
+        if not properties.get(key):
+            raise Corrupt(f"hoodie.properties has no value for {key}")
+    expected = checksum(properties.get(DATABASE, ""), properties[NAME])
+    got = properties.get(CHECKSUM, expected)
+    if got != expected:
+        raise Corrupt("the checksum of hoodie.properties is wrong", expected=expected, got=got)
+    if properties[TYPE] not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        raise Unsupported(f"unknown table type {properties[TYPE]!r}")
+    if _LAYOUT_OF_VERSION.get(properties[VERSION]) != properties[LAYOUT]:
+        raise Unsupported(
+            f"table version {properties[VERSION]} with timeline layout {properties[LAYOUT]} is not known",
+            hint="known are version 6 with layout 1, versions 8 and 9 with layout 2",
+        )
+
+
+def partition_metadata(instant: str, depth: int) -> bytes:
+    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``, ``depth`` levels below the table."""
+    return b"#partition metadata\n" + encode({"commitTime": instant, "partitionDepth": str(depth)})
+
+
+def _escape(text: str, *, is_key: bool = False) -> str:
+    body = "".join(map(_escape_char, text))
+    if is_key:
+        return body.replace(" ", "\\ ")
+    return f"\\{body}" if body.startswith(" ") else body
+
+
+def _escape_char(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if " " <= char <= "~":
+        return char
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without comments, blank lines, leading blanks and line continuations."""
+    pending = ""
+    for natural in _LINE.split(text):
+        line = natural.lstrip(_BLANKS)
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        pending += line
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
+            pending = pending[:-1]
+            continue
+        yield pending
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    plain = _ESCAPED.sub(_unescape_one, text)
+    try:
+        return plain.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise Corrupt(f"half a surrogate pair in the properties text {text[:60]!r}") from error
+
+
+def _unescape_one(match: re.Match[str]) -> str:
+    digits, char = match.groups()
+    if digits:
+        return chr(int(digits, 16))
+    if char is None:
+        raise Corrupt(f"malformed \\uXXXX escape in the properties text {match.string[:60]!r}")
+    return _UNESCAPES.get(char, char)

@@ -1,0 +1,95 @@
+"""Instants and their file names on the timeline of a version 6 table (``.hoodie/``).
+
+An instant's time is 17 digits, ``yyyyMMddHHmmssSSS`` in UTC; the order of the text is the order of time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from mdt.errors import Invalid
+
+REQUESTED = "requested"
+INFLIGHT = "inflight"
+COMPLETED = "completed"
+
+ACTIONS = frozenset(
+    {
+        "commit", "deltacommit", "replacecommit", "compaction", "logcompaction", "clustering", "clean", "rollback",
+        "savepoint", "restore", "indexing", "schemacommit",
+    }
+)  # fmt: skip
+"""Every action that Hudi 0.14 to 1.x puts on a timeline."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Instant:
+    """One state of one action.  ``time``: 17 (or, in old tables, 14) digits.  ``state``: requested, inflight, completed."""
+
+    time: str
+    action: str
+    state: str
+
+
+def instant_text(us_since_epoch: int) -> str:
+    """Return the instant of a UTC time in microseconds, cut to milliseconds.  Raises Invalid outside years 1 to 9999."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=us_since_epoch)
+    except OverflowError as error:
+        raise Invalid(f"{us_since_epoch} microseconds since 1970 is no time of the years 1 to 9999") from error
+    return (
+        f"{moment.year:04d}{moment.month:02d}{moment.day:02d}{moment.hour:02d}{moment.minute:02d}{moment.second:02d}"
+        f"{moment.microsecond // 1000:03d}"
+    )
+
+
+def instant_us(text: str) -> int:
+    """Return the UTC time of an instant in microseconds; 14 digits mean the last millisecond of their second, as in Hudi.
+
+    Raises Invalid if ``text`` is no instant.
+    """
+    if not (len(text) in (14, 17) and text.isascii() and text.isdigit()):
+        raise Invalid(f"{text!r} is no instant", hint="an instant has the form yyyyMMddHHmmssSSS, in UTC")
+    digits = text if len(text) == 17 else text + "999"
+    year, month, day, hour, minute, second = (int(digits[a:b]) for a, b in _FIELDS)
+    try:
+        moment = datetime(year, month, day, hour, minute, second, int(digits[14:]) * 1000, tzinfo=UTC)
+    except ValueError as error:
+        raise Invalid(f"{text!r} is no instant: {error}") from error
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+_FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
+
+
+def parse_name(file_name: str) -> Instant | None:
+    """Return the instant that a file of ``.hoodie/`` stands for, or None if it is no instant file of version 6."""
+    match = _NAME.fullmatch(file_name)
+    if match is None:
+        return None
+    time, action, state = match.groups()
+    if action == INFLIGHT and state is None:
+        return Instant(time, "commit", INFLIGHT)
+    if action not in ACTIONS or (action, state) == ("commit", INFLIGHT):
+        return None
+    return Instant(time, action, state or COMPLETED)
+
+
+def requested_name(time: str, action: str) -> str:
+    """Return the file name of an action that is only planned."""
+    return f"{time}.{action}.requested"
+
+
+def inflight_name(time: str, action: str) -> str:
+    """Return the file name of an action that has begun; ``commit`` has the short form ``<time>.inflight``."""
+    return f"{time}.inflight" if action == "commit" else f"{time}.{action}.inflight"
+
+
+def completed_name(time: str, action: str) -> str:
+    """Return the file name whose creation completes an action."""
+    return f"{time}.{action}"

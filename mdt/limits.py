@@ -1,0 +1,59 @@
+"""Every maximum of the table, each with its reason.
+
+A length that comes from storage is compared with one of these before anything is allocated for it.  Units are last in
+the names.
+"""
+
+COMMIT_RECORD_BYTES_MAX = 256 << 20
+"""Every reader that replays the log reads a record whole; more summaries than this belong in objects of their own."""
+
+FRAME_BYTES_MAX = 2 << 30
+"""One object of ours in memory; above 2 GiB single puts and reads stop being one system call or request."""
+
+HEADER_JSON_BYTES_MAX = 16 << 20
+"""The JSON header is parsed into Python objects, some 20 times its size; tables go to the sections."""
+
+SECTIONS_MAX = 4096
+"""Sections are one per table or per column; far more than any table has, and the list stays cheap to check."""
+
+IPC_BYTES_MAX = 4 << 30
+"""What a compressed section may claim to unfold to: a bomb must not take the machine."""
+
+INLINE_SUMMARY_BYTES_MAX = 64 << 10
+"""Every reader of the log pays for inline summaries; above this one ranged read is cheaper than carrying it along."""
+
+SEGMENTS_PER_COMMIT_MAX = 1 << 20
+"""One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
+
+BOUND_BYTES_MAX = 64
+"""Longer minima and maxima are cut (down, up): the first bytes decide nearly always, and bounds stay in memory."""
+
+PARTITION_COMPONENT_BYTES_MAX = 255
+"""What ext4, XFS, APFS and NTFS allow for one part of a path."""
+
+COLUMNS_MAX = 10_000
+"""Column statistics are kept per column and segment; wider tables would make each commit record unreadably large."""
+
+ROW_GROUP_ROWS = 32_768
+"""Small enough that a position list skips most of a file, large enough that pages compress and decode in batches."""
+
+COMMIT_ATTEMPTS_MAX = 1_000
+"""A retry repeats the whole operation; one that lost a thousand times will not win, and says so."""
+
+METADATA_COMPACT_RECORDS = 32
+"""Commit records replayed by a new reader: 32 small reads cost about as much as one compacted state."""
+
+METADATA_COMPACT_RECORDS_MAX = 10_000
+"""Reading the log goes record by record: beyond this an open takes minutes on an object store."""
+
+THREADS_MAX = 256
+"""Threads only wait for storage; more than this wait for each other."""
+
+WHERE_BYTES_MAX = 1 << 20
+"""SQL text of one filter; the parser takes about a second for a megabyte."""
+
+KEY_MAP_CACHE_BYTES_MAX = 1 << 30
+"""Key maps kept in one process, so that small upserts do not read them again; beyond it the oldest are dropped."""
+
+RECORDS_CACHED_MAX = 128
+"""Commit records kept in one process: a few compactions of the metadata, so that conflict checks do not read them again."""

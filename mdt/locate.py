@@ -1,0 +1,163 @@
+"""Find the live row that each key of a batch replaces: the key index proposes file groups, key maps confirm exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import Int64Array, KeyHashes, UInt64Array
+from mdt.key_map import KeyMap
+from mdt.metadata import Metadata
+from mdt.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """For n keys where their live row is.
+
+    ``segment``: int64[n], row number in the snapshot's ``files``, or -1: absent.  ``position``: int64[n] in the segment.
+    ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
+    where absent or without ordering field.
+    """
+
+    segment: Int64Array
+    position: Int64Array
+    group: Int64Array
+    ordering: UInt64Array
+
+    @property
+    def found(self) -> npt.NDArray[np.bool_]:
+        """Which keys have a live row -> bool[n]."""
+        return self.segment >= 0
+
+
+def candidates(
+    metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes
+) -> tuple[Int64Array, Int64Array]:
+    """Return pairs (key, file group of the snapshot), a superset of where the keys live: int64[p], int64[p].
+
+    A unit that cannot be read, or that another index wrote, makes its groups candidates for every key.
+    """
+    index = metadata.key_index(snapshot)
+    number = snapshot.group_number
+    exhaustive = {number[name] for name in snapshot.uncovered if name in number}
+    pairs = []
+    for unit in snapshot.units:
+        groups = np.array([number.get(name, -1) for name in unit.groups], dtype=np.int64)
+        if unit.index != index.name:
+            exhaustive.update(groups[groups >= 0].tolist())
+            continue
+        try:
+            found = index.locate(memoryview(metadata.unit_payload(unit)), keys, hashes)
+        except ValueError:
+            exhaustive.update(groups[groups >= 0].tolist())
+            continue
+        pairs.append((found.key, groups[found.group]))
+    for group in sorted(exhaustive):
+        pairs.append((np.arange(len(hashes)), np.full(len(hashes), group, dtype=np.int64)))
+    if not pairs:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    key = np.concatenate([k for k, _ in pairs])
+    group_of = np.concatenate([g for _, g in pairs])
+    live = group_of >= 0
+    return key[live], group_of[live]
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``segment`` and ``position`` int64[h] of the row,
+    ``ordering`` uint64[h].  Under partition scope one key may hit a row in each of several partitions."""
+
+    key: Int64Array
+    segment: Int64Array
+    position: Int64Array
+    ordering: UInt64Array
+
+
+def locate(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    keys: pa.Array,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None,
+) -> Located:
+    """Return where ``keys`` live.  ``partition``: path of each key under partition scope, None for the whole table."""
+    n = len(hashes)
+    segment, position, group = (np.full(n, -1, np.int64) for _ in range(3))
+    ordering = np.zeros(n, np.uint64)
+    for found in find(metadata, snapshot, keys, hashes, partition):
+        segment[found.key], position[found.key] = found.segment, found.position
+        group[found.key], ordering[found.key] = snapshot.group_of[found.segment], found.ordering
+    return Located(segment, position, group, ordering)
+
+
+def find(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    keys: pa.Array,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None = None,
+) -> list[Hits]:
+    """Return every live row of ``keys``, in one piece for each segment with hits; arguments as for :func:`locate`."""
+    key, group = candidates(metadata, snapshot, keys, hashes)
+    if partition is not None and len(key):
+        same = partition[key] == np.array(snapshot.group_partition, dtype=object)[group]
+        key, group = key[same], group[same]
+    if not len(key):
+        return []
+    # Sorted by group, then by hash: each key map is walked in its own order, which is kind to the cache.
+    n = len(hashes)
+    by_rank = hashes.order()
+    rank = np.empty(n, np.int64)
+    rank[by_rank] = np.arange(n)
+    pair = np.unique(group * n + rank[key])
+    group, key = pair // n, by_rank[pair % n]
+    bounds = np.flatnonzero(np.diff(group)) + 1
+    return [
+        hits
+        for part in np.split(np.arange(len(key)), bounds)
+        for hits in _confirm(metadata, snapshot, int(group[part[0]]), key[part], hashes)
+    ]
+
+
+def _confirm(
+    metadata: Metadata, snapshot: Snapshot, group: int, key: Int64Array, hashes: KeyHashes
+) -> Iterator[Hits]:
+    """Look ``key`` up in the key maps of one file group; yield what is live."""
+    wanted = hashes.take(key)
+    for i in snapshot.members[group].tolist():
+        blob = snapshot.key_map_blob(i)
+        if blob is None:
+            continue
+        found = metadata.blobs.key_map(blob)
+        entry = found.find(wanted)
+        hit = np.flatnonzero(entry >= 0)
+        if not len(hit):
+            continue
+        position = found.position[entry[hit]].astype(np.int64)
+        live = is_live(snapshot, i, position)
+        hit, position = hit[live], position[live]
+        if not len(hit):
+            continue
+        ordering = np.zeros(len(hit), np.uint64) if found.ordering is None else found.ordering[entry[hit]]
+        yield Hits(key[hit], np.full(len(hit), i, np.int64), position, ordering)
+
+
+def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return which ``position`` of segment row ``i`` are live -> bool[len(position)]."""
+    dead = snapshot.vector(i)
+    if dead is None:
+        return np.ones(len(position), dtype=np.bool_)
+    return ~np.isin(position, np.asarray(dead.to_array()))
+
+
+def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
+    """Return the key map of the base file of ``group``, dead rows included, or None if it has no base file."""
+    for i in snapshot.members[group].tolist():
+        if snapshot.kind[i] == 0 and (blob := snapshot.key_map_blob(i)) is not None:
+            return metadata.blobs.key_map(blob)
+    return None

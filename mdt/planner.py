@@ -1,0 +1,285 @@
+"""Snapshot + predicate -> scan plan, and an explanation of what every index did.
+
+Cheapest first, all of it vectorised over segments: the key index when the predicate fixes the record key, then column
+statistics, then the table's skipping indexes, then the statistics of row groups.  Every step may only remove what it
+proves; the predicate is always applied to the rows that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes import column_stats, registry
+from indexes.base import BoolArray, SkippingIndex
+from indexes.hashing import hash_keys
+from indexes.predicate import And, Leaf, Predicate, columns, leaves
+from mdt.errors import Corrupt, Invalid
+from mdt.hudi.keys import record_keys
+from mdt.locate import find
+from mdt.metadata import Metadata
+from mdt.skipping import find_index
+from mdt.snapshot import Snapshot
+
+KEYS_LOOKED_UP_MAX = 100_000
+"""More literals than this are not looked up one by one; column statistics still apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexNote:
+    """What one index did for a plan.
+
+    ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty.  ``used``: whether it was
+    asked.  ``reason``: a code, ``detail``: a sentence.
+    """
+
+    index: str
+    used: bool
+    covered: int
+    pruned: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScan:
+    """One segment to read: ``row`` in the snapshot's files; ``zones``: row groups, None for all; ``positions``: the only
+    rows that may match, None for any."""
+
+    row: int
+    zones: tuple[int, ...] | None = None
+    positions: BitMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a plan reads and skips.  Files, row groups, rows and bytes (of Parquet data, all columns) as counts."""
+
+    seq: int
+    where: str
+    files_total: int
+    files_read: int
+    row_groups_total: int
+    row_groups_read: int
+    rows_total: int
+    rows_read: int
+    bytes_total: int
+    bytes_read: int
+    indexes: tuple[IndexNote, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"snapshot {self.seq}, where {self.where or '(everything)'}",
+            f"  files      {self.files_read:>12,} of {self.files_total:,}",
+            f"  row groups {self.row_groups_read:>12,} of {self.row_groups_total:,}",
+            f"  rows       {self.rows_read:>12,} of {self.rows_total:,}",
+            f"  bytes      {self.bytes_read:>12,} of {self.bytes_total:,}",
+        ]
+        for note in self.indexes:
+            done = f"pruned {note.pruned:,} of {note.covered:,} covered" if note.used else f"not used ({note.reason})"
+            lines.append(f"  {note.index}: {done}: {note.detail}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What to read: ``predicate`` is the residual, always applied (None: no filter)."""
+
+    snapshot: Snapshot
+    predicate: Predicate | None
+    segments: tuple[SegmentScan, ...]
+    explanation: Explanation
+
+
+@dataclass(slots=True)
+class _Planning:
+    metadata: Metadata
+    snapshot: Snapshot
+    predicate: Predicate
+    maybe: BoolArray
+    positions: dict[int, BitMap] = field(default_factory=dict)
+    notes: list[IndexNote] = field(default_factory=list)
+
+    def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
+        """Apply a verdict, bool[segments], and record what it did."""
+        pruned = int((self.maybe & ~verdict).sum())
+        self.maybe &= verdict
+        self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))
+
+    def unused(self, index: str, reason: str, detail: str) -> None:
+        """Record that an index was of no use."""
+        self.notes.append(IndexNote(index, False, 0, 0, reason, detail))
+
+
+def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, *, where: str = "") -> ScanPlan:
+    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched."""
+    work = _Planning(metadata, snapshot, predicate or And(()), snapshot.rows > snapshot.dead_rows)
+    if predicate is not None:
+        _by_key(work)
+        _by_statistics(work)
+        _by_indexes(work)
+    segments = tuple(_segment(work, i) for i in np.flatnonzero(work.maybe).tolist())
+    if predicate is not None:
+        segments = tuple(s for s in segments if s.zones != ())
+    return ScanPlan(snapshot, predicate, segments, _explain(work, segments, where))
+
+
+def _conjuncts(predicate: Predicate) -> Iterable[Predicate]:
+    if isinstance(predicate, And):
+        for child in predicate.children:
+            yield from _conjuncts(child)
+    else:
+        yield predicate
+
+
+def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
+    """Return the record keys, as columns of their fields, that a matching row must have one of; None if any key may."""
+    fixed: dict[str, Sequence[object]] = {}
+    for test in _conjuncts(predicate):
+        if isinstance(test, Leaf) and test.column in snapshot.definition.key:
+            if test.op in ("=", "<=>"):
+                fixed[test.column] = [test.value]
+            elif test.op == "in" and isinstance(test.value, tuple):
+                fixed[test.column] = list(test.value)
+    key = snapshot.definition.key
+    sizes = [len(fixed.get(name, ())) for name in key]
+    if 0 in sizes or any(s > 1 for s in sizes[1:]) and len(key) > 1 or (len(key) > 1 and sizes[0] > 1):
+        return None
+    if sizes[0] > KEYS_LOOKED_UP_MAX:
+        return None
+    schema = pa.schema([snapshot.definition.schema.field(name) for name in key])
+    try:
+        arrays = [pa.array([v for v in fixed[f.name] if v is not None], f.type) for f in schema]
+        exact = all(a.to_pylist() == [v for v in fixed[f.name] if v is not None] for a, f in zip(arrays, schema, strict=True))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    return pa.table(arrays, schema=schema) if exact else None
+
+
+def _by_key(work: _Planning) -> None:
+    """Find the rows of a fixed record key exactly; nothing else can match."""
+    name = f"key:{work.snapshot.definition.key_index}"
+    literals = key_literals(work.predicate, work.snapshot)
+    if literals is None:
+        work.unused(name, "key_not_fixed", "the predicate does not fix the record key by = or in")
+        return
+    try:
+        keys = record_keys(literals, work.snapshot.definition.key)
+    except Invalid:
+        work.unused(name, "key_impossible", "a literal is not a possible record key")
+        return
+    try:
+        found = find(work.metadata, work.snapshot, keys, hash_keys(keys, work.snapshot.definition.hash_seed))
+    except Corrupt as error:
+        work.unused(name, "damaged", str(error))
+        return
+    verdict = np.array([i is None for i in map(work.snapshot.key_map_blob, range(len(work.snapshot)))], dtype=np.bool_)
+    for hits in found:
+        i = int(hits.segment[0])
+        verdict[i] = True
+        work.positions[i] = BitMap(hits.position.astype(np.uint32))
+    rows = sum(len(p) for p in work.positions.values())
+    work.note(name, verdict, len(work.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
+
+
+def _by_statistics(work: _Planning) -> None:
+    snapshot = work.snapshot
+    names = sorted(columns(work.predicate))
+    known = {name: snapshot.column_stats(name) for name in names}
+    missing = [name for name in names if known[name] is None]
+    if len(snapshot) and missing == names:
+        work.unused("column_stats", "no_statistics", f"no statistics of {', '.join(names) or 'any column'}")
+        return
+
+    def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
+        found = known.get(name)
+        return None if found is None else (found, snapshot.definition.schema.field(name).type)
+
+    verdict = column_stats.prune_predicate(lookup, work.predicate, len(snapshot))
+    covered = max((len(t) - t["values"].null_count for t in known.values() if t is not None), default=0)
+    work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(names)}")
+
+
+def _by_indexes(work: _Planning) -> None:
+    for text in work.snapshot.definition.indexes:
+        spec = registry.parse_spec(text)
+        index = find_index(spec)
+        mine = [t for t in _conjuncts(work.predicate) if isinstance(t, Leaf) and t.column == spec.column]
+        if isinstance(index, str):
+            work.unused(text, "not_installed", index)
+        elif not mine:
+            inside = any(leaf.column == spec.column for leaf in leaves(work.predicate))
+            detail = "its column is only tested inside OR" if inside else "its column is not tested"
+            work.unused(text, "column_not_tested", detail)
+        else:
+            _by_index(work, text, index, mine)
+
+
+def _by_index(work: _Planning, text: str, index: SkippingIndex, tests: Sequence[Leaf]) -> None:
+    summaries = work.snapshot.index_summaries(text)
+    asked = [i for i in np.flatnonzero(work.maybe).tolist() if summaries[i] is not None]
+    type = work.snapshot.definition.schema.field(tests[0].column).type
+    verdict = np.ones(len(work.snapshot), dtype=np.bool_)
+    present = [s for i in asked if (s := summaries[i]) is not None]
+    try:
+        for test in tests:
+            verdict[asked] &= index.prune(present, test, type)
+            for i, summary in zip(asked, present, strict=True):
+                rows = index.rows(summary, test, type) if verdict[i] else None
+                if rows is not None:
+                    work.positions[i] = rows if i not in work.positions else work.positions[i] & rows
+    except ValueError as error:
+        work.unused(text, "damaged", f"a summary cannot be read: {error}")
+        return
+    work.note(text, verdict, sum(s is not None for s in summaries), f"tests on {tests[0].column}")
+
+
+def _segment(work: _Planning, i: int) -> SegmentScan:
+    """Return what to read of segment row ``i``: row groups by positions, then by their own statistics."""
+    zone_rows = np.array(work.snapshot.files["zone_rows"][i].as_py(), dtype=np.int64)
+    scan = SegmentScan(i, None, work.positions.get(i))
+    if len(zone_rows) < 2:
+        return scan
+    ends = np.cumsum(zone_rows)
+    maybe = np.ones(len(zone_rows), dtype=np.bool_)
+    if scan.positions is not None:
+        maybe = np.array(
+            [scan.positions.range_cardinality(int(e - r), int(e)) > 0 for e, r in zip(ends, zone_rows, strict=True)]
+        )
+    elif work.predicate.__class__ is not And or work.predicate != And(()):
+        maybe = _zones(work, i, len(zone_rows))
+    if bool(maybe.all()):
+        return scan
+    return replace(scan, zones=tuple(np.flatnonzero(maybe).tolist()))
+
+
+def _zones(work: _Planning, i: int, n: int) -> BoolArray:
+    stats = work.snapshot.zone_stats(i)
+
+    def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
+        mine = stats.filter(pa.array(np.asarray(stats["column"]) == name)).sort_by("zone")
+        return (mine, work.snapshot.definition.schema.field(name).type) if len(mine) == n else None
+
+    return column_stats.prune_predicate(lookup, work.predicate, n)
+
+
+def _explain(work: _Planning, segments: Sequence[SegmentScan], where: str) -> Explanation:
+    snapshot = work.snapshot
+    zone_rows = snapshot.files["zone_rows"].to_pylist()
+    length = np.asarray(snapshot.files["block_length"].to_numpy())
+    groups = rows = size = 0
+    for scan in segments:
+        mine = zone_rows[scan.row]
+        read = mine if scan.zones is None else [mine[z] for z in scan.zones]
+        groups += len(read)
+        rows += sum(read)
+        size += int(length[scan.row] * sum(read) / max(1, sum(mine)))
+    return Explanation(
+        seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(segments),
+        row_groups_total=sum(map(len, zone_rows)), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
+        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=tuple(work.notes),
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""Hudi's view of our commits: instant files made from commit records, in commit order, idempotently.
+
+Nothing here decides anything.  Every function may be repeated after a crash and ends in the same files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mdt import paths
+from mdt.commit_log import CommitRecord
+from mdt.definition import TableDefinition
+from mdt.errors import Corrupt
+from mdt.file_group import BASE
+from mdt.hudi import commit_metadata, layout_v6, properties, schema, timeline
+from mdt.hudi.commit_metadata import WriteStat
+from mdt.storage import Storage
+
+NO_INSTANTS = ("rollback",)
+"""Actions of ours that leave no instant on Hudi's timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The claim of a transaction on its instant: what a later writer needs to finish or to remove it.
+
+    ``token``: the middle number of the write token in every file name of the transaction.  ``partitions``: where it may
+    have written data files.  ``begun_at``: seq of its snapshot.  ``started_us``: UTC microseconds.
+    """
+
+    instant: str
+    txn: str
+    action: str
+    operation: str
+    token: int
+    begun_at: int
+    started_us: int
+    partitions: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Return the claim as JSON."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True).encode()
+
+
+def decode_pending(data: bytes, *, path: str) -> Pending:
+    """Return the claim in ``data``.  Raises Corrupt if it is none."""
+    try:
+        fields: dict[str, Any] = json.loads(data)
+        return Pending(**{**fields, "partitions": tuple(fields["partitions"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corrupt(f"a claim cannot be read: {error}", path=path) from error
+
+
+def hudi_action(action: str) -> tuple[str, str]:
+    """Return Hudi's word while an action is pending and when it is completed."""
+    return ("compaction", "commit") if action == "compaction" else (action, action)
+
+
+def announce(storage: Storage, instant: str, action: str) -> None:
+    """Create the requested and inflight instants of a starting transaction.
+
+    Not for compaction: version 6 readers hide the log files of a file group while its compaction is pending.
+    """
+    if action != "compaction":
+        pending, _ = hudi_action(action)
+        storage.put_if_absent(paths.timeline(timeline.requested_name(instant, pending)), b"")
+        storage.put_if_absent(paths.timeline(timeline.inflight_name(instant, pending)), b"")
+
+
+def retract(storage: Storage, instant: str, action: str) -> None:
+    """Remove the pending instants of a transaction that will not commit."""
+    pending, _ = hudi_action(action)
+    storage.delete(paths.timeline(timeline.inflight_name(instant, pending)))
+    storage.delete(paths.timeline(timeline.requested_name(instant, pending)))
+
+
+def is_published(storage: Storage, record: CommitRecord, definition: TableDefinition) -> bool:
+    """Return whether the completed instant of ``record`` exists (True for those that have none)."""
+    if record.action in NO_INSTANTS:
+        return True
+    return storage.size(completed_path(record, definition)) is not None
+
+
+def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
+    """Return where the completed instant of ``record`` belongs."""
+    action = definition.commit_action if record.action == "create" else record.action
+    return paths.timeline(timeline.completed_name(record.instant, hudi_action(action)[1]))
+
+
+def publish(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
+    """Make the completed instant of ``record``; for record 0 also ``hoodie.properties``."""
+    if record.action in NO_INSTANTS:
+        return
+    if record.action == "create":
+        storage.put_if_absent(paths.properties(), properties.encode(table_properties(definition)))
+    storage.put_if_absent(completed_path(record, definition), completed_content(record, definition))
+    if record.action == "compaction":
+        _publish_plan(storage, record)
+
+
+def table_properties(definition: TableDefinition) -> dict[str, str]:
+    """Return the content of ``hoodie.properties`` for a table."""
+    return layout_v6.table_properties(
+        name=definition.name,
+        table_type=definition.table_type,
+        key_fields=definition.key,
+        partition_fields=definition.partition_by,
+        ordering=definition.ordering,
+        schema_json=avro_schema(definition),
+        hive_style=True,
+        extra={},
+    )
+
+
+def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> str:
+    """Return the table's Avro schema as JSON text."""
+    return schema.to_avro(definition.schema, definition.name, meta_fields=meta_fields)
+
+
+def completed_content(record: CommitRecord, definition: TableDefinition) -> bytes:
+    """Return the bytes of the completed instant: a pure function of the record."""
+    files, slices = record.table("files").to_pylist(), record.table("slices").to_pylist()
+    return commit_metadata.encode_commit(
+        [_write_stat({**file, **place}) for file, place in zip(files, slices, strict=True)],
+        schema_json=avro_schema(definition),
+        operation={"create": "INSERT", "compaction": "COMPACT"}.get(
+            record.action, str(record.header["operation"]).upper()
+        ),
+        compacted=record.action == "compaction",
+        extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},
+        replaced=None,
+    )
+
+
+def _write_stat(file: Mapping[str, Any]) -> WriteStat:
+    partition, name = file["partition"], file["name"]
+    is_base = file["kind"] == BASE
+    return WriteStat(
+        file_id=file["file_id"],
+        path=paths.partition_file(partition, name),
+        prev_commit=file["previous_instant"],
+        num_writes=file["rows"],
+        num_deletes=file["deletes"],
+        num_update_writes=file["updates"],
+        num_inserts=file["inserts"],
+        total_write_bytes=file["size"],
+        file_size_in_bytes=file["size"],
+        partition_path=partition,
+        log_version=None if is_base else file["log_version"],
+        base_file=None if is_base else file["base_name"],
+        log_files=None if is_base else tuple(file["log_names"]),
+    )
+
+
+def _publish_plan(storage: Storage, record: CommitRecord) -> None:
+    """Leave the pending files of a compaction for Java readers, after the fact: see :func:`announce`."""
+    plan = commit_metadata.encode_compaction_plan(record.header.get("compaction_plan", ()))
+    storage.put_if_absent(paths.timeline(timeline.requested_name(record.instant, "compaction")), plan)
+    storage.put_if_absent(paths.timeline(timeline.inflight_name(record.instant, "compaction")), b"")

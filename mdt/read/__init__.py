@@ -1,0 +1,1 @@
+"""Run a scan plan with Arrow."""

@@ -1,0 +1,1 @@
+"""Table services: rollback, compaction, check.  Those that change the table are transactions like any other."""

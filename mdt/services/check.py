@@ -1,0 +1,208 @@
+"""Check a table: recompute everything that can be recomputed and compare it with what stands on storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import KeyHashes
+from indexes.hashing import hash_keys
+from mdt import paths
+from mdt.config import parse_options
+from mdt.errors import Corrupt, Invalid
+from mdt.file_group import BASE
+from mdt.hudi import log_file
+from mdt.hudi.keys import record_keys
+from mdt.hudi.partitions import partition_paths
+from mdt.key_map import KeyMap, build, ordering_words
+from mdt.locate import candidates
+from mdt.metadata import Metadata
+from mdt.segment_file import live_mask, open_segment
+from mdt.services.check_log import check_log
+from mdt.services.problem import Problem
+from mdt.snapshot import Snapshot
+from mdt.write.files import RECORD_KEY
+from mdt.write.summarize import summarize
+
+PARTITION_PATH = "_hoodie_partition_path"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was checked and what was found.  ``rows``: live rows; ``bytes``: of the live files; ``records``: of the log."""
+
+    problems: tuple[Problem, ...]
+    files: int
+    rows: int
+    bytes: int
+    records: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        head = f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records} commit records: "
+        return head + ("no problems" if self.ok else f"{len(self.problems)} problems") + "".join(
+            f"\n  {problem}" for problem in self.problems
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    problems: list[Problem]
+    hashes: KeyHashes
+    keys: pa.Array
+
+
+def check(
+    metadata: Metadata, snapshot: Snapshot, *, progress: Callable[[int, int], None] | None = None
+) -> CheckReport:
+    """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed."""
+    problems: list[Problem] = []
+    try:
+        snapshot.check()
+    except AssertionError as error:
+        problems.append(Problem(metadata.storage.url, -1, f"the snapshot breaks an invariant: {error}"))
+    problems += check_log(metadata, snapshot)
+    checker = _SegmentChecker(metadata, snapshot)
+    done: list[_Checked] = []
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
+        for checked in pool.map(checker.run, range(len(snapshot))):
+            done.append(checked)
+            problems += checked.problems
+            if progress is not None:
+                progress(len(done), len(snapshot))
+    problems += _check_keys(metadata, snapshot, done)
+    size = int(np.asarray(snapshot.files["size"].to_numpy()).sum())
+    rows = int((snapshot.rows - snapshot.dead_rows).sum())
+    return CheckReport(tuple(problems), len(snapshot), rows, size, snapshot.seq + 1)
+
+
+class _SegmentChecker:
+    def __init__(self, metadata: Metadata, snapshot: Snapshot) -> None:
+        self._metadata = metadata
+        self._snapshot = snapshot
+        self._options = parse_options(snapshot.definition.options)
+
+    def run(self, i: int) -> _Checked:
+        """Return what is wrong with segment row ``i``, and its live keys."""
+        file = self._snapshot.file(i)
+        path = paths.partition_file(file["partition"], file["name"])
+        nothing = np.empty(0, np.uint64)
+        try:
+            table = open_segment(self._metadata.storage, self._snapshot, i).read() if file["rows"] else None
+            problems = [Problem(path, -1, text) for text in self._texts(i, file, path, table)]
+        except Corrupt as error:
+            problems, table = [Problem(error.path or path, error.offset, str(error))], None
+        except (pa.ArrowException, OSError) as error:
+            problems, table = [Problem(path, file["block_offset"], f"cannot be read: {error}")], None
+        if table is None:
+            return _Checked(problems, KeyHashes(nothing, nothing), pa.array([], pa.string()))
+        keys = table[RECORD_KEY].combine_chunks()
+        mask = live_mask(len(table), self._snapshot.vector(i))
+        keys = keys if mask is None else keys.filter(pa.array(mask))
+        return _Checked(problems, hash_keys(keys, self._snapshot.definition.hash_seed), keys)
+
+    def _texts(self, i: int, file: dict[str, object], path: str, table: pa.Table | None) -> Iterator[str]:
+        if file["kind"] != BASE:
+            yield from self._check_blocks(file, path)
+        if table is None:
+            return
+        definition = self._snapshot.definition
+        keys = table[RECORD_KEY].combine_chunks()
+        if not record_keys(table, definition.key).equals(keys):
+            yield "record keys differ from the key columns"
+        codes, names = partition_paths(table, definition.partition_by)
+        if definition.partition_by and {names[c] for c in np.unique(codes)} != {file["partition"]}:
+            yield "rows of another partition"
+        if set(table[PARTITION_PATH].unique().to_pylist()) - {file["partition"]}:
+            yield "meta column _hoodie_partition_path differs from the directory"
+        yield from self._check_key_map(i, table, keys)
+        yield from self._check_summaries(i, table)
+
+    def _check_blocks(self, file: dict[str, object], path: str) -> Iterator[str]:
+        blocks = log_file.parse(self._metadata.storage.read(path), path=path)
+        data = [b for b in blocks if b.kind == log_file.PARQUET]
+        deletes = [b for b in blocks if b.kind == log_file.DELETE]
+        if len(blocks) != len(data) + len(deletes) or len(data) != (1 if file["rows"] else 0):
+            yield f"unexpected log blocks {[b.kind for b in blocks]}"
+        if data and (data[0].content_offset, data[0].content_length) != (file["block_offset"], file["block_length"]):
+            yield "the data block stands elsewhere than the metadata says"
+        if any(b.header.get(log_file.INSTANT_TIME) != file["instant"] for b in blocks):
+            yield "a log block has another instant"
+        deleted = sum(len(log_file.decode_delete_block(b.content)) for b in deletes)
+        if deleted != file["deletes"]:
+            yield f"delete blocks hold {deleted} keys, the metadata says {file['deletes']}"
+
+    def _check_key_map(self, i: int, table: pa.Table, keys: pa.Array) -> Iterator[str]:
+        definition = self._snapshot.definition
+        blob = self._snapshot.key_map_blob(i)
+        if blob is None:
+            yield "has no key map"
+            return
+        ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
+        if not _same(build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob)):
+            yield f"the key map at {blob.path}:{blob.offset} differs from the rows"
+
+    def _check_summaries(self, i: int, table: pa.Table) -> Iterator[str]:
+        snapshot = self._snapshot
+        zones = tuple(snapshot.files["zone_rows"][i].as_py())
+        if sum(zones) != len(table):
+            yield f"row groups of {sum(zones)} rows in the metadata, {len(table)} in the file"
+            return
+        fresh = summarize(snapshot.definition, self._options, table, zones)
+        segment = int(snapshot.segments[i])
+        stored = snapshot.stats.filter(pc.equal(snapshot.stats["segment"], segment)).drop_columns(
+            ["segment", "bytes"]  # the size in memory depends on how the rows came
+        )
+        if fresh.stats is not None:
+            order = [("column", "ascending"), ("zone", "ascending")]
+            expected = fresh.stats.select(stored.column_names).cast(stored.schema)
+            if not expected.sort_by(order).equals(stored.sort_by(order)):
+                yield "column statistics differ from the rows"
+        for spec, data in fresh.indexes:
+            found = snapshot.index_summaries(spec)[i]
+            if found is not None and found != data:
+                yield f"the summary of {spec} differs from the rows"
+
+
+def _same(a: KeyMap, b: KeyMap) -> bool:
+    if (a.ordering is None) != (b.ordering is None):
+        return False
+    pairs = [(a.hashes.hi, b.hashes.hi), (a.hashes.lo, b.hashes.lo), (a.position, b.position)]
+    if a.ordering is not None and b.ordering is not None:
+        pairs.append((a.ordering, b.ordering))
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) -> Iterator[Problem]:
+    """Every key is live once in its scope, and the key index finds it."""
+    if not done or not sum(len(c.hashes) for c in done):
+        return
+    hashes = KeyHashes(np.concatenate([c.hashes.hi for c in done]), np.concatenate([c.hashes.lo for c in done]))
+    group = np.repeat(snapshot.group_of, [len(c.hashes) for c in done])
+    names = {name: i for i, name in enumerate(dict.fromkeys(snapshot.group_partition))}
+    codes = np.array([names[p] for p in snapshot.group_partition], dtype=np.int64)
+    scope = np.zeros(len(group), np.int64) if snapshot.definition.is_global else codes[group]
+    order = np.lexsort((scope, hashes.lo, hashes.hi))
+    hi, lo, part = hashes.hi[order], hashes.lo[order], scope[order]
+    twice = int(np.sum((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]) & (part[1:] == part[:-1])))
+    if twice:
+        yield Problem(metadata.storage.url, -1, f"{twice} keys are live more than once in their scope")
+    keys = pa.concat_arrays([c.keys for c in done])
+    try:
+        key, found = candidates(metadata, snapshot, keys, hashes)
+    except (Corrupt, Invalid) as error:
+        yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}")
+        return
+    hit = np.zeros(len(keys), np.bool_)
+    hit[key[group[key] == found]] = True
+    if not bool(hit.all()):
+        yield Problem(metadata.storage.url, -1, f"the key index misses {int((~hit).sum())} live keys")

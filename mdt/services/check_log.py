@@ -1,0 +1,114 @@
+"""Check the commit log, the compacted metadata, Hudi's timeline and the listing of data files."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt import commit_log, paths, publish
+from mdt.commit_log import CommitRecord
+from mdt.errors import Corrupt, Invalid
+from mdt.file_group import Blob
+from mdt.hudi import properties
+from mdt.metadata import Metadata
+from mdt.services.problem import Problem
+from mdt.services.rollback import pending
+from mdt.snapshot import Snapshot, apply, first
+
+
+def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield what is wrong outside the live files' content."""
+    records: list[CommitRecord] = []
+    for seq in range(snapshot.seq + 1):
+        path = paths.commit(seq)
+        try:
+            record = commit_log.read(metadata.storage, seq)
+        except Corrupt as error:
+            yield Problem(path, error.offset, str(error))
+            continue
+        if record is None:
+            yield Problem(path, -1, "the commit record is missing")
+        else:
+            records.append(record)
+    if len(records) == snapshot.seq + 1:
+        yield from _check_replay(snapshot, records)
+    yield from _check_timeline(metadata, snapshot, records)
+    yield from _check_blobs(metadata, snapshot)
+    yield from _check_listing(metadata, records)
+
+
+def _check_replay(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
+    """The compacted metadata must say what the log alone says."""
+    replayed = first(records[0], path=paths.commit(0))
+    for record in records[1:]:
+        replayed = apply(replayed, record)
+    if not replayed.files.equals(snapshot.files):
+        yield Problem(paths.base_manifest(snapshot.seq), -1, "compacted metadata and log disagree about files")
+    if dict(replayed.vectors) != dict(snapshot.vectors):
+        yield Problem(paths.base_manifest(snapshot.seq), -1, "compacted metadata and log disagree about deleted rows")
+    live = pa.array(snapshot.segments, pa.int64())
+    stats = [s.stats.filter(pc.is_in(s.stats["segment"], live)) for s in (replayed, snapshot)]
+    if not stats[0].equals(stats[1]):
+        yield Problem(paths.base_manifest(snapshot.seq), -1, "compacted metadata and log disagree about statistics")
+
+
+def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
+    data = metadata.storage.read_if_exists(paths.properties())
+    if data is None:
+        yield Problem(paths.properties(), -1, "is missing; the next writer makes it")
+    else:
+        try:
+            properties.verify(properties.decode(data))
+        except (Corrupt, Invalid) as error:
+            yield Problem(paths.properties(), -1, str(error))
+    claimed = {p.instant for p in pending(metadata)}
+    for record in records:
+        if record.action in publish.NO_INSTANTS:
+            continue
+        path = publish.completed_path(record, snapshot.definition)
+        found = metadata.storage.read_if_exists(path)
+        if found is None:
+            later = "; the next writer publishes it" if record.instant in claimed else ""
+            yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}")
+        elif found != publish.completed_content(record, snapshot.definition):
+            yield Problem(path, -1, f"differs from commit record {record.seq}")
+
+
+def _check_blobs(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+    units = [unit.blob for unit in snapshot.units if unit.blob is not None]
+    maps = [snapshot.key_map_blob(i) for i in range(len(snapshot))]
+    for blob in [*units, *maps]:
+        if blob is not None:
+            yield from _check_blob(metadata, blob)
+
+
+def _check_blob(metadata: Metadata, blob: Blob) -> Iterator[Problem]:
+    try:
+        data = metadata.storage.read(blob.path, blob.offset, blob.length)
+    except Corrupt as error:
+        yield Problem(blob.path, blob.offset, str(error))
+        return
+    if zlib.crc32(data) != blob.crc:
+        yield Problem(blob.path, blob.offset, f"a summary of {blob.length} bytes is damaged")
+
+
+def _check_listing(metadata: Metadata, records: list[CommitRecord]) -> Iterator[Problem]:
+    """Every data file must belong to a commit or to a claim that still stands."""
+    known = set()
+    partitions = {""}
+    for record in records:
+        files = record.table("files").select(["partition", "name"]).to_pylist()
+        known |= {paths.partition_file(f["partition"], f["name"]) for f in files}
+        partitions |= {f["partition"] for f in files}
+    claims = pending(metadata)
+    partitions |= {p for claim in claims for p in claim.partitions}
+    tokens = [f"-{claim.token}-" for claim in claims]
+    for partition in sorted(partitions):
+        for info in metadata.storage.list_dir(partition):
+            name = info.path.rpartition("/")[2]
+            is_data = name.endswith(".parquet") or ".log." in name
+            if is_data and info.path not in known and not any(token in name for token in tokens):
+                yield Problem(info.path, -1, "belongs to no commit")

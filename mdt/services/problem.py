@@ -1,0 +1,17 @@
+"""One thing that is wrong with a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``path``: the object; ``offset``: the byte, -1 if it concerns the whole object; ``text``: what is wrong."""
+
+    path: str
+    offset: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}{f' at byte {self.offset}' if self.offset >= 0 else ''}: {self.text}"

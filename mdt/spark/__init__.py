@@ -1,0 +1,1 @@
+"""Everything that imports pyspark: the table as a native Spark relation."""

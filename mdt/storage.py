@@ -1,0 +1,69 @@
+"""Everything outside the process: bytes under names, listings, the clock, randomness.
+
+This module and ``mdt.stores`` are the only ones that touch them.  ``open_storage`` picks the storage; the contract,
+its law and its errors stand in :class:`Storage`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from urllib.parse import unquote
+
+from mdt import errors
+from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
+from mdt.stores.faulty import Crash, FaultyStorage
+from mdt.stores.local import LocalStorage
+from mdt.stores.memory import MemoryStorage
+from mdt.stores.object_store import ObjectStorage
+
+__all__ = [
+    "Buffer",
+    "Crash",
+    "Data",
+    "FaultyStorage",
+    "LocalStorage",
+    "MemoryStorage",
+    "ObjectInfo",
+    "ObjectStorage",
+    "Storage",
+    "open_storage",
+]
+
+_SCHEMES = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "memory"))
+
+
+def open_storage(path_or_url: str | os.PathLike[str], *, durable: bool = True) -> Storage:
+    """Return the storage whose root is a local path or a URL; nothing is read or written yet.
+
+    ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``, ``az://…``, ``memory:///`` (new and
+    empty at every call).  ``durable=False``: see :class:`LocalStorage`.  Raises ``errors.Invalid`` for an empty path
+    or a file URL of another machine, ``errors.Unsupported`` for another scheme.
+    """
+    text = os.fspath(path_or_url)
+    if not text:
+        raise errors.Invalid("the path of the table is empty")
+    # At least two letters, so that a drive such as C: is a path.
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
+    if found is None:
+        return LocalStorage(text, durable=durable)
+    scheme = found[1].lower()
+    if scheme == "file":
+        return LocalStorage(_path_of_file_url(text), durable=durable)
+    if scheme not in _SCHEMES:
+        raise errors.Unsupported(
+            f"storage of the kind {scheme!r} is not supported: {text}",
+            hint=f"use a local path, file, {', '.join(sorted(_SCHEMES))}",
+        )
+    return ObjectStorage("s3" + text[3:] if scheme == "s3a" else text)
+
+
+def _path_of_file_url(url: str) -> str:
+    """Return the path in ``file:/p``, ``file:///p`` or ``file://localhost/p``."""
+    rest = url[len("file:") :]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise errors.Invalid(f"the URL {url} names the machine {host!r}", hint="write file:///absolute/path")
+        rest = slash + path
+    return unquote(rest)

@@ -1,0 +1,1 @@
+"""The storages: where bytes, names, the clock and randomness come from.  See ``mdt.storage``."""

@@ -1,0 +1,199 @@
+"""What the table asks of a storage, and what every storage shares.
+
+Paths are relative to the root of the table, "/"-separated, without empty, "." or ".." components.  Nothing is ever
+appended to; an object is created once, replaced as a whole or deleted.  The clock and randomness are here too, so that
+a test can make a whole history repeatable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from mdt import errors
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+"""Bytes in memory, without a copy."""
+Data: TypeAlias = Buffer | Sequence[Buffer]
+"""What is written: one buffer, or several that are stored one after the other."""
+
+TEMPORARY_SUFFIX = ".mdt-tmp"
+"""How the names of half-written objects end; listings hide them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One stored object: ``path`` from the root, ``size`` in bytes, ``modified_us`` UTC microseconds."""
+
+    path: str
+    size: int
+    modified_us: int
+
+
+Listing = list[ObjectInfo]
+"""Objects sorted by path."""
+
+
+class Storage(ABC):
+    """Bytes under names, with one atomic operation: :meth:`put_if_absent`.  Safe for use by several threads.
+
+    Every method raises ``errors.Invalid`` for a path that could leave the root, and ``errors.Unavailable`` when the
+    storage fails; it is then unknown whether a change was made.
+    """
+
+    url: str
+    """The root, in the form that ``open_storage`` takes."""
+
+    conditional_put: bool = True
+    """Whether :meth:`put_if_absent` is atomic here."""
+
+    @abstractmethod
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Return ``length`` bytes from ``offset``, or everything from there on.
+
+        Raises ``errors.Missing`` for an absent object, and ``errors.Corrupt`` if it ends before offset + length.
+        """
+
+    @abstractmethod
+    def open(self, path: str) -> Any:
+        """Return a ``pa.NativeFile`` for random access; raises ``errors.Missing``.  The caller closes it."""
+
+    @abstractmethod
+    def create(self, path: str, data: Data) -> None:
+        """Store a new object under a name that nobody else uses; durable on return.
+
+        A crash may leave a part of it under the name.  Raises ``errors.Internal`` if the name exists.
+        """
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: Data) -> bool:
+        """Store an object if the name is free: whole or not at all, durable on return.
+
+        Returns False if an object was there.  On a network that object may stem from this very call (an earlier try
+        whose reply was lost), so a caller to whom it matters reads it back.
+        """
+
+    @abstractmethod
+    def replace(self, path: str, data: Data) -> None:
+        """Store an object over whatever is there; readers see the old bytes or the new ones."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove an object; an absent one is fine."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Listing:
+        """Return all objects below the directory ``prefix`` ("" = the root), recursively, sorted by path."""
+
+    @abstractmethod
+    def list_dir(self, prefix: str) -> Listing:
+        """Return the objects directly in the directory ``prefix``, sorted by path."""
+
+    @abstractmethod
+    def size(self, path: str) -> int | None:
+        """Return the size of an object in bytes, or None if it is absent."""
+
+    @abstractmethod
+    def now_us(self) -> int:
+        """Return the time in UTC microseconds."""
+
+    @abstractmethod
+    def random_hex(self, bytes: int) -> str:
+        """Return ``bytes`` random bytes as twice as many hexadecimal digits."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    @abstractmethod
+    def uri(self, path: str) -> str:
+        """Return the name by which Hadoop's ``Path(String)`` finds the object; it is not percent-encoded."""
+
+    def local_path(self, path: str) -> str | None:
+        """Return the absolute name on the local file system, or None if there is none."""
+        return None
+
+    def read_if_exists(self, path: str) -> bytes | None:
+        """Return the whole object, or None if it is absent."""
+        try:
+            return self.read(path)
+        except errors.Missing:
+            return None
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Remove objects; absent ones are fine."""
+        for path in paths:
+            self.delete(path)
+
+    def require_conditional_put(self) -> None:
+        """Raise ``errors.Unsupported`` unless several writers can be told apart here; called at open-for-write."""
+        if not self.conditional_put:
+            raise errors.Unsupported(
+                f"the storage {self.url} cannot put an object only if it is absent, so commits could overwrite each other",
+                hint="write to a local disk, S3, GCS or Azure; reading works everywhere",
+            )
+
+
+def check_path(path: str, *, root_allowed: bool = False) -> str:
+    """Return ``path`` if it cannot leave the root; raises ``errors.Invalid`` otherwise."""
+    if not path and root_allowed:
+        return path
+    if "\0" in path or not all(part not in ("", ".", "..") for part in path.split("/")):
+        raise errors.Invalid(
+            f"{path!r} is not a path below the table's root",
+            hint="paths are relative, separated by '/', without empty, '.' or '..' components",
+        )
+    return path
+
+
+def check_directory(prefix: str) -> str:
+    """Return the directory ``prefix`` without the slash that may end it; raises ``errors.Invalid`` as check_path."""
+    return check_path(prefix.removesuffix("/"), root_allowed=True)
+
+
+def check_range(path: str, offset: int, length: int | None, size: int) -> int:
+    """Return the number of bytes to read; raises ``errors.Corrupt`` if the object of ``size`` bytes is too short."""
+    if offset < 0 or (length is not None and length < 0):
+        raise errors.Internal(f"a read of {path} from byte {offset}, {length} bytes long")
+    end = offset if length is None else offset + length
+    if end > size:
+        raise errors.Corrupt(
+            "the object is too short", path=path, offset=size, expected=f"at least {end} bytes", got=f"{size}"
+        )
+    return size - offset if length is None else length
+
+
+def parts(data: Data) -> list[memoryview]:
+    """Return ``data`` as flat views of bytes, in order, without a copy."""
+    buffers: Sequence[Any] = data if isinstance(data, (list, tuple)) else [data]
+    return [memoryview(buffer).cast("B") for buffer in buffers if len(memoryview(buffer))]
+
+
+def joined(data: Data) -> bytes:
+    """Return ``data`` as one bytes object; no copy if it is one already."""
+    return data if isinstance(data, bytes) else b"".join(parts(data))
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether ``path`` names a half-written object."""
+    return path.endswith(TEMPORARY_SUFFIX)
+
+
+def temporary_name(path: str, token: str) -> str:
+    """Return the name under which ``path`` is written before it is moved; same directory, hidden."""
+    directory, slash, name = path.rpartition("/")
+    return f"{directory}{slash}.{name[:100]}.{token}{TEMPORARY_SUFFIX}"
+
+
+def missing(path: str) -> errors.Missing:
+    """Return the error for an absent object."""
+    return errors.Missing("there is no such object", path=path)
+
+
+def name_taken(path: str) -> errors.Internal:
+    """Return the error for a new name that exists."""
+    return errors.Internal(f"the new object {path} exists already; its name was to be unique")

@@ -1,0 +1,148 @@
+"""A storage that fails on purpose: at the k-th operation, in a chosen way.
+
+A crash sweep is a loop: run a flow once and count its operations; then, for every k and mode, run it on a fresh copy
+until it crashes, open the inner storage as the next process would, and check the invariants.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from mdt import errors
+from mdt.stores.contract import Data, Listing, Storage, joined, temporary_name
+
+Mode = Literal["before", "after", "torn", "lost_reply"]
+"""How the operation fails: not made; made; made by half; made, but the answer is an error."""
+
+Result = TypeVar("Result")
+
+
+class Crash(BaseException):
+    """The process has died.
+
+    Not an Exception: no ``except MdtError`` or ``except Exception`` of the code under test can carry on after it.
+    """
+
+
+class FaultyStorage(Storage):
+    """``inner``, failing at operation number ``fail_at`` (from 1; 0 = never).
+
+    Counted are the operations that change something, each object of ``delete_many`` as one, and with ``count_reads``
+    the reading ones too.  After ``before``, ``after`` and ``torn`` every further operation raises :class:`Crash`.
+    ``torn`` leaves half of the bytes: of ``create`` under the final name, of ``put_if_absent`` and ``replace`` under a
+    temporary one; a delete is not made.  After ``lost_reply`` (errors.Unavailable) the storage works again.
+    With several threads the numbers stay exact, their order does not.
+    """
+
+    def __init__(self, inner: Storage, fail_at: int = 0, mode: Mode = "before", *, count_reads: bool = False) -> None:
+        self.inner = inner
+        self.url = inner.url
+        self.conditional_put = inner.conditional_put
+        self.fail_at = fail_at
+        self.mode: Mode = mode
+        self.crashed = False
+        self.operations: list[str] = []
+        self._count_reads = count_reads
+        self._lock = threading.Lock()
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See :class:`Storage`."""
+        return self._look("read", path, lambda: self.inner.read(path, offset, length))
+
+    def open(self, path: str) -> Any:
+        """See :class:`Storage`."""
+        return self._look("open", path, lambda: self.inner.open(path))
+
+    def create(self, path: str, data: Data) -> None:
+        """See :class:`Storage`."""
+        half = _half(data)
+        self._change("create", path, lambda: self.inner.create(path, data), lambda: self.inner.create(path, half))
+
+    def put_if_absent(self, path: str, data: Data) -> bool:
+        """See :class:`Storage`."""
+        return self._change(
+            "put_if_absent", path, lambda: self.inner.put_if_absent(path, data), lambda: self._tear(path, data)
+        )
+
+    def replace(self, path: str, data: Data) -> None:
+        """See :class:`Storage`."""
+        self._change("replace", path, lambda: self.inner.replace(path, data), lambda: self._tear(path, data))
+
+    def delete(self, path: str) -> None:
+        """See :class:`Storage`."""
+        self._change("delete", path, lambda: self.inner.delete(path), lambda: None)
+
+    def list(self, prefix: str) -> Listing:
+        """See :class:`Storage`."""
+        return self._look("list", prefix, lambda: self.inner.list(prefix))
+
+    def list_dir(self, prefix: str) -> Listing:
+        """See :class:`Storage`."""
+        return self._look("list_dir", prefix, lambda: self.inner.list_dir(prefix))
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Storage`."""
+        return self._look("size", path, lambda: self.inner.size(path))
+
+    def now_us(self) -> int:
+        """See :class:`Storage`; never counted."""
+        self._check_alive()
+        return self.inner.now_us()
+
+    def random_hex(self, bytes: int) -> str:
+        """See :class:`Storage`; never counted."""
+        self._check_alive()
+        return self.inner.random_hex(bytes)
+
+    def sleep(self, seconds: float) -> None:
+        """See :class:`Storage`; never counted."""
+        self._check_alive()
+        self.inner.sleep(seconds)
+
+    def uri(self, path: str) -> str:
+        """See :class:`Storage`; never counted."""
+        return self.inner.uri(path)
+
+    def local_path(self, path: str) -> str | None:
+        """See :class:`Storage`; never counted."""
+        return self.inner.local_path(path)
+
+    def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
+        if not self._count_reads:
+            self._check_alive()
+            return act()
+        return self._change(name, path, act, lambda: None)
+
+    def _change(self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]) -> Result:
+        """Count the operation, then make it, or fail as told."""
+        if not self._is_next_to_fail(f"{name} {path}"):
+            return act()
+        if self.mode == "torn":
+            tear()
+        elif self.mode != "before":
+            act()
+        if self.mode == "lost_reply":
+            raise errors.Unavailable(f"the reply to {name} {path} was lost (a fault made by a test)")
+        raise Crash(f"at operation {self.fail_at}: {name} {path}")
+
+    def _is_next_to_fail(self, operation: str) -> bool:
+        with self._lock:
+            self._check_alive()
+            self.operations.append(operation)
+            fails = len(self.operations) == self.fail_at
+            self.crashed = fails and self.mode != "lost_reply"
+            return fails
+
+    def _check_alive(self) -> None:
+        if self.crashed:
+            raise Crash(f"the process died at operation {self.fail_at}")
+
+    def _tear(self, path: str, data: Data) -> None:
+        self.inner.create(temporary_name(path, self.inner.random_hex(8)), _half(data))
+
+
+def _half(data: Data) -> bytes:
+    content = joined(data)
+    return content[: len(content) // 2]

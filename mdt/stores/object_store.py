@@ -1,0 +1,238 @@
+"""An object store: S3, Google Cloud Storage, Azure, or obstore's own memory.
+
+``put_if_absent`` is a conditional put (``If-None-Match: *``).  Stores that resemble S3 sometimes accept the header and
+ignore it, so it is tried out once, on an object of its own, before the first write.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from obstore import exceptions
+from obstore.store import from_url
+
+from mdt import errors
+from mdt.stores.contract import (
+    Data,
+    Listing,
+    ObjectInfo,
+    Storage,
+    check_directory,
+    check_path,
+    check_range,
+    is_temporary,
+    joined,
+    missing,
+    name_taken,
+)
+
+_PROBE_PATH = ".hoodie/.mdt/probe"
+_PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses the second one\n"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ObjectStorage(Storage):
+    """The objects below a URL such as ``s3://bucket/table``; credentials come from the environment.
+
+    ``store``: an obstore store to use instead of the one that ``from_url`` makes (other credentials, retries, tests).
+    """
+
+    def __init__(self, url: str, store: Any = None) -> None:
+        self.url = url.rstrip("/")
+        with _translated(url):
+            self._store = from_url(url) if store is None else store
+        self._conditional_put: bool | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def conditional_put(self) -> bool:  # type: ignore[override]
+        """Whether the store refuses to put an object that exists; found out by one or two small puts, then known."""
+        with self._lock:
+            if self._conditional_put is None:
+                self._conditional_put = self._probe()
+            return self._conditional_put
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See :class:`Storage`."""
+        with _translated(path):
+            if offset == 0 and length is None:
+                return obstore.get(self._store, check_path(path)).bytes().to_bytes()
+            count = check_range(path, offset, length, self._require_size(path)) if length is None else length
+            return self._read_range(path, offset, count)
+
+    def open(self, path: str) -> Any:
+        """See :class:`Storage`; each read is one request, so read with ``pre_buffer``."""
+        return pa.PythonFile(_RangeFile(self, path, self._require_size(path)), mode="r")
+
+    def create(self, path: str, data: Data) -> None:
+        """See :class:`Storage`."""
+        if not self._put(path, data, mode="create"):
+            raise name_taken(path)
+
+    def put_if_absent(self, path: str, data: Data) -> bool:
+        """See :class:`Storage`."""
+        return self._put(path, data, mode="create")
+
+    def replace(self, path: str, data: Data) -> None:
+        """See :class:`Storage`."""
+        self._put(path, data, mode="overwrite")
+
+    def delete(self, path: str) -> None:
+        """See :class:`Storage`."""
+        self.delete_many([path])
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """See :class:`Storage`; many in one request where the store can."""
+        names = [check_path(path) for path in paths]
+        try:
+            with _translated(names[0] if names else ""):
+                if names:
+                    obstore.delete(self._store, names)
+        except errors.Missing:
+            if len(names) > 1:
+                for name in names:
+                    self.delete(name)
+
+    def list(self, prefix: str) -> Listing:
+        """See :class:`Storage`."""
+        directory = check_directory(prefix)
+        with _translated(prefix):
+            return _infos(obstore.list(self._store, directory or None, chunk_size=1000).collect())
+
+    def list_dir(self, prefix: str) -> Listing:
+        """See :class:`Storage`."""
+        directory = check_directory(prefix)
+        with _translated(prefix):
+            return _infos(obstore.list_with_delimiter(self._store, directory or None)["objects"])
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Storage`."""
+        try:
+            return self._require_size(path)
+        except errors.Missing:
+            return None
+
+    def now_us(self) -> int:
+        """See :class:`Storage`."""
+        return time.time_ns() // 1000
+
+    def random_hex(self, bytes: int) -> str:
+        """See :class:`Storage`."""
+        return os.urandom(bytes).hex()
+
+    def sleep(self, seconds: float) -> None:
+        """See :class:`Storage`."""
+        time.sleep(seconds)
+
+    def uri(self, path: str) -> str:
+        """See :class:`Storage`; Hadoop calls S3 ``s3a``."""
+        root = "s3a" + self.url[2:] if self.url.startswith("s3://") else self.url
+        return f"{root}/{path}" if path else root
+
+    def _put(self, path: str, data: Data, mode: Any) -> bool:
+        try:
+            with _translated(path):
+                obstore.put(self._store, check_path(path), joined(data), mode=mode, use_multipart=False)
+        except _Exists:
+            return False
+        return True
+
+    def _probe(self) -> bool:
+        try:
+            return not self._put(_PROBE_PATH, _PROBE_DATA, "create") or not self._put(
+                _PROBE_PATH, _PROBE_DATA, "create"
+            )
+        except errors.Unsupported:
+            return False
+
+    def _require_size(self, path: str) -> int:
+        with _translated(path):
+            return int(obstore.head(self._store, check_path(path))["size"])
+
+    def _read_range(self, path: str, offset: int, count: int) -> bytes:
+        """Return a range in one request; asks for the size only to explain a failure."""
+        if count == 0:
+            return b""
+        try:
+            data = obstore.get_range(self._store, check_path(path), start=offset, length=count).to_bytes()
+        except exceptions.GenericError:
+            check_range(path, offset, count, self._require_size(path))
+            raise
+        check_range(path, offset, count, offset + len(data))
+        return data
+
+
+class _Exists(Exception):
+    """The store refused a conditional put."""
+
+
+class _RangeFile:
+    """The file object that pyarrow reads through: positions here, bytes by ranged requests."""
+
+    def __init__(self, storage: ObjectStorage, path: str, size: int) -> None:
+        self._storage, self._path, self._size, self._at = storage, path, size, 0
+        self.closed = False
+
+    def read(self, count: int | None = None) -> bytes:
+        left = max(self._size - self._at, 0)
+        data = self._storage.read(self._path, self._at, left if count is None or count < 0 else min(count, left))
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:
+    infos = [
+        ObjectInfo(entry["path"], entry["size"], (entry["last_modified"] - _EPOCH) // timedelta(microseconds=1))
+        for entry in objects
+        if not is_temporary(entry["path"])
+    ]
+    return sorted(infos, key=lambda info: info.path)
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    """Turn what obstore says into our kinds of error; the first line of its message is for people."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise missing(path) from None
+    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+        raise _Exists from error
+    except (exceptions.NotSupportedError, NotImplementedError) as error:
+        raise errors.Unsupported(f"the store cannot do this for {path!r}: {_first_line(error)}") from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        hint = "check the credentials in the environment and their rights on the bucket"
+        raise errors.Unavailable(f"the store refused {path!r}: {_first_line(error)}", hint=hint) from error
+    except (exceptions.BaseError, OSError) as error:
+        raise errors.Unavailable(f"the store failed on {path!r}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

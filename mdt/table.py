@@ -1,0 +1,286 @@
+"""What users see: create and open a table, write to it, scan it, look after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt import create_table, paths, publish
+from mdt.config import Options, parse_options
+from mdt.definition import TableDefinition
+from mdt.errors import Invalid, Unsupported
+from mdt.hudi import properties
+from mdt.input import is_spark, to_table
+from mdt.metadata import Metadata
+from mdt.scan import Scan, Where
+from mdt.services.check import CheckReport, check
+from mdt.services.compaction import Compaction
+from mdt.services.rollback import Recovery, recover
+from mdt.snapshot import Snapshot
+from mdt.storage import Storage, open_storage
+from mdt.transaction import CommitResult, Operation, run
+from mdt.write.normalize import normalize, normalize_keys
+from mdt.write.operations import Delete, RowOperation, Upsert
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """How a write ended.
+
+    ``seq``: number of its commit, or of the newest one if nothing had to change.  ``instant``: its Hudi instant, or "".
+    ``inserted``, ``updated``, ``deleted``: rows.  ``late``: rows dropped because the table had a larger ordering value,
+    or the batch a newer row of the same key.  ``missing``: keys to delete that did not exist.  ``attempts``: how often
+    it was tried.  ``engine``: "arrow" or "spark".  ``warnings``: what did not matter.
+    """
+
+    seq: int
+    instant: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    late: int = 0
+    missing: int = 0
+    attempts: int = 1
+    engine: str = "arrow"
+    warnings: tuple[str, ...] = field(default=())
+
+
+class Table:
+    """A table at a path or URL.  Make one with :func:`mdt.create` or :func:`mdt.open`; safe to use from threads."""
+
+    def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None) -> None:
+        self._storage = storage
+        self._metadata = Metadata(storage)
+        self._overrides = dict(options or {})
+        self._options: Options | None = None
+        self._metadata.newest()
+
+    @property
+    def path(self) -> str:
+        """Where the table is: local path or URL."""
+        return self._storage.url
+
+    @property
+    def storage(self) -> Storage:
+        """The storage below the table."""
+        return self._storage
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata table."""
+        return self._metadata
+
+    @property
+    def definition(self) -> TableDefinition:
+        """What the table is; fixed at creation."""
+        return self._metadata.newest().definition
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The data columns, without Hudi's meta columns."""
+        return self.definition.schema
+
+    @property
+    def options(self) -> Options:
+        """The options kept with the table, overridden by those it was opened with."""
+        if self._options is None:
+            self._options = parse_options({**self.definition.options, **self._overrides})
+        return self._options
+
+    def snapshot(self, seq: int | None = None) -> Snapshot:
+        """Return the newest snapshot, or the one after commit ``seq``.  Raises Invalid if there is no such commit."""
+        return self._metadata.newest() if seq is None else self._metadata.at(seq)
+
+    def __repr__(self) -> str:
+        d = self.definition
+        return f"<mdt table {d.name} {d.table_type} key={','.join(d.key)} at {self.path}>"
+
+    # Writing
+
+    def upsert(self, data: Any) -> WriteResult:
+        """Insert new rows and replace rows whose key exists.
+
+        ``data``: pyarrow Table, RecordBatch or RecordBatchReader, anything with the Arrow PyCapsule interface (pandas,
+        polars, duckdb), or a Spark DataFrame.  Columns are matched by name.  Raises Invalid if the data does not fit
+        (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
+        """
+        return self._write(data, "upsert")
+
+    def insert(self, data: Any) -> WriteResult:
+        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``."""
+        return self._write(data, "insert")
+
+    def bulk_insert(self, data: Any) -> WriteResult:
+        """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
+        return self._write(data, "bulk_insert")
+
+    def delete(self, keys: Any) -> WriteResult:
+        """Delete the rows with the given keys.
+
+        ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
+        ignored.  Keys that do not exist are counted in ``missing``.
+        """
+        self._before_write()
+        table = self._driver_table(keys)
+        batch = normalize_keys(table, self.definition)
+        return self._run_rows(Delete(self._metadata, self.options, batch, "delete", self.definition.commit_action))
+
+    def _write(self, data: Any, name: str) -> WriteResult:
+        self._before_write()
+        if is_spark(data):
+            from mdt.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+
+            small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
+            if small is None:
+                return self._result(*engine.write(self, data, name), engine="spark")
+            data = small
+        batch = normalize(to_table(data), self.definition)
+        action = self.definition.commit_action
+        return self._run_rows(Upsert(self._metadata, self.options, batch, name, action))
+
+    def _driver_table(self, data: Any) -> pa.Table:
+        if is_spark(data):
+            from mdt.spark import engine  # as above
+
+            return engine.collect(data)
+        return to_table(data)
+
+    def _run_rows(self, operation: RowOperation) -> WriteResult:
+        done = run(self._metadata, operation, attempts=self.options.commit_attempts)
+        return self._result(done, operation.counts)
+
+    def _result(
+        self, done: CommitResult[Any], counts: Mapping[str, int], engine: str = "arrow"
+    ) -> WriteResult:
+        seq = done.snapshot.seq if done.record is None else done.record.seq
+        instant = "" if done.record is None else done.record.instant
+        known = {name: counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
+        return WriteResult(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
+
+    def _before_write(self) -> None:
+        """Refuse what cannot be written safely, then finish or remove what crashed writers left."""
+        self._storage.require_conditional_put()
+        data = self._storage.read_if_exists(paths.properties())
+        if data is None:
+            record = self._metadata.record(0)
+            assert record is not None, "a snapshot exists"
+            publish.publish(self._storage, record, self.definition)
+        else:
+            _refuse_foreign(properties.decode(data))
+        recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
+
+    # Reading
+
+    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> Scan:
+        """Return a scan of the newest snapshot.
+
+        ``where``: SQL text such as ``"status = 'done' and fare > 10"``, or a list of (column, op, value) joined by AND.
+        ``columns``: names to return, all data columns by default; Hudi's meta columns may be named.  Raises Invalid for
+        unknown columns and SQL that does not parse.
+        """
+        return Scan(self._metadata, self._metadata.newest(), where, columns, self.options)
+
+    # Looking after
+
+    def compact(self, progress: Callable[[int, int], None] | None = None) -> WriteResult:
+        """Rewrite file groups with log files or deleted rows as base files; rows stay as they are."""
+        self._before_write()
+        operation: Operation[Any] = Compaction(self._metadata, self.options, progress)
+        done = run(self._metadata, operation, attempts=self.options.commit_attempts)
+        return self._result(done, {})
+
+    def rollback(self) -> Recovery:
+        """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""
+        return recover(self._metadata, after_seconds=0)
+
+    def check(self, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+        """Recompute everything that can be recomputed and compare; the report names file and byte."""
+        return check(self._metadata, self._metadata.newest(), progress=progress)
+
+    def history(self) -> pa.Table:
+        """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
+        return self._metadata.newest().history
+
+    def files(self) -> pa.Table:
+        """Return the live files with their file group, sizes (bytes) and rows."""
+        return self._metadata.newest().files
+
+
+def _refuse_foreign(found: Mapping[str, str]) -> None:
+    """Refuse to write to a table that another Hudi writer has changed in ways we cannot keep up with."""
+    if found.get("hoodie.table.version") != "6":
+        raise Unsupported(
+            f"hoodie.properties says table version {found.get('hoodie.table.version')}; this writer keeps version 6",
+            hint="another writer has upgraded the table; set hoodie.write.table.version=6 there",
+        )
+    if found.get("hoodie.table.metadata.partitions"):
+        raise Unsupported(
+            "another writer keeps a Hudi metadata table here, which would hide our commits from readers",
+            hint="disable hoodie.metadata.enable in that writer and remove hoodie.table.metadata.partitions",
+        )
+
+
+def create(
+    path: Any,
+    schema: pa.Schema,
+    key: Sequence[str],
+    *,
+    partition_by: Sequence[str] = (),
+    ordering: str | None = None,
+    table_type: str = "MERGE_ON_READ",
+    key_index: str = "bloom",
+    scope: str = "partition",
+    indexes: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Create a table and return it.
+
+    ``path``: local path or URL of a directory that holds no table yet.  ``schema``: data columns; types that Hudi cannot
+    keep are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
+    ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
+    COPY_ON_WRITE.  ``key_index``: "bloom" or "record".  ``scope``: a key is unique per "partition" or per "table".
+    ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`.
+
+    Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
+    put.
+    """
+    storage = path if isinstance(path, Storage) else open_storage(path)
+    storage.require_conditional_put()
+    parsed = parse_options(options)
+    name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
+    definition = create_table.define(
+        storage, name, schema, key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
+        key_index=key_index, scope=scope, indexes=indexes, options={k: str(v) for k, v in (options or {}).items()},
+    )  # fmt: skip
+    create_table.create(storage, definition)
+    return Table(storage)
+
+
+def open(path: Any, options: Mapping[str, Any] | None = None) -> Table:
+    """Open the table at ``path`` (local path or URL); ``options`` override tuning options for this object.
+
+    Raises Invalid if there is no table, Unsupported if it was written by a newer version, Corrupt if it is damaged.
+    """
+    storage = path if isinstance(path, Storage) else open_storage(path)
+    table = Table(storage, options)
+    stored = parse_options(table.definition.options).to_mapping("table")
+    if parse_options({**table.definition.options, **(options or {})}).to_mapping("table") != stored:
+        raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
+    return table
+
+
+def read(spark: SparkSession, path: Any) -> DataFrame:
+    """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
+
+    Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
+    """
+    from mdt.spark import frame  # as above
+
+    return frame.read(spark, open(path))

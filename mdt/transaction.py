@@ -1,0 +1,287 @@
+"""Begin, write, commit, retry: the one way in which a table changes.
+
+:func:`steps` is a generator that pauses between its phases, so that tests can interleave several writers in every order;
+:func:`run` drives it to its end.  The commit point is one put-if-absent in :mod:`mdt.commit_log`; everything before it
+leaves only garbage that nobody refers to, everything after it can be made again from the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from mdt import commit_log, conflicts, paths, publish
+from mdt.commit_log import REMOVED, SLICES, STATS, SUMMARIES, VECTORS, CommitRecord
+from mdt.conflicts import Footprint
+from mdt.errors import Conflict, Internal, MdtError, Unavailable
+from mdt.file_group import NewFile, files_table
+from mdt.hudi import timeline
+from mdt.limits import COMMIT_ATTEMPTS_MAX
+from mdt.metadata import Metadata
+from mdt.publish import Pending
+from mdt.snapshot import Snapshot, Unit, units_table
+from mdt.storage import Storage
+
+_BACKOFF_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A transaction's own instant and names.  ``token`` is the middle number of its write tokens."""
+
+    txn: str
+    instant: str
+    token: int
+
+    def write_token(self, task: int, attempt: int = 0) -> str:
+        """Return the write token of the ``task``-th file."""
+        return f"{task}-{self.token}-{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a transaction has written and wants to commit.
+
+    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
+    deletion vector.  ``extra``: further header fields.
+    """
+
+    files: Sequence[NewFile] = ()
+    removed: Sequence[int] = ()
+    vectors: Mapping[int, BitMap] = field(default_factory=dict)
+    units: Sequence[Unit] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Prepared(Protocol):
+    """What an operation found out from a snapshot before it writes."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it read and will write."""
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        """Partition paths in which it will write files."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Rows inserted, updated, deleted, late."""
+
+
+P = TypeVar("P", bound=Prepared)
+
+
+class Operation(Protocol[P]):
+    """A change of the table, as two functions: decide, then write."""
+
+    name: str
+    action: str
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> P | None:
+        """Return what is to be done, or None if that is nothing.  No side effects."""
+
+    def write(self, snapshot: Snapshot, prepared: P, claim: Claim) -> Changes:
+        """Write data files and summaries under new names and return them."""
+
+    def narrow(self, snapshot: Snapshot, prepared: P, changes: Changes, theirs: CommitRecord) -> tuple[P, Changes] | None:
+        """Return the part that does not conflict with ``theirs``, or None to start again.  For table services."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult(Generic[P]):
+    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``: what did not matter."""
+
+    snapshot: Snapshot
+    record: CommitRecord | None
+    prepared: P | None
+    attempts: int
+    warnings: tuple[str, ...] = ()
+
+
+def run(metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX) -> CommitResult[P]:
+    """Carry out ``operation``.  Raises Conflict after ``attempts`` conflicts, Unavailable if storage fails."""
+    driver = steps(metadata, operation, attempts=attempts)
+    while True:
+        try:
+            next(driver)
+        except StopIteration as done:
+            result: CommitResult[P] = done.value
+            return result
+
+
+def steps(
+    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX
+) -> Generator[str, None, CommitResult[P]]:
+    """Carry out ``operation``, yielding the name of each phase that has just ended."""
+    storage = metadata.storage
+    why = ""
+    for attempt in range(1, attempts + 1):
+        snapshot = metadata.newest()
+        yield "begun"
+        txn = storage.random_hex(16)
+        prepared = operation.prepare(snapshot, txn)
+        yield "prepared"
+        if prepared is None:
+            return CommitResult(snapshot, None, None, attempt)
+        claim = claim_instant(storage, snapshot, operation, prepared, txn)
+        yield "claimed"
+        try:
+            changes = operation.write(snapshot, prepared, claim)
+        except MdtError as error:
+            if not isinstance(error, Unavailable):
+                abandon(storage, claim, operation, prepared)
+            raise
+        yield "written"
+        # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
+        committed, why = yield from _commit(metadata, snapshot, operation, prepared, claim, changes)
+        if committed is not None:
+            yield "committed"
+            warnings = finish(metadata, committed, snapshot)
+            return CommitResult(metadata.newest(), committed, prepared, attempt, warnings)
+        abandon(storage, claim, operation, prepared)
+        storage.sleep(_BACKOFF_SECONDS * attempt)
+    raise Conflict(
+        f"{operation.name} met a conflict in each of {attempts} attempts; the last: {why}",
+        hint="try again when fewer writers change the same keys or file groups",
+    )
+
+
+def claim_instant(
+    storage: Storage, snapshot: Snapshot, operation: Operation[P], prepared: P, txn: str
+) -> Claim:
+    """Take an instant greater than all in the history, which no other transaction has; announce it to Hudi."""
+    token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
+    now = storage.now_us()
+    at = max(now, timeline.instant_us(snapshot.last_instant) + 1000)
+    while True:
+        instant = timeline.instant_text(at)
+        pending = Pending(
+            instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(prepared.partitions)
+        )
+        if storage.put_if_absent(paths.pending(instant), pending.encode()):
+            break
+        at += 1000
+    if operation.action not in publish.NO_INSTANTS:
+        publish.announce(storage, instant, operation.action)
+    return Claim(txn, instant, token)
+
+
+def _record(
+    operation: Operation[P], prepared: P, claim: Claim, snapshot: Snapshot, changes: Changes
+) -> CommitRecord:
+    """Return the record of a transaction, numbered as if nothing else had happened."""
+    header = {
+        "txn": claim.txn,
+        "instant": claim.instant,
+        "action": operation.action,
+        "operation": operation.name,
+        "begun_at": snapshot.seq,
+        "token": claim.token,
+        "counts": dict(prepared.counts),
+        "rolled_back": sorted(prepared.footprint.rolls_back),
+        **changes.extra,
+    }
+    return CommitRecord(snapshot.seq + 1, header, record_tables(changes, claim.instant))
+
+
+def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
+    """Return the Arrow sections of a commit record."""
+    files = changes.files
+    slices = {
+        "previous_instant": [f.previous_instant for f in files],
+        "base_name": [f.base_name for f in files],
+        "log_names": [list(f.log_names) for f in files],
+    }
+    summaries = [(spec, n, data) for n, f in enumerate(files) for spec, data in f.summaries]
+    vectors = sorted(changes.vectors.items())
+    stats = [_stats_of(f.stats, n) for n, f in enumerate(files) if f.stats is not None]
+    return {
+        "files": files_table(files, instant),
+        "slices": pa.table(slices, schema=SLICES),
+        "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
+        "stats": pa.concat_tables(stats).combine_chunks() if stats else STATS.empty_table(),
+        "vectors": pa.table([[s for s, _ in vectors], [v.serialize() for _, v in vectors]], schema=VECTORS),
+        "summaries": pa.table([list(column) for column in zip(*summaries, strict=True)] or [[], [], []], SUMMARIES),
+        "units": units_table(tuple(changes.units)),
+    }
+
+
+def _stats_of(stats: pa.Table, ordinal: int) -> pa.Table:
+    segment = pa.array([ordinal] * len(stats), pa.int64())
+    return pa.table(
+        [segment if f.name == "segment" else stats[f.name].cast(f.type) for f in STATS], schema=STATS
+    )
+
+
+def _commit(
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], prepared: P, claim: Claim, changes: Changes
+) -> Generator[str, None, tuple[CommitRecord | None, str]]:
+    """Append a record behind everything that came since ``snapshot``, or say why it conflicts."""
+    seq = snapshot.seq + 1
+    while True:
+        while (theirs := metadata.record(seq)) is not None:
+            why = conflicts.check(prepared.footprint, theirs, metadata.blobs.key_map)
+            if why is not None:
+                part = operation.narrow(snapshot, prepared, changes, theirs)
+                if part is None:
+                    return None, why
+                prepared, changes = part
+            seq += 1
+        yield "checked"
+        record = _record(operation, prepared, claim, snapshot, changes).at(seq)
+        if commit_log.append(metadata.storage, record):
+            _drop_leftovers(metadata.storage, record)
+            return record, ""
+
+
+def _drop_leftovers(storage: Storage, record: CommitRecord) -> None:
+    """Delete data files that were written but left out of the record by :meth:`Operation.narrow`."""
+    if "left_out" in record.header:
+        storage.delete_many(record.header["left_out"])
+
+
+def finish(metadata: Metadata, record: CommitRecord, begun: Snapshot) -> tuple[str, ...]:
+    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.
+
+    The commit stands whatever happens here: failures of storage become warnings, the next writer repeats the work.
+    """
+    storage = metadata.storage
+    try:
+        newest = metadata.newest()
+        for seq in range(begun.seq + 1, record.seq + 1):
+            earlier = metadata.record(seq)
+            if earlier is None:
+                raise Internal(f"commit record {seq} has vanished")
+            publish.publish(storage, earlier, newest.definition)
+        storage.delete(paths.pending(record.instant))
+        records_max = int(newest.definition.options.get("mdt.metadata.compact.records", 32))
+        if newest.seq - max(metadata.base_seq, 0) >= records_max:
+            metadata.compact()
+    except Unavailable as error:
+        return (f"committed, but not all was published: {error}",)
+    return ()
+
+
+def abandon(storage: Storage, claim: Claim, operation: Operation[P], prepared: P) -> None:
+    """Remove what a transaction of this process wrote and will not commit."""
+    remove_files(storage, claim.instant, claim.token, prepared.partitions)
+    publish.retract(storage, claim.instant, operation.action)
+    storage.delete(paths.pending(claim.instant))
+
+
+def remove_files(storage: Storage, instant: str, token: int, partitions: Sequence[str]) -> int:
+    """Delete the data files and summaries that carry a transaction's token; return how many."""
+    mark = f"-{token}-"
+    doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
+    for partition in partitions:
+        for info in storage.list_dir(partition):
+            name = info.path.rsplit("/", 1)[-1]
+            if mark in name.removesuffix(".parquet").split("_", 1)[-1] and not name.startswith(".hoodie"):
+                doomed.append(info.path)
+    storage.delete_many(doomed)
+    return len(doomed)

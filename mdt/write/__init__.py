@@ -1,0 +1,1 @@
+"""From rows to files: normalize, locate, assign, write, summarize."""

@@ -1,0 +1,270 @@
+"""Write the files of one assignment and summarize what was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.hashing import hash_keys
+from mdt import key_map, paths, publish
+from mdt.config import Options
+from mdt.file_group import BASE, NewFile
+from mdt.file_group import LOG as LOG_KIND
+from mdt.hudi import base_file, log_file
+from mdt.hudi.arrays import plain
+from mdt.metadata import Metadata
+from mdt.segment_file import live_mask, open_segment
+from mdt.snapshot import Snapshot
+from mdt.transaction import Claim
+from mdt.write.assign import LOG, Assignment
+from mdt.locate import Located, base_key_map
+from mdt.write.normalize import Batch
+from mdt.write.summarize import Summaries, summarize
+
+META_COLUMNS = 5
+RECORD_KEY = "_hoodie_record_key"
+FILE_NAME = "_hoodie_file_name"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One finished assignment.  ``key_map``: encoded; ``inserted``: keys new to the group and their hashes."""
+
+    file: NewFile
+    key_map: bytes | None
+    inserted: pa.Array
+    inserted_hashes: KeyHashes
+    removed: tuple[int, ...]
+    vectors: dict[int, BitMap]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """What all assignments of one transaction share; safe to use from many threads."""
+
+    metadata: Metadata
+    snapshot: Snapshot
+    options: Options
+    claim: Claim
+    batch: Batch
+    located: Located
+    avro: str
+    avro_meta: str
+
+    def run(self, task: int, work: Assignment) -> Written:
+        """Write the files of ``work``, the ``task``-th assignment."""
+        if work.mode == LOG and not self._returns_older(work):
+            return self._log(task, work)
+        return self._base(task, work)
+
+    def _returns_older(self, work: Assignment) -> bool:
+        """Return whether a key comes back with a smaller ordering value than its dead base row has.
+
+        A Hudi reader would let the old base row win over the log (HUDI's buffer forgets the delete in between), so the
+        base file must go.
+        """
+        if self.batch.ordering is None or not len(work.inserts):
+            return False
+        base = base_key_map(self.metadata, self.snapshot, work.group)
+        if base is None or base.ordering is None:
+            return False
+        entry = base.find(self.batch.hashes.take(work.inserts))
+        known = entry >= 0
+        return bool(np.any(base.ordering[entry[known]] > self.batch.ordering[work.inserts[known]]))
+
+    def _file_id(self, work: Assignment) -> str:
+        if work.group < 0:
+            return base_file.new_file_id(self.metadata.storage.random_hex(16))
+        return str(self.snapshot.groups.dictionary[work.group].as_py())
+
+    def _replaced(self, work: Assignment) -> dict[int, BitMap]:
+        """Return segment row -> positions that this assignment ends."""
+        rows = np.concatenate([work.updates, work.deletes])
+        segment, position = self.located.segment[rows], self.located.position[rows]
+        return {int(s): BitMap(position[segment == s].astype(np.uint32)) for s in np.unique(segment)}
+
+    def _fresh(self, task: int, rows: Int64Array, partition: str, file_name: str, first_row: int) -> pa.Table:
+        """Return rows of the batch with new meta columns."""
+        table, keys = self.batch.table, self.batch.keys
+        if not (len(rows) == len(keys) and bool(np.all(np.diff(rows) == 1))):
+            table, keys = table.take(pa.array(rows)), keys.take(pa.array(rows))
+        meta = base_file.meta_columns(
+            len(rows), instant=self.claim.instant, task=task, keys=keys, partition=partition, file_name=file_name,
+            first_row=first_row,
+        )  # fmt: skip
+        return base_file.with_meta_columns(table, meta)
+
+    def _encode(self, table: pa.Table, *, minmax: tuple[str, str] | None = None) -> tuple[Any, tuple[int, ...]]:
+        data, zones = base_file.encode(
+            table,
+            row_group_rows=self.options.row_group_rows,
+            avro_schema=self.avro_meta,
+            min_key=None if minmax is None else minmax[0],
+            max_key=None if minmax is None else minmax[1],
+            bloom=None,
+            compression=self.options.compression,
+        )
+        return data, tuple(zones)
+
+    def _base(self, task: int, work: Assignment) -> Written:
+        """Write a new base file: the live rows of the slice, if there is one, and the new rows."""
+        file_id, token = self._file_id(work), self.claim.write_token(task)
+        name = base_file.name(file_id, token, self.claim.instant)
+        carried, carried_ordering = self._carried(work, name)
+        rows = np.concatenate([work.updates, work.inserts])
+        table = carried
+        if table is None or len(rows):
+            fresh = self._fresh(task, rows, work.partition, name, 0)
+            table = fresh if carried is None else base_file.stack([carried, fresh])
+        keys = plain(table[RECORD_KEY])
+        bounds = pc.min_max(keys).as_py() if len(keys) else None
+        data, zones = self._encode(table, minmax=None if bounds is None else (bounds["min"], bounds["max"]))
+        self.metadata.storage.create(paths.partition_file(work.partition, name), data)
+        ordering = self._ordering(rows, carried_ordering)
+        hashes = self._hashes(rows, keys)
+        found = summarize(self.snapshot.definition, self.options, table, zones)
+        members = () if work.group < 0 else self.snapshot.members[work.group].tolist()
+        previous = self.snapshot.file(members[0])["base_instant"] if members else "null"
+        file = self._new_file(
+            work, file_id, name, BASE, found, size=len(data), rows=len(table), block=(0, len(data)), zones=zones,
+            base_instant=self.claim.instant, previous=previous,
+        )  # fmt: skip
+        encoded = key_map.encode(key_map.build(hashes, ordering)) if len(table) else None
+        removed = tuple(int(self.snapshot.segments[i]) for i in members)
+        return self._written(work, file, encoded, removed, {})
+
+    def _hashes(self, rows: Int64Array, keys: pa.Array) -> KeyHashes:
+        fresh = self.batch.hashes.take(rows)
+        carried = len(keys) - len(rows)
+        if carried == 0:
+            return fresh
+        old = hash_keys(keys.slice(0, carried), self.snapshot.definition.hash_seed)
+        return KeyHashes(np.concatenate([old.hi, fresh.hi]), np.concatenate([old.lo, fresh.lo]))
+
+    def _ordering(self, rows: Int64Array, carried: UInt64Array | None) -> UInt64Array | None:
+        if self.snapshot.definition.ordering is None:
+            return None
+        fresh = np.empty(0, np.uint64) if self.batch.ordering is None else self.batch.ordering[rows]
+        return fresh if carried is None else np.concatenate([carried, fresh])
+
+    def _carried(self, work: Assignment, name: str) -> tuple[pa.Table | None, UInt64Array | None]:
+        """Return the rows that stay, under the new file name, and their ordering values; oldest segment first."""
+        if work.group < 0:
+            return None, None
+        replaced = self._replaced(work)
+        parts = [
+            live_rows(self.metadata, self.snapshot, i, replaced.get(i))
+            for i in self.snapshot.members[work.group].tolist()
+            if self.snapshot.rows[i]
+        ]
+        if not parts:
+            return None, None
+        table = rename_file(base_file.stack(parts), name)
+        field = self.snapshot.definition.ordering
+        return table, None if field is None else key_map.ordering_words(table[field])
+
+    def _log(self, task: int, work: Assignment) -> Written:
+        """Write a log file: a data block for new rows, a delete block for deletes."""
+        snapshot, claim = self.snapshot, self.claim
+        members = [snapshot.file(i) for i in snapshot.members[work.group].tolist()]
+        base_instant = str(members[0]["base_instant"])
+        version = 1 + max(int(m["log_version"]) for m in members)
+        file_id = self._file_id(work)
+        name = log_file.name(file_id, base_instant, version, claim.write_token(task))
+        rows, positions = self._by_base_position(work.group, np.concatenate([work.updates, work.inserts]))
+        block, offset, length, zones = b"", 0, 0, ()
+        found = Summaries(None, ())
+        if len(rows):
+            table = self._fresh(task, rows, work.partition, file_id, 0)
+            data, zones = self._encode(table)
+            length = len(data)
+            block, offset = log_file.data_block(
+                data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions, base_instant=base_instant
+            )
+            found = summarize(snapshot.definition, self.options, table, zones)
+        deletes = self._delete_block(work, base_instant)
+        self.metadata.storage.create(paths.partition_file(work.partition, name), [block, deletes])
+        base_name = next((str(m["name"]) for m in members if m["kind"] == BASE), "")
+        log_names = tuple(str(m["name"]) for m in members if m["kind"] != BASE)
+        file = self._new_file(
+            work, file_id, name, LOG_KIND, found, size=len(block) + len(deletes), rows=len(rows),
+            block=(offset, length), zones=zones, base_instant=base_instant, previous=base_instant, version=version,
+            base_name=base_name, log_names=(*log_names, name),
+        )  # fmt: skip
+        ordering = self._ordering(rows, None)
+        encoded = key_map.encode(key_map.build(self.batch.hashes.take(rows), ordering)) if len(rows) else None
+        vectors = {int(snapshot.segments[i]): positions for i, positions in self._replaced(work).items()}
+        return self._written(work, file, encoded, (), vectors)
+
+    def _by_base_position(self, group: int, rows: Int64Array) -> tuple[Int64Array, BitMap | None]:
+        """Return ``rows`` sorted by their position in the base file, and the positions if every row has one."""
+        base = base_key_map(self.metadata, self.snapshot, group)
+        if base is None or not len(rows):
+            return rows, None
+        entry = base.find(self.batch.hashes.take(rows))
+        if bool(np.any(entry < 0)):
+            return rows, None
+        position = base.position[entry]
+        order = np.argsort(position, kind="stable")
+        return rows[order], BitMap(position[order])
+
+    def _delete_block(self, work: Assignment, base_instant: str) -> bytes:
+        rows, positions = self._by_base_position(work.group, work.deletes)
+        if not len(rows):
+            return b""
+        return log_file.delete_block(
+            self.batch.keys.take(pa.array(rows)), work.partition, instant=self.claim.instant,
+            avro_schema=self.avro_meta, positions=positions, base_instant=base_instant,
+        )  # fmt: skip
+
+    def _new_file(
+        self, work: Assignment, file_id: str, name: str, kind: int, found: Summaries, *, size: int, rows: int,
+        block: tuple[int, int], zones: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
+        base_name: str = "", log_names: tuple[str, ...] = (),
+    ) -> NewFile:  # fmt: skip
+        return NewFile(
+            partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
+            log_version=version, size=size, rows=rows, block_offset=block[0], block_length=block[1],
+            zone_rows=zones, inserts=len(work.inserts), updates=len(work.updates), deletes=len(work.deletes),
+            key_map=None, stats=found.stats, summaries=found.indexes, previous_instant=previous,
+            base_name=base_name, log_names=log_names,
+        )  # fmt: skip
+
+    def _written(
+        self, work: Assignment, file: NewFile, encoded: bytes | None, removed: tuple[int, ...], vectors: dict[int, BitMap]
+    ) -> Written:
+        inserted = self.batch.keys.take(pa.array(work.inserts))
+        return Written(file, encoded, inserted, self.batch.hashes.take(work.inserts), removed, vectors)
+
+
+def job(
+    metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim, batch: Batch, located: Located
+) -> WriteJob:
+    """Return the shared part of a transaction's assignments."""
+    definition = snapshot.definition
+    return WriteJob(
+        metadata, snapshot, options, claim, batch, located,
+        publish.avro_schema(definition), publish.avro_schema(definition, meta_fields=True),
+    )  # fmt: skip
+
+
+def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
+    """Return the live rows of segment row ``i`` with meta columns, without the positions in ``ended``."""
+    table = open_segment(metadata.storage, snapshot, i).read()
+    dead = snapshot.vector(i)
+    gone = ended if dead is None else dead if ended is None else dead | ended
+    mask = live_mask(len(table), gone)
+    return table if mask is None else table.filter(pa.array(mask))
+
+
+def rename_file(table: pa.Table, name: str) -> pa.Table:
+    """Return carried-over rows under the name of their new file; commit times stay."""
+    at = table.schema.get_field_index(FILE_NAME)
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(table), np.int32)), pa.array([name]))
+    return table.set_column(at, pa.field(FILE_NAME, pa.string()), names.cast(pa.string()))

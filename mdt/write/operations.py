@@ -1,0 +1,247 @@
+"""The operations upsert, insert, bulk_insert and delete, in process, on Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import Int64Array, KeyHashes
+from mdt import paths
+from mdt.blobs import BlobWriter
+from mdt.commit_log import CommitRecord
+from mdt.config import Options
+from mdt.conflicts import TABLE, Footprint
+from mdt.errors import Invalid
+from mdt.file_group import Blob
+from mdt.hudi import properties
+from mdt.limits import INLINE_SUMMARY_BYTES_MAX
+from mdt.metadata import Metadata
+from mdt.snapshot import Snapshot, Unit
+from mdt.transaction import Changes, Claim
+from mdt.write.assign import Assignment, assign
+from mdt.write.files import Written, job
+from mdt.locate import Located, locate
+from mdt.write.normalize import Batch
+
+_NAMED_ROWS = 10
+_STORED_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an operation will do to the snapshot that it was prepared on."""
+
+    footprint: Footprint
+    partitions: Sequence[str]
+    counts: Mapping[str, int]
+    work: Sequence[Assignment]
+    located: Located
+
+
+def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
+    """Return the partition path of each row -> object[n]."""
+    return np.array([*batch.partitions, ""], dtype=object)[batch.partition]
+
+
+def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
+    """Return value -> the ``rows`` that have it, in order.  ``of``: int64[len(rows)]."""
+    order = np.argsort(of, kind="stable")
+    values, first = np.unique(of[order], return_index=True)
+    return dict(zip(values.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(rows) else {}
+
+
+def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
+    """Return ``rows`` sorted by record key, so that key ranges of files are narrow."""
+    mine = keys.take(pa.array(rows)) if len(rows) != len(keys) else keys
+    if len(mine) < 2 or pc.all(pc.less_equal(mine.slice(0, len(mine) - 1), mine.slice(1))).as_py():
+        return rows
+    return rows[pc.sort_indices(mine).to_numpy()]
+
+
+def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
+    """Return the hashes of ``rows`` by partition path (TABLE under table scope), as a footprint holds them."""
+    if not len(rows):
+        return {}
+    if is_global:
+        return {TABLE: batch.hashes.take(rows)}
+    parts = by_value(rows, batch.partition[rows])
+    return {batch.partitions[code]: batch.hashes.take(part) for code, part in parts.items()}
+
+
+@dataclass(slots=True)
+class RowOperation:
+    """What upsert and delete share: a batch, its options, and counts of what the last preparation found."""
+
+    metadata: Metadata
+    options: Options
+    batch: Batch
+    name: str
+    action: str
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def write(self, snapshot: Snapshot, prepared: Plan, claim: Claim) -> Changes:
+        """Write the files of ``prepared``."""
+        return write_all(self.metadata, snapshot, self.options, claim, self.batch, prepared)
+
+    def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
+        """Start again on any conflict: rows must be located anew."""
+        return None
+
+
+class Upsert(RowOperation):
+    """Write the rows of ``batch``; keys that exist are replaced, or refused if ``name`` says insert.
+
+    ``bulk_insert`` differs from ``insert`` in that it fills new file groups only.
+    """
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
+        """Return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
+        batch, definition = self.batch, snapshot.definition
+        located = _locate(self.metadata, snapshot, batch)
+        if self.name != "upsert":
+            _refuse(batch, np.flatnonzero(located.found), self.name)
+        late = np.zeros(len(batch), np.bool_)
+        if batch.ordering is not None:
+            late = located.found & (batch.ordering < located.ordering)
+        moved = located.found & ~late & self._elsewhere(snapshot, located)
+        rows = np.flatnonzero(located.found & ~late & ~moved)
+        fresh = np.flatnonzero(~located.found | moved)
+        self.counts = {
+            "inserted": int((~located.found).sum()),
+            "updated": len(rows) + int(moved.sum()),
+            "deleted": 0,
+            "late": int(late.sum()) + batch.duplicates,
+        }
+        if not len(rows) and not len(fresh):
+            return None
+        moves = np.flatnonzero(moved)
+        work = assign(
+            snapshot,
+            self.options,
+            can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
+            updates=by_value(rows, located.group[rows]),
+            deletes=by_value(moves, located.group[moves]),
+            inserts=self._inserts(fresh),
+            row_bytes_hint=_STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
+            use_small_files=self.name != "bulk_insert",
+        )
+        absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
+        return _plan(snapshot, txn, located, work, absent, self.counts)
+
+
+    def _elsewhere(self, snapshot: Snapshot, located: Located) -> npt.NDArray[np.bool_]:
+        """Return which located rows live in another partition than the new row (table scope) -> bool[n]."""
+        if not snapshot.definition.is_global or not len(snapshot):
+            return np.zeros(len(self.batch), np.bool_)
+        there = np.array(snapshot.group_partition, dtype=object)[located.group]
+        return np.asarray(there != partition_names(self.batch))
+
+    def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:
+        parts = by_value(fresh, self.batch.partition[fresh])
+        return {self.batch.partitions[code]: in_key_order(self.batch.keys, part) for code, part in parts.items()}
+
+
+class Delete(RowOperation):
+    """Delete the keys of ``batch``; absent ones are counted as ``missing``."""
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
+        """Return the plan for ``snapshot``, None if no key exists."""
+        located = _locate(self.metadata, snapshot, self.batch)
+        rows = np.flatnonzero(located.found)
+        self.counts = {"inserted": 0, "updated": 0, "deleted": len(rows), "late": 0,
+                       "missing": len(self.batch) - len(rows)}  # fmt: skip
+        if not len(rows):
+            return None
+        work = assign(
+            snapshot,
+            self.options,
+            can_index_log_files=True,
+            updates={},
+            deletes=by_value(rows, located.group[rows]),
+            inserts={},
+        )
+        absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
+        return _plan(snapshot, txn, located, work, absent, self.counts)
+
+
+
+def _locate(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
+    names = None if snapshot.definition.is_global else partition_names(batch)
+    return locate(metadata, snapshot, batch.keys, batch.hashes, names)
+
+
+def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
+    if len(rows) or batch.duplicates:
+        named = batch.keys.take(pa.array(rows[:_NAMED_ROWS])).to_pylist()
+        what = f"{len(rows)} keys exist already: {named}" if len(rows) else f"{batch.duplicates} rows repeat a key"
+        raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
+
+
+def _plan(
+    snapshot: Snapshot, txn: str, located: Located, work: Sequence[Assignment],
+    absent: Mapping[str, KeyHashes], counts: Mapping[str, int],
+) -> Plan:  # fmt: skip
+    """Return the plan with the footprint of everything that was read."""
+    groups = {int(g) for g in np.unique(located.group) if g >= 0} | {w.group for w in work if w.group >= 0}
+    names = snapshot.groups.dictionary.take(pa.array(sorted(groups), pa.int64())).to_pylist() if groups else []
+    footprint = Footprint(txn, frozenset(names), absent)
+    return Plan(footprint, sorted({w.partition for w in work}), dict(counts), work, located)
+
+
+def write_all(
+    metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim, batch: Batch, plan: Plan
+) -> Changes:
+    """Write every assignment on a thread pool, then the summaries; return what to commit."""
+    shared = job(metadata, snapshot, options, claim, batch, plan.located)
+    new_partitions(metadata, snapshot, claim, plan.partitions)
+    with ThreadPoolExecutor(options.writer_threads or pa.cpu_count()) as pool:
+        done = list(pool.map(shared.run, range(len(plan.work)), plan.work))
+    return collect(metadata, snapshot, claim, done)
+
+
+def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
+    """Put Hudi's partition metadata where it does not stand yet; harmless if the transaction fails."""
+    known = set(snapshot.group_partition)
+    for partition in partitions:
+        depth = len(partition.split("/")) if partition else 0
+        if partition not in known:
+            metadata.storage.put_if_absent(
+                paths.partition_metadata(partition), properties.partition_metadata(claim.instant, depth)
+            )
+
+
+def collect(metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Sequence[Written]) -> Changes:
+    """Write the summaries of finished assignments and return what to commit."""
+    blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+    files = [replace(w.file, key_map=None if w.key_map is None else blobs.add(w.key_map)) for w in done]
+    units = _units(metadata, snapshot, blobs, done)
+    blobs.write(metadata.storage)
+    return Changes(
+        files=files,
+        removed=[s for w in done for s in w.removed],
+        vectors={s: positions for w in done for s, positions in w.vectors.items()},
+        units=units,
+    )
+
+
+def _units(metadata: Metadata, snapshot: Snapshot, blobs: BlobWriter, done: Sequence[Written]) -> list[Unit]:
+    grown = [w for w in done if len(w.inserted)]
+    if not grown:
+        return []
+    index = metadata.key_index(snapshot)
+    keys = pa.concat_arrays([w.inserted for w in grown])
+    hashes = KeyHashes(
+        np.concatenate([w.inserted_hashes.hi for w in grown]), np.concatenate([w.inserted_hashes.lo for w in grown])
+    )
+    number = np.repeat(np.arange(len(grown)), [len(w.inserted) for w in grown])
+    data = index.build(keys, hashes, number, len(grown))
+    blob: Blob | None = None
+    if len(data) > INLINE_SUMMARY_BYTES_MAX:
+        blob = blobs.add(data)
+    return [Unit(index.name, tuple(w.file.file_id for w in grown), None if blob else data, blob)]

@@ -1,0 +1,195 @@
+"""Filters never deny a key that they hold, keep their promise on the others, and Hudi's are Hudi's bit for bit."""
+
+import base64
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexes import bloom, hudi_bloom
+from indexes.base import KeyHashes
+
+FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "hudi"
+
+
+def random_hashes(count, seed):
+    rng = np.random.default_rng(seed)
+    return KeyHashes(*(rng.integers(0, 2**64, count, dtype=np.uint64) for _ in range(2)))
+
+
+@pytest.mark.parametrize("fpp", [0.2, 0.01, 0.001])
+@pytest.mark.parametrize("count", [3000, 100_000])
+def test_a_filter_holds_its_keys_and_keeps_its_false_positive_rate(count, fpp):
+    hashes = random_hashes(count, 1)
+    data = bloom.build(hashes, fpp)
+    assert bloom.probe(data, hashes).all()
+    assert bloom.probe(data, random_hashes(200_000, 2)).mean() < 1.3 * fpp
+
+
+def test_a_filter_of_nothing_holds_nothing():
+    assert not bloom.probe(bloom.build(random_hashes(0, 1)), random_hashes(100, 2)).any()
+
+
+def test_the_bits_are_those_of_the_parquet_format():
+    """One key in one block: bit (low * salt) >> 27 of each word, as BloomFilter.md says."""
+    low = 0x9E3779B9
+    data = bloom.build(KeyHashes(np.zeros(1, np.uint64), np.array([low], np.uint64)))
+    salts = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+    assert struct.unpack("<8I", data) == tuple(1 << (low * salt % 2**32 >> 27) for salt in salts)
+
+
+def test_keys_of_one_shard_use_all_blocks():
+    hashes = random_hashes(50_000, 1)
+    shard = KeyHashes(hashes.hi >> np.uint64(20), hashes.lo)
+    assert bloom.probe(bloom.build(shard, 0.01), random_hashes(100_000, 2)).mean() < 0.013
+
+
+def test_pairs_of_many_filters_answer_as_each_filter_alone():
+    hashes, asked = random_hashes(5000, 1), random_hashes(300, 2)
+    owner = np.arange(5000) % 7 // 2
+    data, blocks = bloom.build_many(hashes, owner, 5)
+    filters = bloom.filter_set(data, blocks)
+    which, key = np.repeat(np.arange(5), 300), np.tile(np.arange(300), 5)
+    together = filters.probe_pairs(which, key, asked).reshape(5, 300)
+    for number in range(5):
+        alone = bloom.build(hashes.take(owner == number))
+        start = int(filters.first[number]) * bloom.BLOCK_BYTES
+        assert data[start : start + len(alone)] == alone
+        assert np.array_equal(together[number], bloom.probe(alone, asked))
+
+
+@pytest.mark.parametrize("data", [b"", b"a" * 31, b"a" * 33])
+def test_bytes_that_are_no_whole_blocks_are_refused(data):
+    with pytest.raises(ValueError):
+        bloom.probe(data, random_hashes(1, 1))
+
+
+@pytest.mark.parametrize("fpp", [0.0, 1.0, -1.0, float("nan")])
+def test_a_probability_out_of_range_is_refused(fpp):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bloom.build(random_hashes(1, 1), fpp)
+
+
+@pytest.fixture(scope="module")
+def footers(tmp_path_factory):
+    """(keys, base64 text, type code) of every base file in the fixtures."""
+    if not FIXTURES.is_dir():
+        pytest.skip(f"the folder of real Hudi tables does not exist: {FIXTURES}")
+    root = tmp_path_factory.mktemp("hudi")
+    for archive in FIXTURES.glob("*.zip"):
+        with zipfile.ZipFile(archive) as opened:
+            names = [name for name in opened.namelist() if name.endswith(".parquet") and "/." not in name]
+            opened.extractall(root / archive.stem, names)
+    out = []
+    for path in sorted(root.rglob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            footer = file.metadata.metadata
+            if b"org.apache.hudi.bloomfilter" in footer:
+                code = footer[b"hoodie_bloom_filter_type_code"].decode()
+                keys = file.read(["_hoodie_record_key"])["_hoodie_record_key"]
+                out.append((keys, footer[b"org.apache.hudi.bloomfilter"].decode(), code))
+    assert len(out) >= 20
+    return out
+
+
+def test_the_footers_of_real_tables_are_rebuilt_from_their_keys_bit_for_bit(footers):
+    for keys, text, code in footers:
+        assert code == hudi_bloom.DYNAMIC_V0
+        assert hudi_bloom.dynamic_v0(keys, 60_000, 1e-9, 100_000) == text
+        assert hudi_bloom.may_contain(text, code, keys).all()
+
+
+def test_the_footers_of_real_tables_deny_other_keys(footers):
+    others = pa.array([f"not-there-{n}" for n in range(2000)])
+    for _, text, code in footers[:3]:
+        assert not hudi_bloom.may_contain(text, code, others).any()
+
+
+def scalar_murmur(key, seed):
+    """The recipe of HUDI_FORMAT.md section 8, one byte string at a time."""
+    m, mask, length = 0x5BD1E995, 0xFFFFFFFF, len(key)
+    h = seed ^ length
+    for (w,) in struct.iter_unpack("<I", key[: length // 4 * 4]):
+        w = w * m & mask
+        w = (w ^ w >> 24) * m & mask
+        h = (h * m & mask) ^ w
+    if length % 4:
+        for back, shift in ((3, 16), (2, 8), (1, 0)):
+            if length % 4 >= back:
+                h ^= ((key[-back] ^ 128) - 128 << shift) & mask
+        h = h * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def scalar_positions(key, bits, hashes):
+    seed = 0
+    for _ in range(hashes):
+        seed = scalar_murmur(key, seed)
+        yield abs(seed - 2**32 if seed >= 2**31 else seed) % bits
+
+
+@given(st.lists(st.text(max_size=12), max_size=8), st.integers(1, 9))
+def test_a_simple_filter_sets_the_bits_of_the_recipe(keys, entries):
+    bits, hashes = hudi_bloom.sizing(entries, 0.01)
+    expected = bytearray((bits + 7) // 8)
+    for key in keys:
+        for at in scalar_positions(key.encode(), bits, hashes):
+            expected[at // 8] |= 1 << at % 8
+    array = pa.array(keys, pa.string())
+    text = hudi_bloom.simple(array, entries, 0.01)
+    assert base64.b64decode(text) == struct.pack(">iibi", -1, hashes, 1, bits) + expected
+    assert hudi_bloom.may_contain(text, hudi_bloom.SIMPLE, array).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 25, 30, 31, 32, 47])
+def test_a_dynamic_filter_grows_row_by_row_and_then_goes_round(count):
+    """Ten keys a row, at most 25 entries: three rows; then the rows are used again, the first twice in a row."""
+    keys = [f"key{n}" for n in range(count)]
+    row_of = [min(n // 10, 2) if n < 30 else max(n - 31, 0) % 3 for n in range(count)]
+    text = hudi_bloom.dynamic_v0(pa.array(keys, pa.string()), 10, 0.01, 25)
+    data = base64.b64decode(text)
+    rows = max(1, min(3, -(-count // 10)))
+    bits, hashes = hudi_bloom.sizing(10, 0.01)
+    assert struct.unpack(">iibiiii", data[:25]) == (-1, hashes, 1, bits, 10, count - 10 * (rows - 1), rows)
+    size = 13 + (bits + 7) // 8
+    for row in range(rows):
+        own = pa.array([key for key, at in zip(keys, row_of, strict=True) if at == row], pa.string())
+        assert data[25 + row * size : 25 + (row + 1) * size] == base64.b64decode(hudi_bloom.simple(own, 10, 0.01))
+    assert hudi_bloom.may_contain(text, hudi_bloom.DYNAMIC_V0, pa.array(keys, pa.string())).all()
+
+
+def test_hudis_default_size_is_the_documented_one():
+    assert hudi_bloom.sizing(60_000, 1e-9) == (2_587_966, 30)
+
+
+@given(st.data())
+def test_hostile_footers_are_refused_or_answered(data):
+    keys = pa.array(["a", "bc", "def"])
+    code = data.draw(st.sampled_from([hudi_bloom.SIMPLE, hudi_bloom.DYNAMIC_V0]))
+    good = hudi_bloom.simple(keys, 3, 0.1) if code == "SIMPLE" else hudi_bloom.dynamic_v0(keys, 2, 0.1, 4)
+    raw = base64.b64decode(good)
+    at, junk = data.draw(st.integers(0, len(raw))), data.draw(st.binary(max_size=9) | st.just(b"\x7f" + b"\xff" * 3))
+    for bad in (junk, raw[:at], raw + b"\0", raw[:at] + junk + raw[at + len(junk) :]):
+        try:
+            assert hudi_bloom.may_contain(base64.b64encode(bad), code, keys).shape == (3,)
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize(("text", "code"), [("!!", "SIMPLE"), ("AAAA", "SIMPLE"), ("", "DYNAMIC_V0"), ("AAAA", "NEW")])
+def test_what_is_no_hudi_filter_is_refused(text, code):
+    with pytest.raises(ValueError, match="Hudi Bloom filter"):
+        hudi_bloom.may_contain(text, code, pa.array(["a"]))
+
+
+@pytest.mark.parametrize(("entries", "fpp"), [(0, 0.1), (5, 0.0), (5, 1.0), (2**31, 1e-9)])
+def test_sizes_that_make_no_filter_are_refused(entries, fpp):
+    with pytest.raises(ValueError):
+        hudi_bloom.simple(pa.array(["a"]), entries, fpp)

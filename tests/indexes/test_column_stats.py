@@ -1,0 +1,211 @@
+"""Column statistics: what they hold, and that what they rule out is not there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexes import values as order
+from indexes.column_stats import (
+    BOUND_BYTES_MAX,
+    STATS_SCHEMA,
+    ColumnStats,
+    Stats,
+    pack,
+    prune,
+    prune_predicate,
+    summarize,
+    summarize_zones,
+    to_batch,
+    unpack,
+)
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
+from indexes.testing import SkippingIndexConformance, column_of, columns, predicates, scalar_types
+
+
+class TestColumnStats(SkippingIndexConformance):
+    index = ColumnStats()
+
+
+@given(data=st.data())
+def test_bounds_enclose_every_value_and_counts_add_up(data: st.DataObject) -> None:
+    column = data.draw(scalar_types().flatmap(columns))
+    stats = summarize(column)
+    stats.check()
+    keys = [key for key in order.encode(column).to_pylist() if key is not None]
+    assert (stats.values, stats.nulls) == (len(column), len(column) - len(keys))
+    assert stats.nans == sum(isinstance(v, float) and math.isnan(v) for v in column.to_pylist())
+    if keys:
+        assert stats.min is not None and stats.min <= min(keys) and stats.min_exact == (stats.min == min(keys))
+        assert stats.max is None or stats.max >= max(keys)
+        assert stats.max_exact == (stats.max == max(keys))
+    assert unpack(pack(stats), column.type) == stats
+
+
+def test_nan_is_the_upper_bound_and_not_the_lower_one() -> None:
+    nan = order.compare_key(math.nan, pa.float64()).data
+    stats = summarize(pa.array([1.0, math.nan, None]))
+    assert (stats.min, stats.max, stats.nulls, stats.nans) == (order.encode_scalar(1.0, pa.float64()), nan, 1, 1)
+    assert summarize(pa.array([math.nan])).min == nan
+
+
+def test_long_strings_have_bounds_that_are_not_exact() -> None:
+    text = "x" * (BOUND_BYTES_MAX + 1)
+    stats = summarize(pa.array([text]))
+    assert stats.min == text[:BOUND_BYTES_MAX].encode() and not stats.min_exact
+    assert stats.max == text[: BOUND_BYTES_MAX - 1].encode() + b"y" and not stats.max_exact
+    assert summarize(pa.array(["\U0010ffff" * 20])).max is None
+
+
+def test_a_type_without_an_order_has_counts_but_no_bounds() -> None:
+    type = pa.list_(pa.int64())
+    stats = to_batch([summarize(pa.array([[1], None], type)), summarize(pa.array([[1]], type))])
+    assert prune(stats, Leaf("c", "is null"), type).tolist() == [True, False]
+    assert not ColumnStats().supports(type)
+
+
+def test_an_unused_dictionary_entry_is_not_a_bound() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([1, 1, None]), pa.array(["a", "b", "c", None]))
+    stats = summarize(column)
+    assert (stats.min, stats.max, stats.nulls) == (b"b", b"b", 1)
+
+
+def test_zones_are_the_statistics_of_their_rows() -> None:
+    column = pa.array([3, 1, None, 7, 5])
+    zones = summarize_zones(column, [2, 0, 3])
+    assert [zone.values for zone in zones] == [2, 0, 3]
+    assert zones[0] == summarize(column.slice(0, 2)) and zones[2] == summarize(column.slice(2))
+    for wrong in ([2], [6], [-1, 6]):
+        with pytest.raises(ValueError, match="zones"):
+            summarize_zones(column, wrong)
+
+
+def test_a_segment_that_is_not_covered_is_maybe_for_everything() -> None:
+    stats = to_batch([None, summarize(pa.array([], pa.int64()))])
+    for leaf in (Leaf("c", "=", 1), Leaf("c", "is null"), Leaf("c", "in", ()), Leaf("c", "not in", (None,))):
+        assert prune(stats, leaf, pa.int64()).tolist() == [True, False]
+
+
+def test_a_segment_without_known_bounds_is_maybe_where_it_has_values() -> None:
+    unbounded = Stats(None, None, False, False, 1, 0, 2, 0)
+    all_null = Stats(None, None, False, False, 2, 0, 2, 0)
+    stats = to_batch([unbounded, all_null])
+    for type, tests in ((pa.int64(), [("=", 1), ("in", (1, 2, 3)), ("not in", (1,)), ("!=", 1), ("<", 1.5)]),
+                        (pa.string(), [("in", ("a", "b", "c")), ("like", "a%"), ("not like", "a%"), (">", "a")])):  # fmt: skip
+        for op, value in tests:
+            assert prune(stats, Leaf("c", op, value), type).tolist() == [True, False], op
+    assert prune(stats, Leaf("c", "is not null"), pa.int64()).tolist() == [True, False]
+
+
+def test_upper_bounds_from_someone_who_did_not_count_nan_prove_nothing() -> None:
+    zero = order.encode_scalar(0.0, pa.float64())
+    row = [[zero], [zero], [True], [True], [0], [None], [1], [8]]
+    stats = pa.RecordBatch.from_arrays(
+        [pa.array(v, t) for v, t in zip(row, STATS_SCHEMA.types, strict=True)], schema=STATS_SCHEMA
+    )
+    assert prune(stats, Leaf("c", ">", 1), pa.float64()).tolist() == [True]
+    assert prune(stats, Leaf("c", "<", -1), pa.float64()).tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "expected"),
+    [
+        ("=", 15, [1]), ("=", 15.5, []), ("<", 10, [0]), ("<=", 10, [0, 1]), ("<", 9.5, [0]), (">", 20, [2]),
+        (">", 10**30, []), ("<", 10**30, [0, 1, 2]), ("in", (-5, 25, 99), [2]), ("in", (1, 11, 21), [0, 1, 2]),
+        ("in", (9.5, 19.5), []), ("!=", 15, [0, 1, 2, 3]), ("is null", None, [3, 4]), ("<=>", None, [3, 4]),
+        ("is not null", None, [0, 1, 2, 3]), ("=", None, []), ("not in", (7, 8), [0, 1, 2]), ("!=", 7, [0, 1, 2]),
+    ],
+)  # fmt: skip
+def test_what_bounds_can_rule_out_is_ruled_out(op: str, value: object, expected: list[int]) -> None:
+    lists = [[0, 9], [10, 19], [20, 29], [7, 7, None], [None], []]
+    stats = to_batch([summarize(pa.array(rows, pa.int32())) for rows in lists])
+    expected = sorted({*expected, *([3] if value == 10**30 and op == "<" else [])})
+    verdict = prune(stats, Leaf("c", op, value), pa.int32())
+    holds = [at for at, maybe in enumerate(verdict) if maybe]
+    assert [at for at in holds if at != 3 or at in expected] == expected
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "expected"),
+    [
+        ("starts with", "ab", [0, 1]), ("starts with", "b", [2]), ("starts with", "", [0, 1, 2]),
+        ("like", "ab%", [0, 1]), ("like", "ad", []), ("like", "abzz", [1]), ("like", "%z", [0, 1, 2]),
+        ("not like", "ab%", [1, 2]), ("not like", "a%", [2]), ("not like", "%", []), ("not like", "bb", [0, 1]),
+        ("not like", "b_", [0, 1, 2]), ("like", "a\\%%", []),
+    ],
+)  # fmt: skip
+def test_prefixes_rule_out_what_lies_outside_them(op: str, value: str, expected: list[int]) -> None:
+    stats = to_batch([summarize(pa.array(rows)) for rows in (["aba", "abz"], ["aa", "ac"], ["bb", "bb"])])
+    assert np.flatnonzero(prune(stats, Leaf("c", op, value), pa.string())).tolist() == expected
+
+
+def test_a_literal_of_the_wrong_kind_is_refused() -> None:
+    stats = to_batch([summarize(pa.array([1]))])
+    for op, value in (("=", "x"), ("in", ("x",)), ("starts with", "x"), ("like", "x%")):
+        with pytest.raises(ValueError):
+            prune(stats, Leaf("c", op, value), pa.int64())
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_tree_never_rules_out_a_segment_with_a_match(data: st.DataObject) -> None:
+    types = {"a": data.draw(scalar_types()), "b": data.draw(scalar_types())}
+    rows = {name: data.draw(columns(type)).to_pylist() for name, type in types.items()}
+    table = pa.table({name: column_of([*rows[name], *[None] * 12][:12], type) for name, type in types.items()})
+    tree = data.draw(predicates(table.schema, table))
+    zones = data.draw(st.sampled_from([[12], [6, 6], [1] * 12, [0, 5, 7]]))
+    known = {name: to_batch(summarize_zones(table.column(name), zones)) for name in types}
+    covered = data.draw(st.sets(st.sampled_from(["a", "b"])))
+    verdict = prune_predicate(lambda n: (known[n], types[n]) if n in covered else None, tree, len(zones))
+    mask = matches(tree, table).to_numpy()
+    for part, maybe in zip(np.split(mask, np.cumsum(zones)[:-1]), verdict, strict=True):
+        assert maybe or not part.any()
+
+
+def test_trees_combine_verdicts_and_unknown_is_maybe() -> None:
+    stats = to_batch([summarize(pa.array([0, 1])), summarize(pa.array([5, 6]))])
+    low, high = Leaf("c", "<", 3), Leaf("c", ">", 3)
+    cases: list[tuple[Predicate, list[bool]]] = [
+        (And((low, high)), [False, False]), (Or((low, high)), [True, True]), (And((low, Unknown("f"))), [True, False]),
+        (Or((low, Unknown("f"))), [True, True]), (And(()), [True, True]), (Or(()), [False, False]),
+    ]  # fmt: skip
+    for tree, expected in cases:
+        assert prune_predicate(lambda _: (stats, pa.int64()), tree, 2).tolist() == expected
+    with pytest.raises(ValueError, match="instead of 3"):
+        prune_predicate(lambda _: (stats, pa.int64()), low, 3)
+
+
+def test_a_table_of_chunks_prunes_as_a_batch_does() -> None:
+    batch = to_batch([summarize(pa.array([0, 1])), summarize(pa.array([5, 6])), None])
+    table = pa.concat_tables([pa.table(batch.slice(0, 1)), pa.table(batch.slice(1))])
+    for leaf in (Leaf("c", ">", 3), Leaf("c", "in", (5, 6, 7)), Leaf("c", "not in", (5,))):
+        assert prune(table, leaf, pa.int64()).tolist() == prune(batch, leaf, pa.int64()).tolist()
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        Stats(b"b", b"a", False, False, 0, 0, 1, 0), Stats(None, None, True, False, 0, 0, 1, 0),
+        Stats(None, None, False, False, 2, 0, 1, 0), Stats(None, None, False, False, -1, 0, 1, 0),
+        Stats(b"x" * 65, None, False, False, 0, 0, 1, 0), Stats(b"a", b"a", True, True, 1, 0, 1, 0),
+        Stats(None, None, False, False, 1, 1, 1, 0),
+    ],
+)  # fmt: skip
+def test_statistics_that_contradict_themselves_are_refused(stats: Stats) -> None:
+    with pytest.raises(ValueError):
+        stats.check()
+
+
+def test_summaries_with_denied_bounds_or_of_another_type_are_refused() -> None:
+    good = ColumnStats().summarize(pa.array([1, 2]))
+    with pytest.raises(ValueError, match="deny"):
+        unpack(good[:1] + b"\x00" + good[2:], pa.int64())
+    with pytest.raises(ValueError, match="bytes"):
+        unpack(good, pa.bool_())
+    with pytest.raises(ValueError, match="version 9"):
+        unpack(b"\x09" + good[1:], pa.int64())

@@ -1,0 +1,126 @@
+"""Names are looked up and never imported; requests for indexes are read with helpful errors."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexes import registry
+from indexes.base import KeyIndex
+from indexes.keys.bloom import BloomKeyIndex
+from indexes.keys.record import RecordKeyIndex
+from indexes.registry import IndexSpec, Registry, Unknown, parse_spec
+
+
+def test_the_key_indexes_are_found_by_short_and_by_persisted_name():
+    assert registry.find("bloom") is registry.find("bloom/1") is BloomKeyIndex
+    assert registry.find("record") is registry.find("record/1") is RecordKeyIndex
+    assert {"bloom/1", "record/1", "column_stats/1"} <= set(registry.names())
+
+
+@pytest.mark.parametrize("name", ["", "/", "os", "os/1", "bloom/2", "indexes.keys.bloom/1", "../bloom/1", "this/1"])
+def test_an_unknown_name_gives_a_reason_and_imports_nothing(name):
+    registry.names()
+    before = set(sys.modules)
+    found = registry.find(name)
+    assert isinstance(found, Unknown) and found.name == name
+    assert "bloom/1" in found.reason and repr(name) in found.reason
+    assert set(sys.modules) == before
+
+
+class Other(RecordKeyIndex):
+    name = "record/1"
+
+
+class Newer(RecordKeyIndex):
+    name = "record/12"
+
+
+def test_a_name_belongs_to_one_class():
+    own = Registry(())
+    assert own.register(RecordKeyIndex) is own.register(RecordKeyIndex) is RecordKeyIndex
+    with pytest.raises(ValueError, match="record/1.*belongs to indexes.keys.record.RecordKeyIndex"):
+        own.register(Other)
+    assert own.find("record/1") is RecordKeyIndex
+
+
+def test_a_short_name_means_the_newest_version():
+    own = Registry(())
+    for index in (Newer, RecordKeyIndex):
+        own.register(index)
+    assert own.find("record") is Newer and own.find("record/1") is RecordKeyIndex
+
+
+@pytest.mark.parametrize("name", ["record", "Record/1", "record/0", "record/x", "a b/1", None, 7])
+def test_a_name_without_a_version_is_refused(name):
+    with pytest.raises(ValueError, match="form 'bitmap/1'"):
+        Registry(()).register(type("Bad", (RecordKeyIndex,), {"name": name}))
+
+
+@pytest.mark.parametrize("index", [KeyIndex, int, BloomKeyIndex()])
+def test_what_is_no_complete_index_class_is_refused(index):
+    with pytest.raises(ValueError, match="complete"):
+        Registry(()).register(index)
+
+
+def test_a_module_that_is_missing_is_named_in_the_reason():
+    assert "no_such_module" in Registry(("no_such_module",)).find("x/1").reason
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("bloom", IndexSpec("bloom")),
+        ("record()", IndexSpec("record")),
+        ("bloom(fpp=0.001)", IndexSpec("bloom", "", {"fpp": "0.001"})),
+        ("bitmap(status)", IndexSpec("bitmap", "status")),
+        (" bitmap/1 ( a.b ) ", IndexSpec("bitmap/1", "a.b")),
+        ("text(note, tokenizer='word')", IndexSpec("text", "note", {"tokenizer": "word"})),
+        ("text('my, (note)', a=\"it's\", b='it''s', c=-1.5)",
+         IndexSpec("text", "my, (note)", {"a": "it's", "b": "it's", "c": "-1.5"})),
+        ("bitmap(Straße)", IndexSpec("bitmap", "Straße")),
+    ],
+)  # fmt: skip
+def test_a_request_is_read(text, spec):
+    assert parse_spec(text) == spec
+    assert parse_spec(str(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "expected"),
+    [
+        ("", 0, "kind"),
+        ("(a)", 0, "kind"),
+        ("Bit-map(a)", 0, "kind"),
+        ("bitmap(a", 8, r"'\)'"),
+        ("bitmap a", 7, r"'\('"),
+        ("bitmap(a) b", 10, "the end"),
+        ("bitmap(a, b)", 10, "name=value"),
+        ("bitmap(x=1, a)", 12, "name=value"),
+        ("bitmap(a, )", 10, "a column or an option"),
+        ("bitmap(a, x=)", 12, "the value of x"),
+        ("bitmap(a, x=1, x=2)", 15, "each once"),
+        ("bitmap(a, X!=1)", 10, "name of an option"),
+        ("bitmap('a)", 7, "closing quote"),
+        ("bitmap('')", 7, "column"),
+    ],
+)
+def test_a_mistake_in_a_request_is_shown_with_its_position(text, position, expected):
+    with pytest.raises(ValueError, match=rf"expected .*{expected}.* at position {position};"):
+        parse_spec(text)
+
+
+@given(st.builds(IndexSpec, st.just("text"), st.text(max_size=8),
+                 st.dictionaries(st.from_regex("[a-z_]{1,5}", fullmatch=True).filter(lambda s: s[0] != "_"),
+                                 st.text(max_size=8), max_size=3)))  # fmt: skip
+def test_a_spec_survives_its_own_text(spec):
+    assert parse_spec(str(spec)) == spec
+
+
+@given(st.text(max_size=30) | st.text("ab(),='\" \n", max_size=12).map("bitmap".__add__))
+def test_any_text_is_a_spec_or_a_value_error(text):
+    try:
+        assert isinstance(parse_spec(text), IndexSpec)
+    except ValueError as error:
+        assert "position" in str(error)
