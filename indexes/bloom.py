@@ -1,6 +1,7 @@
 """Split-block Bloom filters, driven by the key hashes that the table has anyway.
 
-The layout is that of the Parquet format's split-block Bloom filter (``BloomFilter.md``), after Putze, Sanders and Singler,
+The layout is that of the Parquet format's split-block Bloom filter (``BloomFilter.md``), after Putze, Sanders and
+Singler,
 "Cache-, Hash- and Space-Efficient Bloom Filters", 2007: blocks of 256 bits, eight little-endian 32-bit words each;
 a key sets one bit in each word of one block, so a look-up touches one cache line.  Differences from Parquet: the 64
 bits come from :class:`indexes.base.KeyHashes` instead of xxHash, and the number of blocks need not be a power of two.
@@ -42,7 +43,8 @@ _HALF = np.uint64(32)
 class FilterSet:
     """f filters one after the other.
 
-    ``words``: uint32[8 * blocks], all blocks; ``first``: int64[f], the first block of each filter; ``blocks``: int64[f],
+    ``words``: uint32[8 * blocks], all blocks; ``first``: int64[f], the first block of each filter; ``blocks``:
+    int64[f],
     at least 1, how many it has.
     """
 
@@ -84,7 +86,8 @@ def build(hashes: KeyHashes, fpp: float = 0.01) -> bytes:
 def build_many(hashes: KeyHashes, owner: Int64Array, owners: int, fpp: float = 0.01) -> tuple[bytes, Int64Array]:
     """Return one filter per owner, concatenated, and the blocks of each -> (bytes, int64[owners]).
 
-    ``owner``: int64[n] in [0, owners), the filter of each key; ``fpp`` in (0, 1).  O(n + size); while it runs, a byte for
+    ``owner``: int64[n] in [0, owners), the filter of each key; ``fpp`` in (0, 1).  O(n + size); while it runs, a
+    byte for
     each bit of the filters.  Raises ValueError for a probability out of range.
     """
     per_block = keys_per_block(fpp)

@@ -9,7 +9,8 @@ DYNAMIC_V0     -1, k, byte 1, m, keys per row, keys in the last row, rows, then 
 =============  =====================================================================================
 
 A dynamic filter opens a row when the last one is full, until rows * keys per row reach ``max_entries``.  Of the keys
-after that the first goes to row 0 and the others to rows 0, 1, 2 ... in turn; all count as keys of the last row.  A key may be contained if any row contains it.
+after that the first goes to row 0 and the others to rows 0, 1, 2 ... in turn; all count as keys of the last row.  A
+key may be contained if any row contains it.
 
 The hash is Hadoop's variant of MurmurHash2, seeded with the hash before it: the tail is taken from the end of the
 key, from signed bytes.

@@ -12,7 +12,8 @@ node inside the prefix whose smallest maximum reaches the key is reported whole,
 ceil(log2 N) whatever the order of arrival, and all keys go down together: one numpy step per level.  Strings are
 compared once, when keys and bounds are turned into ranks; the tree itself compares integers.
 
-A key with k ranges costs O(log N + k log(N / k)) steps at most: O(log N) if the ranges are disjoint, and O(log N + k) if all
+A key with k ranges costs O(log N + k log(N / k)) steps at most: O(log N) if the ranges are disjoint, and O(log N +
+k) if all
 overlap, since then whole nodes are reported.
 """
 
@@ -46,7 +47,8 @@ class SortedBytes:
     def ranks(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
         """Return 2 i + 1 for a key equal to string i, 2 i for one between strings i - 1 and i -> int64[m].
 
-        ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of strings that share the words
+        ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of strings that share the
+        words
         seen so far narrows until it holds at most the key itself.
         """
         rows = byte_rows(keys)
@@ -79,7 +81,9 @@ def _narrow(
         right = left.copy()
         right[hit] = np.searchsorted(words, wanted[hit], "right")
         return left, right
-    return _bisect(words, wanted, low, high, equal_is_below=False), _bisect(words, wanted, low, high, equal_is_below=True)
+    return _bisect(words, wanted, low, high, equal_is_below=False), _bisect(
+        words, wanted, low, high, equal_is_below=True
+    )
 
 
 def _bisect(
@@ -168,7 +172,7 @@ def _bound_ranks(known: SortedBytes, bounds: pa.Array, missing: int) -> Int64Arr
 
 
 def _levels(last: Int64Array) -> list[tuple[Int64Array, Int64Array]]:
-    """Largest and smallest maximum of every node, leaves first; padded to a power of two by ranges that hold nothing."""
+    """Largest and smallest maximum of every node, leaves first; padded by ranges that hold nothing."""
     size = 1 << max(0, len(last) - 1).bit_length()
     padded = np.full(size, -2, np.int64)
     padded[: len(last)] = last

@@ -34,7 +34,8 @@ LARGE_KEYS = 5000
 _SEED = 7
 _LONG = "p" * 70
 _ODD_KEYS = ("", "\0", "a", "a\0", "ab", "b", "é", "\ud7ff", "\uffff", "\U0010ffff", _LONG, _LONG + "a", _LONG + "b",
-             "\U0010ffff" * 16, "\U0010ffff" * 17, "12345678", "12345678\0", "123456789", "12345678abcdefgh")  # fmt: skip
+             "\U0010ffff" * 16, "\U0010ffff" * 17, "12345678", "12345678\0", "123456789",
+             "12345678abcdefgh")  # fmt: skip
 
 Pairs = set[tuple[int, int]]
 

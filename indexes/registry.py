@@ -7,7 +7,8 @@ points of installed packages in the group ``mdt.indexes``::
     [project.entry-points."mdt.indexes"]
     length = "example_index:LengthIndex"
 
-Installed packages are looked at once, when a name is asked for that is not known without them.  A package that cannot be
+Installed packages are looked at once, when a name is asked for that is not known without them.  A package that
+cannot be
 loaded, or that claims a name which is taken, costs its own indexes and nothing else; :func:`find` says why.
 """
 
@@ -224,7 +225,9 @@ def _sign(text: str, tokens: list[tuple[str, str, int]], sign: str) -> None:
 
 
 def _error(text: str, at: int, expected: str) -> ValueError:
-    return ValueError(f"index {text!r}: expected {expected} at position {at}; write for example \"text(note, top='5')\"")
+    return ValueError(
+        f"index {text!r}: expected {expected} at position {at}; write for example \"text(note, top='5')\""
+    )
 
 
 def _quote(value: str) -> str:

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from mdt import codec, limits
 from mdt.errors import Corrupt, Unsupported
 
-TABLE = pa.table({"a": pa.array([1, None, 3]), "b": ["x", "y", None], "c": pa.array(["p", "q", "p"]).dictionary_encode()})
+TABLE = pa.table(
+    {"a": pa.array([1, None, 3]), "b": ["x", "y", None], "c": pa.array(["p", "q", "p"]).dictionary_encode()}
+)
 SECTIONS = st.dictionaries(st.text(max_size=8), st.binary(max_size=40), max_size=4)
 
 

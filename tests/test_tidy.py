@@ -106,6 +106,12 @@ ALLOWED = {
     "os in the storage": (tidy.banned_imports, {"mdt/stores/local.py": "import os\nimport time"}),
     "Spark in mdt/spark": (tidy.banned_imports, {"mdt/spark/engine.py": "import pyspark, tempfile"}),
     "methods called open and compile": (tidy.banned_calls, {"mdt/table.py": "store.open(1)\nre.compile('a')"}),
+    "Spark in annotations": (
+        tidy.banned_imports,
+        {"mdt/table.py": "if TYPE_CHECKING:\n    from pyspark.sql import Row"},
+    ),
+    "seeded generator": (tidy.banned_calls, {"indexes/testing.py": "rng = np.random.default_rng(7)"}),
+    "own function called open": (tidy.banned_calls, {"mdt/table.py": "def open(path):\n    return 1\nopen('x')"}),
     "prose": (
         tidy.comments,
         {"mdt/codec.py": "# Why: return early, the rest is empty.\n# note: this\n# import order matters\nx = 1"},

@@ -128,7 +128,9 @@ ATOMS = st.sampled_from(
 )  # fmt: skip
 CONDITIONS = st.recursive(
     ATOMS,
-    lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner) | inner.map("not ({})".format),
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner) | inner.map("not ({})".format)
+    ),
     max_leaves=6,
 )
 ROWS = pa.table(

@@ -5,11 +5,14 @@ Ends with status 1 if any of them disagrees with the truth.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -33,6 +36,7 @@ EVERYTHING_SQL = "select count(*) as flights, round(avg(dep_delay), 1) as minute
 SNOW = f"month = {flights.SNOW_MONTH} and day = {flights.SNOW_DAY}"
 
 out = Console(highlight=False)
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
 class Steps:
@@ -62,9 +66,11 @@ class Steps:
 
 def start_spark(folder: str) -> SparkSession:
     """Return a local session of two threads that keeps its files in ``folder``."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("mdt demo")
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "4",
@@ -102,7 +108,7 @@ def skipping(table: Any) -> Table:
 
 def counts(result: Any) -> str:
     """Return the counts of a write's result that are not zero."""
-    names = ("inserted", "updated", "deleted", "late", "absent")
+    names = ("inserted", "updated", "deleted", "late", "missing")
     found = [(name, getattr(result, name, 0)) for name in names]
     return ", ".join(f"{count:,} {name}" for name, count in found if count)
 
@@ -145,11 +151,16 @@ def change(steps: Steps, spark: SparkSession, path: str, data: pa.Table) -> Any:
     return table
 
 
+def collect(spark: SparkSession, sql: str) -> list[Any]:
+    """Return the rows of a query."""
+    return list(spark.sql(sql).collect())
+
+
 def query(steps: Steps, spark: SparkSession, path: str, table: Any) -> None:
     """Show SQL through Spark with what it read and skipped."""
     steps.run("view in Spark", lambda: mdt.read(spark, path).createOrReplaceTempView("flights"))
     for title, sql in (("SQL: the snowy day", SNOW_SQL), ("SQL: everything", EVERYTHING_SQL)):
-        found = steps.run(title, lambda sql=sql: spark.sql(sql).collect(), lambda rows: f"{len(rows)} rows")
+        found = steps.run(title, partial(collect, spark, sql), lambda rows: f"{len(rows)} rows")
         for row in found:
             out.print("      " + "  ".join(f"{name} {value}" for name, value in row.asDict().items()))
     out.print(skipping(table))
@@ -171,8 +182,10 @@ def tour(folder: str) -> None:
             "hudi-rs": steps.run("read with hudi-rs", lambda: read_with_hudi(path)),
         }
         out.print(compare(flights.truth(data), readers))
-        steps.run("check", table.check, str)
+        report = steps.run("check", table.check, str)
     out.print(steps.summary())
+    if not report.ok:
+        sys.exit(1)
 
 
 def main(

@@ -24,10 +24,12 @@ offset, size       meaning
 =================  ===================================================================================
 
 A low bound is the smallest key, cut to 64 bytes.  A high bound is the largest key, or, if that is longer than 64 bytes,
-the smallest string of at most 64 bytes above everything that begins with its first 64 bytes; if there is none, the range has no upper end.
+the smallest string of at most 64 bytes above everything that begins with its first 64 bytes; if there is none, the
+range has no upper end.
 
 ``merge`` keeps the filters as they are, because filters of different sizes cannot be united.  A group that receives
-inserts in many commits has many entries, and the probability of a false positive adds up over those whose range holds the
+inserts in many commits has many entries, and the probability of a false positive adds up over those whose range
+holds the
 key; building the group's entry again from its keys makes it one.
 """
 

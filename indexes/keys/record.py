@@ -24,7 +24,8 @@ The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups
 the same function (seed 0) over its hashes.  A look-up of many keys touches every shard; this hash runs at twice the
 speed of zlib's CRC-32 and is the largest part of the time that remains.
 
-Shards hold 1,000 to 2,000 entries: of a unit of 5 M entries one look-up checks the fan-out (64 KiB) and one shard (15 KiB).
+Shards hold 1,000 to 2,000 entries: of a unit of 5 M entries one look-up checks the fan-out (64 KiB) and one shard
+(15 KiB).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import mmh3
 import numpy as np
@@ -70,13 +71,17 @@ class RecordKeyIndex(KeyIndex):
         opened = _open(unit)
         order = np.argsort(hashes.hi) if len(hashes) > 1 else np.zeros(len(hashes), np.int64)
         wanted = hashes.hi[order]
-        opened.verify(_distinct(_shard(wanted, opened.bits)))
-        left = np.searchsorted(opened.hashes, wanted, "left")
-        hit = np.flatnonzero(opened.hashes[np.minimum(left, opened.count - 1)] == wanted) if opened.count else left[:0]
-        left, key = left[hit], order[hit]
-        if bool(np.any(opened.hashes[np.minimum(left + 1, opened.count - 1)] == wanted[hit])):
-            times = np.searchsorted(opened.hashes, wanted[hit], "right") - left
-            left, key = _spread(left, times), np.repeat(key, times)
+        shard = _shard(wanted, opened.bits)
+        shards = _distinct(shard)
+        cuts = np.append(np.searchsorted(shard, shards), len(shard)).tolist()
+        opened.verify(shards)
+        left = opened.search(wanted, shards, cuts, "left")
+        times = np.zeros(len(left), np.int64)
+        hit = opened.starts[shard + 1].astype(np.int64) > left
+        times[hit] = opened.hashes[left[hit]] == wanted[hit]
+        if opened.holds_repeats(left, shard, wanted):
+            times = opened.search(wanted, shards, cuts, "right") - left
+        left, key = _spread(left, times), np.repeat(order, times)
         group = opened.groups[left].astype(np.int64)
         if len(group) and int(group.max()) >= opened.group_count:
             raise ValueError(f"record unit: group {group.max()} of {opened.group_count}")
@@ -113,6 +118,26 @@ class _Unit:
         wrong = np.flatnonzero(found != self.checks[shards])
         if len(wrong):
             raise ValueError(f"record unit: shard {shards[wrong[0]]} is damaged")
+
+    def search(
+        self, wanted: UInt64Array, shards: Int64Array, cuts: Sequence[int], side: Literal["left", "right"]
+    ) -> Int64Array:
+        """Return where each of the ascending ``wanted`` belongs -> int64[m]; ``wanted[cuts[i]:cuts[i + 1]]`` in
+        shard i.
+
+        Looks at no byte of another shard: one that is damaged there would mislead the search without being noticed.
+        """
+        places = np.empty(len(wanted), np.int64)
+        starts, ends = self.starts[shards].tolist(), self.starts[shards + 1].tolist()
+        for start, end, first, last in zip(starts, ends, cuts[:-1], cuts[1:], strict=True):
+            places[first:last] = self.hashes[start:end].searchsorted(wanted[first:last], side)
+            places[first:last] += start
+        return places
+
+    def holds_repeats(self, left: Int64Array, shard: Int64Array, wanted: UInt64Array) -> bool:
+        """Return whether any of ``wanted``, found at ``left`` in its ``shard``, is followed by an equal hash."""
+        inside = self.starts[shard + 1].astype(np.int64) > left + 1
+        return bool(np.any(self.hashes[left[inside] + 1] == wanted[inside]))
 
 
 def _open(unit: bytes | memoryview) -> _Unit:
@@ -196,9 +221,7 @@ def _distinct(ascending: Int64Array) -> Int64Array:
     return ascending[fresh]
 
 
-def _checksums(
-    hashes: memoryview, groups: memoryview, starts: Sequence[int], ends: Sequence[int]
-) -> UInt64Array:
+def _checksums(hashes: memoryview, groups: memoryview, starts: Sequence[int], ends: Sequence[int]) -> UInt64Array:
     """Checksums of the shards [start, end): a loop over shards, at most 2^16 of them."""
     digest = mmh3.mmh3_x64_128_digest
     words = [

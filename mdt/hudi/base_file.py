@@ -26,6 +26,8 @@ BLOOM_DYNAMIC = "DYNAMIC_V0"
 BLOOM_SIMPLE = "SIMPLE"
 
 _PROBED_ROWS = 1000
+_SMALL_ROWS = 2000
+"""Below this, probing every column costs more than a dictionary gains."""
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
 _NAME = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]{14,20})\.parquet")
@@ -176,5 +178,7 @@ def _repetitive(table: pa.Table, index: int) -> bool:
         return False
     if name in _CONSTANT or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
         return True
+    if len(table) < _SMALL_ROWS:
+        return False
     sample = table.column(index).slice(0, _PROBED_ROWS)
     return bool(pc.count_distinct(sample).as_py() * 4 <= len(sample) * 3)

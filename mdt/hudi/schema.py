@@ -232,7 +232,7 @@ def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
 
 def _decimal_bytes(precision: int) -> int:
     """Return the fewest bytes whose two's complement holds ``precision`` digits."""
-    return ((10**precision - 1).bit_length() + 8) // 8
+    return int((10**precision - 1).bit_length() + 8) // 8
 
 
 # -- Avro to Arrow

@@ -27,13 +27,14 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
 
 from indexes.predicate import And, Predicate
@@ -135,7 +136,7 @@ def relation(
         java.api.python.PythonUtils.toScalaMap({}),
         session,
     )
-    return DataFrame(session.baseRelationToDataFrame(java_relation), spark)
+    return _PlannedAnew(session.baseRelationToDataFrame(java_relation), spark)
 
 
 def union_frame(
@@ -160,7 +161,33 @@ def union_frame(
     word = sf.get(sf.col("__mdt_words"), sf.shiftright("__mdt_row", 6).cast("int"))
     bit = sf.getbit(sf.coalesce(word, sf.lit(0).cast("bigint")), (sf.col("__mdt_row") % 64).cast("int"))
     live = joined.where(bit == 0).select(*columns)
-    return relation(spark, clean, schema, root_uri).select(*columns).union(live)
+    return _PlannedAnew(relation(spark, clean, schema, root_uri).select(*columns).union(live)._jdf, spark)
+
+
+class _PlannedAnew(ClassicDataFrame):
+    """A frame whose every action sees the newest files.
+
+    A Dataset of the JVM keeps its plan, and so its files, once it was executed: ``collect`` twice would return the same
+    rows for ever.  So every use of ``_jdf`` makes a new Dataset (0.5 ms) from the same analysed plan; names, columns
+    and Spark's cache go by that plan.  Frames derived from this one are ordinary and keep what they have read.
+    """
+
+    def __new__(cls, jdf: Any, session: SparkSession) -> Self:
+        return object.__new__(cls)
+
+    def __init__(self, jdf: Any, session: SparkSession) -> None:
+        java: Any = session.sparkContext._jvm
+        self._of_rows = java.org.apache.spark.sql.classic.Dataset.ofRows
+        super().__init__(jdf, session)
+
+    @property
+    def _jdf(self) -> Any:
+        return self._of_rows(self._java_session, self._plan)
+
+    @_jdf.setter
+    def _jdf(self, jdf: Any) -> None:
+        self._plan = jdf.queryExecution().analyzed()
+        self._java_session = jdf.sparkSession()
 
 
 class _Planner:

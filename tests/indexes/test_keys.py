@@ -143,6 +143,20 @@ def test_damage_in_another_shard_does_not_disturb_a_record_look_up():
         RecordKeyIndex().merge([damaged], [np.arange(9)], 9)
 
 
+def test_a_record_look_up_reads_no_hash_of_another_shard():
+    hashes, unit = record_unit(20_000)
+    opened = record._open(unit)
+    for row in range(0, 20_000, 1999):
+        one = hashes.take(np.array([row]))
+        shard = int(one.hi[0]) >> (64 - opened.bits)
+        start, end = (int(at) for at in opened.starts[shard : shard + 2])
+        damaged = bytearray(unit)
+        at = len(unit) - 12 * 20_000
+        damaged[at : at + 8 * start] = b"\xff" * (8 * start)
+        damaged[at + 8 * end : at + 8 * 20_000] = b"\0" * (8 * (20_000 - end))
+        assert RecordKeyIndex().locate(bytes(damaged), pa.nulls(1), one).group.tolist() == [row % 9]
+
+
 def test_a_record_merge_of_parts_is_the_unit_of_the_whole():
     hashes, unit = record_unit(20_000)
     group = np.arange(20_000) % 9

@@ -235,12 +235,12 @@ def test_the_next_query_sees_new_files(spark: SparkSession, table: Table, tmp_pa
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     frame.createOrReplaceTempView("growing")
     executed = spark.sql("select id from growing")
-    assert (frame.count(), len(executed.collect())) == (40, 40)
+    assert (frame.count(), len(frame.collect()), len(executed.collect())) == (40, 40, 40)
     table.files.append(rows_file(tmp_path, 4))
-    assert frame.count() == 50
+    assert (frame.count(), len(frame.collect())) == (50, 50)
     assert spark.sql("select count(*) from growing").first()[0] == 50  # type: ignore[index]
     assert len(executed.collect()) == 40, "a plan that was executed keeps its snapshot"
-    assert len({query for query, _ in table.calls}) == 4
+    assert len({query for query, _ in table.calls}) == 6
 
 
 ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
@@ -254,8 +254,8 @@ ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
     ).collect(),
     "union": lambda spark, v: v.union(v).distinct().collect(),
     "iterator": lambda spark, v: list(v.join(v.select("id"), "id").toLocalIterator()),
-    "cache": lambda spark, v: v.join(v.select("id"), "id").cache().select("id").collect(),
     "checkpoint": lambda spark, v: v.join(v.select("id"), "id").localCheckpoint().collect(),
+    "cache": lambda spark, v: v.join(v.select("id"), "id").cache().select("id").collect(),
 }
 
 
