@@ -8,6 +8,7 @@ Naive timestamps are UTC.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -33,6 +34,19 @@ _CASTS: dict[str, Callable[[str], object]] = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), int),
     **dict.fromkeys(("FLOAT", "DOUBLE"), float),
 }
+_UNDERSTOOD: dict[type[exp.Expr], frozenset[str]] = {
+    exp.Alias: frozenset(("this", "alias")),
+    exp.Column: frozenset(("this",)),
+    exp.In: frozenset(("this", "expressions")),
+    exp.Between: frozenset(("this", "low", "high")),
+    exp.Like: frozenset(("this", "expression", "negate")),
+    exp.Cast: frozenset(("this", "to", "_type")),
+    exp.TryCast: frozenset(("this", "to", "_type")),
+    exp.Concat: frozenset(("expressions",)),
+}
+"""The parts of a node that the translation reads; for other kinds, _OPERANDS.  A node with more is refused."""
+_OPERANDS = frozenset(("this", "expression"))
+_QUOTED = re.compile(r"(['\"])(?:\\.|(?!\1).)*\1", re.DOTALL)
 _SUPPORTED = (
     "filters are comparisons of one column with literals: = != <> < <= > >= <=>, BETWEEN, IN, LIKE, IS [NOT] NULL, "
     "IS TRUE, joined by AND, OR, NOT; for anything else filter the Arrow or Spark result"
@@ -135,6 +149,7 @@ class _Translation:
 
     def _test(self, node: exp.Expr) -> Predicate:
         """Return the predicate of one test; its negation by ``predicate.negate`` is exact."""
+        self._require_understood(node)
         if isinstance(node, exp.Column):
             return self._leaf(node, "=", True, node)
         if type(node) in _COMPARISONS:
@@ -148,7 +163,8 @@ class _Translation:
         if isinstance(node, exp.Is):
             return self._is(node)
         if isinstance(node, exp.Like):
-            return self._leaf(node.this, "like", self._literal(node.expression), node.expression)
+            op = "not like" if node.args.get("negate") else "like"
+            return self._leaf(node.this, op, self._literal(node.expression), node.expression)
         if isinstance(node, exp.StartsWith):
             return self._leaf(node.this, "starts with", self._literal(node.expression), node.expression)
         if isinstance(node, exp.Alias):
@@ -165,15 +181,11 @@ class _Translation:
 
     def _membership(self, node: exp.In) -> Leaf:
         literals = node.expressions
-        if any(node.args.get(other) for other in ("query", "unnest", "field")):
-            self._unsupported(node)
         if not literals:
             self._invalid("the list after IN is empty", self._offset(node))
         return self._leaf(node.this, "in", tuple(self._literal(item) for item in literals), literals[0])
 
     def _between(self, node: exp.Between) -> Predicate:
-        if node.args.get("symmetric"):
-            self._unsupported(node)
         low, high = node.args["low"], node.args["high"]
         at_least = self._leaf(node.this, ">=", self._literal(low), low)
         return And((at_least, self._leaf(node.this, "<=", self._literal(high), high)))
@@ -196,8 +208,9 @@ class _Translation:
         return leaf
 
     def _column(self, node: exp.Expr) -> str:
-        if not isinstance(node, exp.Column) or node.args.get("table") or not isinstance(node.this, exp.Identifier):
+        if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
             self._unsupported(node)
+        self._require_understood(node)
         try:
             return _column_name(node.name, self._schema)
         except Invalid as error:
@@ -213,7 +226,7 @@ class _Translation:
         if isinstance(node, exp.Literal):
             return str(node.this) if node.is_string else _number(str(node.this))
         if isinstance(node, exp.HexString):
-            return bytes.fromhex(str(node.this))
+            return self._converted(bytes.fromhex, str(node.this), node)
         if isinstance(node, exp.Neg):
             return self._negative(node)
         if isinstance(node, exp.Concat):
@@ -229,27 +242,39 @@ class _Translation:
         return -value
 
     def _adjacent(self, node: exp.Concat) -> str:
-        """Return 'it''s' as Spark 4 reads it (a quote), and 'a' 'b' joined."""
-        text, end = "", None
+        """Return 'it''s' as Spark 4 reads it (a quote), and 'a' 'b' joined; the parser calls both a concatenation."""
+        self._require_understood(node)
+        text, at, before = "", self._offset(node), ""
         for item in node.expressions:
-            if not (isinstance(item, exp.Literal) and item.is_string):
+            gap = len(self._text[at:]) - len(self._text[at:].lstrip())
+            token = _QUOTED.match(self._text, at + gap)
+            if token is None or not (isinstance(item, exp.Literal) and item.is_string):
                 self._unsupported(node)
-            text += ("'" if end is not None and item.meta.get("start") == end + 1 else "") + str(item.this)
-            end = item.meta.get("end")
+            text += (before if gap == 0 and token[1] == before else "") + str(item.this)
+            at, before = token.end(), token[1]
         return text
 
     def _typed(self, node: exp.Cast) -> object:
         """Return DATE '…', TIMESTAMP '…', 5L, 1.5D and casts of literals."""
+        self._require_understood(node)
         convert = _CASTS.get(node.to.this.name)
         value = self._literal(node.this)
         if convert is None or isinstance(value, (bool, bytes)):
             self._unsupported(node)
         if value is None:
             return None
+        return self._converted(convert, str(value).strip(), node)
+
+    def _converted(self, convert: Callable[[str], object], text: str, node: exp.Expr) -> object:
         try:
-            return convert(str(value).strip())
-        except ValueError:
-            self._invalid(f"{value!r} is not a {node.to.this.name.lower()}", self._offset(node.this))
+            return convert(text)
+        except (ValueError, OverflowError):
+            self._invalid(f"the literal {text!r} cannot be read", self._offset(node))
+
+    def _require_understood(self, node: exp.Expr) -> None:
+        """Refuse a node that says more than the translation reads: a word that is not known could be a NOT."""
+        if {name for name, value in node.args.items() if value} - _UNDERSTOOD.get(type(node), _OPERANDS):
+            self._unsupported(node)
 
     def _offset(self, node: exp.Expr) -> int:
         return min((int(part.meta["start"]) for part in node.walk() if "start" in part.meta), default=0)

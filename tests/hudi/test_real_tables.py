@@ -1,0 +1,79 @@
+"""Tables written by Apache Hudi on Spark: every name, property, instant and log block must be understood."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from mdt.hudi import base_file, commit_metadata, log_file, properties, schema, timeline
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "hudi"
+ZIPS = sorted(FOLDER.glob("*.zip"))
+V6 = [path for path in ZIPS if "_v6_" in path.name]
+pytestmark = pytest.mark.skipif(not ZIPS, reason=f"no fixtures in {FOLDER}")
+
+
+def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Names below the table's directory, and contents, without what macOS adds."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name = PurePosixPath(info.filename)
+            if not info.is_dir() and name.parts[0] != "__MACOSX" and name.name != ".DS_Store" and name.suffix != ".crc":
+                yield PurePosixPath(*name.parts[1:]), archive.read(info)
+
+
+@pytest.mark.parametrize("path", V6, ids=lambda path: path.stem)
+def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
+    seen: Counter[str] = Counter()
+    for name, data in members(path):
+        if name.parent.name == ".hoodie" and name.name != "hoodie.properties":
+            instant = timeline.parse_name(name.name)
+            assert instant is not None, name
+            if instant.state == timeline.COMPLETED and instant.action != "rollback":
+                metadata = commit_metadata.decode_commit(data)
+                assert schema.from_avro(metadata.schema_json).names[0] == "id" or metadata.operation
+                assert all(stat.path.endswith((".parquet", "-0-1")) or ".log." in stat.path for stat in metadata.stats)
+                seen["commits"] += 1
+        elif name.suffix == ".parquet":
+            assert (parsed := base_file.parse_name(name.name)) is not None, name
+            assert base_file.name(parsed.file_id, parsed.token, parsed.instant) == name.name
+            seen["base files"] += 1
+        elif ".log." in name.name:
+            assert (log := log_file.parse_name(name.name)) is not None, name
+            assert log_file.name(log.file_id, log.base_instant, log.version, log.token) == name.name
+        elif name.name == ".hoodie_partition_metadata":
+            assert properties.decode(data).keys() == {"commitTime", "partitionDepth"}
+    assert seen["commits"] and seen["base files"]
+
+
+@pytest.mark.parametrize("path", ZIPS, ids=lambda path: path.stem)
+def test_properties_of_every_table_verify(path: Path) -> None:
+    found = [properties.decode(data) for name, data in members(path) if name.name == "hoodie.properties"]
+    assert found
+    for one in found:
+        properties.verify(one)
+        assert properties.decode(properties.encode(one)) == one
+        if one.get("hoodie.table.create.schema"):
+            assert len(schema.from_avro(one["hoodie.table.create.schema"])) > 1
+
+
+def test_every_log_block_parses_and_every_delete_block_decodes() -> None:
+    kinds: Counter[int] = Counter()
+    for path in ZIPS:
+        for name, data in members(path):
+            if ".log." not in name.name:
+                continue
+            for block in log_file.parse(data, path=str(name)):
+                kinds[block.kind] += 1
+                assert len(block.header[log_file.INSTANT_TIME]) == 17
+                if block.kind == log_file.PARQUET:
+                    assert bytes(block.content[:4]) == bytes(block.content[-4:]) == b"PAR1"
+                if block.kind == log_file.DELETE:
+                    assert log_file.decode_delete_block(block.content)["key"].null_count == 0
+                if log_file.POSITIONS in block.header:
+                    assert len(log_file.decode_positions(block.header[log_file.POSITIONS])) > 0
+    assert {log_file.AVRO, log_file.PARQUET, log_file.COMMAND} <= kinds.keys(), kinds
