@@ -75,7 +75,7 @@ def main(
     """Measure mdt and its peers on the workload `trips`."""
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
-    results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=100)
+    results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=116)
     for bench in benches:
         for peer in chosen(peers):
             people.print(f"[dim]{bench}: {peer} ...")

@@ -126,7 +126,7 @@ class Options:
         choices=("zstd", "snappy", "uncompressed"), aliases=("hoodie.parquet.compression.codec",),
     )  # fmt: skip
     row_group_rows: int = _option(
-        "mdt.row.group.rows", limits.ROW_GROUP_ROWS, "rows in a Parquet row group", minimum=1024, maximum=1 << 24
+        "mdt.row.group.rows", limits.ROW_GROUP_ROWS, "rows in a Parquet row group", minimum=1, maximum=1 << 24
     )
     metadata_compact_records: int = _option(
         "mdt.metadata.compact.records", limits.METADATA_COMPACT_RECORDS,
@@ -182,6 +182,16 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
         names[member] = name
     _check_file_sizes(values)
     return Options(**values)
+
+
+def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Return the options in ``mapping`` as text under their mdt names, as :func:`parse_options` takes them back.
+
+    Raises ``errors.Invalid`` as :func:`parse_options` does.
+    """
+    parse_options(mapping)
+    found = [(name, value, _find(name)[1]) for name, value in (mapping or {}).items()]
+    return {option.name: _to_text(option.parse(value, name)) for name, value, option in found}
 
 
 def options_table() -> str:

@@ -39,6 +39,8 @@ def define(
     _one_of("scope", scope, ("partition", "table"))
     _one_of("key_index", key_index, ("bloom", "record"))
     find_key_index(key_index)
+    if not isinstance(columns, pa.Schema):
+        raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as that of a pyarrow table")
     stored = schema.storable(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
@@ -79,6 +81,8 @@ def _check_indexes(indexes: Sequence[str], stored: pa.Schema) -> None:
             spec = registry.parse_spec(text)
         except ValueError as error:
             raise Invalid(str(error)) from error
+        if not spec.column:
+            raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
         _exist(f"index {text}", (spec.column,), stored)
         index = find_index(spec)
         if isinstance(index, str):

@@ -23,7 +23,10 @@ def to_table(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return pa.table(data)
+        try:
+            return pa.table(data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(f"data of type {type(data).__name__} is not a table: {error}") from error
     raise Invalid(
         f"data of type {type(data).__name__} cannot be written",
         hint="give a pyarrow Table, RecordBatch or RecordBatchReader, a pandas, polars or duckdb object, or a Spark DataFrame",

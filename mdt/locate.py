@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
+from mdt.errors import Corrupt
 from mdt.key_map import KeyMap
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
@@ -53,7 +54,7 @@ def candidates(
             continue
         try:
             found = index.locate(memoryview(metadata.unit_payload(unit)), keys, hashes)
-        except ValueError:
+        except (ValueError, Corrupt):
             exhaustive.update(groups[groups >= 0].tolist())
             continue
         pairs.append((found.key, groups[found.group]))

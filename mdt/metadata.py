@@ -162,9 +162,11 @@ class Metadata:
         if hint is None:
             return None
         try:
-            seq = int(json.loads(hint)["seq"])
+            seq = json.loads(hint)["seq"]
+            if type(seq) is not int or seq < 0:
+                return None
             snapshot = self._read_base(seq)
-        except (ValueError, KeyError, TypeError, Corrupt):
+        except (ValueError, KeyError, TypeError, RecursionError, Corrupt):
             return None
         self.base_seq = seq
         return snapshot

@@ -157,7 +157,9 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
         exact = all(a.to_pylist() == [v for v in fixed[f.name] if v is not None] for a, f in zip(arrays, schema, strict=True))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    return pa.table(arrays, schema=schema) if exact else None
+    # A field that is only compared with null has no literal left: no key can match then.
+    length = min(map(len, arrays))
+    return pa.table([a.slice(0, length) for a in arrays], schema=schema) if exact else None
 
 
 def _by_key(work: _Planning) -> None:

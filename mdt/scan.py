@@ -38,6 +38,8 @@ class Scan:
         self.snapshot = snapshot
         self._where = where
         schema = with_meta(snapshot.definition.schema)
+        if isinstance(columns, str):
+            columns = (columns,)
         self.columns = tuple(snapshot.definition.schema.names if columns is None else columns)
         for name in self.columns:
             if name not in schema.names:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt import create_table, paths, publish
-from mdt.config import Options, parse_options
+from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import properties
@@ -58,7 +58,7 @@ class Table:
     def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None) -> None:
         self._storage = storage
         self._metadata = Metadata(storage)
-        self._overrides = dict(options or {})
+        self._overrides = canonical(options)
         self._options: Options | None = None
         self._metadata.newest()
 
@@ -257,7 +257,7 @@ def create(
     name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
     definition = create_table.define(
         storage, name, schema, key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
-        key_index=key_index, scope=scope, indexes=indexes, options={k: str(v) for k, v in (options or {}).items()},
+        key_index=key_index, scope=scope, indexes=indexes, options=canonical(options),
     )  # fmt: skip
     create_table.create(storage, definition)
     return Table(storage)
@@ -271,7 +271,7 @@ def open(path: Any, options: Mapping[str, Any] | None = None) -> Table:
     storage = path if isinstance(path, Storage) else open_storage(path)
     table = Table(storage, options)
     stored = parse_options(table.definition.options).to_mapping("table")
-    if parse_options({**table.definition.options, **(options or {})}).to_mapping("table") != stored:
+    if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
     return table
 

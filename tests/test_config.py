@@ -43,7 +43,7 @@ def test_an_unknown_option_names_the_nearest(name: str) -> None:
     ("name", "value", "allowed"),
     [
         ("mdt.compression", "gzip", "zstd, snappy"), ("mdt.durable", "yes", "true or false"), ("mdt.durable", 1, "true or false"),
-        ("mdt.row.group.rows", 10, "from 1024 to"), ("mdt.row.group.rows", 2048.5, "whole number"), ("mdt.row.group.rows", True, "whole"),
+        ("mdt.row.group.rows", 0, "from 1 to"), ("mdt.row.group.rows", 2048.5, "whole number"), ("mdt.row.group.rows", True, "whole"),
         ("mdt.row.group.rows", "many", "whole"), ("mdt.bloom.fpp", "nan", "from 1e-09 to 0.5"), ("mdt.bloom.fpp", 1, "to 0.5"),
         ("mdt.column.stats.columns", [1], "column names"), ("mdt.table.name", None, "text"), ("mdt.writer.threads", -1, "from 0"),
     ],

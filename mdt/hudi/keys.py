@@ -67,8 +67,12 @@ def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str) -> None:
     if not pc.any(wrong).as_py():
         return
     rows = np.flatnonzero(wrong.to_numpy(zero_copy_only=False))
-    shown = ", ".join(f"row {row}: {str(values[int(row)].as_py())[:60]!r}" for row in rows[:_SHOWN])
+    shown = ", ".join(f"row {row}" + _quoted(values[int(row)].as_py()) for row in rows[:_SHOWN])
     raise Invalid(
         f"key column {field!r} {what} in {len(rows)} rows ({shown})",
         hint="a key must be present and unambiguous; fill it, or leave these rows out",
     )
+
+
+def _quoted(value: object) -> str:
+    return "" if value is None else f": {str(value)[:60]!r}"

@@ -13,7 +13,6 @@ to the n-th set bit, so records must be sorted by position and every one must ha
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import struct
 from collections.abc import Iterator, Mapping
@@ -304,7 +303,7 @@ def decode_positions(text: str) -> BitMap64:
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
         found = BitMap64.deserialize(data)
-    except (ValueError, binascii.Error) as error:
+    except (ValueError, IndexError) as error:
         raise Corrupt(f"damaged record positions: {error}") from error
     if found.serialize() != data:
         raise Corrupt("damaged record positions: not in the portable roaring format")

@@ -215,7 +215,12 @@ class LocalStorage(Storage):
             with suppress(FileExistsError):
                 os.mkdir(directory)
         else:
-            os.makedirs(directory, exist_ok=True)
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise errors.Invalid(
+                    f"{directory} cannot be a directory: a file is in the way", hint="choose another path"
+                ) from None
         self._sync_directory(parent)
         with self._lock:
             self._directories.add(directory)

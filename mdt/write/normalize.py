@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.key_map import ordering_words
 
+_NAMED_KEYS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -24,7 +26,8 @@ class Batch:
 
     ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``keys``: string[n]
     record keys.  ``partition``: int64[n], positions in ``partitions``, or -1 if unknown (delete under table scope).
-    ``ordering``: uint64[n] or None.  ``duplicates``: rows dropped because a newer row of the batch has their key.
+    ``ordering``: uint64[n] or None.  ``duplicates``: rows dropped because a newer row of the batch has their key;
+    ``repeated``: the first of their keys.
     """
 
     table: pa.Table
@@ -34,6 +37,7 @@ class Batch:
     partitions: tuple[str, ...]
     ordering: UInt64Array | None
     duplicates: int = 0
+    repeated: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -43,7 +47,7 @@ class Batch:
         at = pa.array(rows)
         return Batch(
             self.table.take(at), self.keys.take(at), self.hashes.take(rows), self.partition[rows], self.partitions,
-            None if self.ordering is None else self.ordering[rows], self.duplicates,
+            None if self.ordering is None else self.ordering[rows], self.duplicates, self.repeated,
         )  # fmt: skip
 
 
@@ -59,6 +63,7 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too."""
     wanted = [*definition.key, *(() if definition.is_global else definition.partition_by)]
     fields = [definition.schema.field(name) for name in dict.fromkeys(wanted)]
+    _refuse_repeated(data.column_names)
     missing = [f.name for f in fields if f.name not in data.column_names]
     if missing:
         raise Invalid(
@@ -69,17 +74,20 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     return _unique(_keyed(table, definition, () if definition.is_global else definition.partition_by), definition)
 
 
+def _refuse_repeated(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        raise Invalid(f"column names occur twice: {sorted({n for n in names if names.count(n) > 1})}")
+
+
 def conform(data: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return ``data`` with exactly the columns and types of ``schema``.
 
     Casts that lose nothing are made (int32 to int64, large strings, dictionaries, units of timestamps); anything else
     raises Invalid with one line for each column that does not fit.
     """
-    problems = []
     names = data.column_names
-    if len(set(names)) != len(names):
-        problems.append(f"column names occur twice: {sorted({n for n in names if names.count(n) > 1})}")
-    problems += [f"column {name!r} is missing" for name in schema.names if name not in names]
+    _refuse_repeated(names)
+    problems = [f"column {name!r} is missing" for name in schema.names if name not in names]
     problems += [f"column {name!r} is not in the table" for name in names if name not in schema.names]
     columns = []
     for field in schema if not problems else ():
@@ -164,6 +172,5 @@ def _unique(batch: Batch, definition: TableDefinition) -> Batch:
     if len(kept) == n:
         return batch
     thin = batch.take(kept)
-    return Batch(
-        thin.table, thin.keys, thin.hashes, thin.partition, thin.partitions, thin.ordering, duplicates=n - len(kept)
-    )
+    repeated = tuple(batch.keys.take(pa.array(np.sort(order[~last])[:_NAMED_KEYS])).to_pylist())
+    return replace(thin, duplicates=n - len(kept), repeated=repeated)

@@ -179,7 +179,8 @@ def _locate(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
 def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
     if len(rows) or batch.duplicates:
         named = batch.keys.take(pa.array(rows[:_NAMED_ROWS])).to_pylist()
-        what = f"{len(rows)} keys exist already: {named}" if len(rows) else f"{batch.duplicates} rows repeat a key"
+        repeats = f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}"
+        what = f"{len(rows)} keys exist already: {named}" if len(rows) else repeats
         raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
 
 

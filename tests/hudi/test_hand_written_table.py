@@ -102,7 +102,9 @@ class Writer:
         name = log_file.name(file_id, base, len(self.logs[partition]) + 1, "0-0-0")
         self.logs[partition].append(name)
         self._put(f"{partition}/{name}" if partition else name, blocks)
-        stat = self._stat(partition, name, file_id, base, 0 if upserts is None else len(upserts), len(blocks), base_name)
+        stat = self._stat(
+            partition, name, file_id, base, 0 if upserts is None else len(upserts), len(blocks), base_name
+        )
         self._commit(instant, [stat], "UPSERT")
 
     def _by_position(self, table: pa.Table, position: Mapping[str, int]) -> tuple[pa.Table, BitMap | None]:
@@ -112,7 +114,14 @@ class Writer:
         return table.take(pc.sort_indices(pa.array(at))), BitMap(at)
 
     def _stat(
-        self, partition: str, name: str, file_id: str, previous: str | None, rows: int, size: int, base: str | None = None
+        self,
+        partition: str,
+        name: str,
+        file_id: str,
+        previous: str | None,
+        rows: int,
+        size: int,
+        base: str | None = None,
     ) -> WriteStat:
         return WriteStat(
             file_id, f"{partition}/{name}" if partition else name, partition, previous, num_writes=rows,
@@ -162,7 +171,10 @@ def test_a_merge_on_read_table_with_updates_inserts_and_deletes_in_logs_reads_ri
     writer.insert(T1, FIRST)
     writer.change(T2, place, trips(("d", 20, "x", 40.0), ("b", 20, "x", 20.0)), ["c", "a"])
     writer.change(T3, place, trips(("f", 5, "x", 6.0), ("d", 30, "x", 41.0)))
-    first, second = FIRST.to_pylist(), trips(("b", 20, "x", 20.0), ("d", 20, "x", 40.0), ("e", 10, "x", 5.0)).to_pylist()
+    first, second = (
+        FIRST.to_pylist(),
+        trips(("b", 20, "x", 20.0), ("d", 20, "x", 40.0), ("e", 10, "x", 5.0)).to_pylist(),
+    )
     third = trips(("b", 20, "x", 20.0), ("d", 30, "x", 41.0), ("e", 10, "x", 5.0), ("f", 5, "x", 6.0)).to_pylist()
     assert read(tmp_path, positions=positions, as_of=T1) == first
     assert read(tmp_path, positions=positions, as_of=T2) == second
@@ -170,7 +182,9 @@ def test_a_merge_on_read_table_with_updates_inserts_and_deletes_in_logs_reads_ri
 
 
 @with_and_without_positions
-def test_a_merge_on_read_table_of_two_partitions_whose_deletes_alone_change_one(tmp_path: Path, positions: bool) -> None:
+def test_a_merge_on_read_table_of_two_partitions_whose_deletes_alone_change_one(
+    tmp_path: Path, positions: bool
+) -> None:
     writer = Writer(tmp_path, columns=TRIPS, partition_by=("city",))
     writer.insert(T1, trips(("a", 1, "x", 1.0), ("b", 1, "y", 2.0), ("c", 1, "x", 3.0)))
     writer.change(T2, "city=x", None, ["c"])
@@ -188,7 +202,9 @@ def test_a_copy_on_write_table_reads_the_newest_slice(tmp_path: Path, partition_
 
 
 def test_composite_keys_and_several_partition_levels_read_right(tmp_path: Path) -> None:
-    columns = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("n", pa.int32()), ("ok", pa.bool_()), ("v", pa.int32())])
+    columns = pa.schema(
+        [("id", pa.int64()), ("day", pa.date32()), ("n", pa.int32()), ("ok", pa.bool_()), ("v", pa.int32())]
+    )
     writer = Writer(tmp_path, columns=columns, key=("id", "day"), partition_by=("n", "ok"))
     day = date(2026, 11, 21)
     rows = [{"id": i, "day": day, "n": i % 2, "ok": i < 2, "v": i} for i in range(4)]

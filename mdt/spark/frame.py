@@ -1,0 +1,266 @@
+"""A table as a Spark DataFrame: native Parquet scans whose files our planner chooses, query by query.
+
+Clean segments are scanned as they are; segments with dead rows are scanned and filtered by position.  The data blocks of
+log files are copied out, byte for byte, into a scratch directory when a query first needs them: each is a whole
+Parquet file.  The scratch directory must be visible to every executor; with a local master it is a temporary one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, reduce
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown
+from mdt import paths
+from mdt.errors import Unsupported
+from mdt.file_group import BASE
+from mdt.hudi.schema import with_meta
+from mdt.metadata import Metadata
+from mdt.planner import plan
+from mdt.scan import Scan
+from mdt.snapshot import Snapshot
+from mdt.spark.file_index import Listing, NativeFile, union_frame
+from mdt.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    from mdt.table import Table
+
+SCRATCH_OPTION = "spark.mdt.scratch"
+"""Spark setting: a directory that driver and executors share, for clusters."""
+
+_VIEWS_KEPT = 8
+_UNPINNED = "call:"
+_WORD_BITS = 64
+
+
+def read(spark: SparkSession, table: Table) -> DataFrame:
+    """Return ``table`` as a DataFrame; each query is planned against the newest snapshot then."""
+    return _frame(spark, table.metadata, None, table.schema)
+
+
+def scan(spark: SparkSession, found: Scan) -> DataFrame:
+    """Return the rows of a scan, of the snapshot that it was made on."""
+    schema = with_meta(found.snapshot.definition.schema)
+    frame = _frame(spark, found.metadata, found.snapshot, schema)
+    if found.predicate is not None:
+        frame = frame.where(to_column(found.predicate, schema))
+    return frame.select(*(_quoted(name) for name in found.columns))
+
+
+def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:
+    files = _Files(metadata, pinned, _scratch(spark))
+    root = metadata.storage.uri("").rstrip("/")
+    return union_frame(
+        spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
+        from_arrow_schema(schema), root,
+    )  # fmt: skip
+
+
+def _scratch(spark: SparkSession) -> str | None:
+    """Return the shared scratch directory of a cluster, or None for a temporary one of this process."""
+    shared = spark.conf.get(SCRATCH_OPTION, None)
+    if shared is None and not spark.sparkContext.master.startswith("local"):
+        raise Unsupported(
+            "on a cluster the rows of log files need a directory that all executors can read",
+            hint=f"set {SCRATCH_OPTION} to one, for example on the same store as the table",
+        )
+    return shared
+
+
+@dataclass
+class _View:
+    """The files of one snapshot as Spark sees them; positions in ``clean`` and ``dirty`` are those of the listings."""
+
+    snapshot: Snapshot
+    storage: Storage
+    scratch: Storage
+
+    @cached_property
+    def rows(self) -> dict[str, list[int]]:
+        """Segment rows of clean and of dirty files with at least one live row."""
+        live = self.snapshot.rows > self.snapshot.dead_rows
+        dirty = self.snapshot.dead_rows > 0
+        return {"clean": np.flatnonzero(live & ~dirty).tolist(), "dirty": np.flatnonzero(live & dirty).tolist()}
+
+    @cached_property
+    def files(self) -> dict[str, list[NativeFile]]:
+        """The listings of clean and dirty files."""
+        return {kind: [self._file(i) for i in rows] for kind, rows in self.rows.items()}
+
+    def _file(self, i: int) -> NativeFile:
+        files = self.snapshot.files
+        if self.snapshot.kind[i] == BASE:
+            path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
+            return NativeFile(_uri(self.storage, path), int(files["size"][i].as_py()), 0, i)
+        return NativeFile(_uri(self.scratch, self._block_name(i)), int(files["block_length"][i].as_py()), 0, i)
+
+    def _block_name(self, i: int) -> str:
+        return f"{self.snapshot.definition.table_id}/block-{int(self.snapshot.segments[i])}.parquet"
+
+    def copy_block(self, i: int) -> None:
+        """Make the data block of segment row ``i`` a file of its own, if it is one and has not been copied."""
+        if self.snapshot.kind[i] == BASE or self.scratch.size(self._block_name(i)) is not None:
+            return
+        files = self.snapshot.files
+        path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
+        offset, length = int(files["block_offset"][i].as_py()), int(files["block_length"][i].as_py())
+        self.scratch.put_if_absent(self._block_name(i), self.storage.read(path, offset, length))
+
+    @cached_property
+    def deleted(self) -> list[NativeFile]:
+        """One Parquet file with the bit sets of all dirty files of this snapshot, or none."""
+        rows = self.rows["dirty"]
+        if not rows:
+            return []
+        words = [_words(np.asarray(v.to_array()), int(self.snapshot.rows[i])) for i in rows
+                 if (v := self.snapshot.vector(i)) is not None]  # fmt: skip
+        table = pa.table({"number": pa.array(rows, pa.int32()), "words": pa.array(words, pa.list_(pa.int64()))})
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, store_schema=False)
+        data = sink.getvalue()
+        name = f"{self.snapshot.definition.table_id}/deleted-{self.snapshot.seq}.parquet"
+        self.scratch.put_if_absent(name, data)
+        return [NativeFile(_uri(self.scratch, name), len(data), 0, 0)]
+
+
+def _uri(storage: Storage, path: str) -> str:
+    """Return the percent-encoded URI of an object; partition paths hold percent signs of their own."""
+    scheme, _, rest = storage.uri(path).partition("://")
+    return f"{scheme}://{quote(rest, safe='/=')}"
+
+
+def _words(positions: np.ndarray[tuple[int], np.dtype[Any]], rows: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return a bit set of ``rows`` bits with ``positions`` set, in words of 64 bits, lowest bit first."""
+    bits = np.zeros(-(-rows // _WORD_BITS) * _WORD_BITS, dtype=np.uint8)
+    bits[positions] = 1
+    return np.packbits(bits, bitorder="little").view(np.int64)
+
+
+class _Files:
+    """What the three listers of one frame share: which snapshot a running query is pinned to, and its files."""
+
+    def __init__(self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None) -> None:
+        self.metadata = metadata
+        self._pinned = pinned
+        if scratch is None:
+            directory = tempfile.TemporaryDirectory(prefix="mdt-spark-", ignore_cleanup_errors=True)
+            weakref.finalize(self, directory.cleanup)
+            scratch = directory.name
+        self._scratch = open_storage(scratch, durable=False)
+        self._pins: dict[str, Snapshot] = {}
+        self._views: OrderedDict[int, _View] = OrderedDict()
+        self._lock = Lock()
+
+    def view(self, query: str) -> _View:
+        """Return the view that ``query`` reads: equal keys get the same snapshot until they are released."""
+        with self._lock:
+            snapshot = self._pinned or self._pins.get(query) or self.metadata.newest()
+            if self._pinned is None and not query.startswith(_UNPINNED):
+                self._pins[query] = snapshot
+            view = self._views.get(snapshot.seq)
+            if view is None:
+                view = self._views[snapshot.seq] = _View(snapshot, self.metadata.storage, self._scratch)
+            self._views.move_to_end(snapshot.seq)
+            while len(self._views) > _VIEWS_KEPT:
+                self._views.popitem(last=False)
+            return view
+
+    def release(self, query: str) -> None:
+        """Forget what ``query`` was pinned to."""
+        with self._lock:
+            self._pins.pop(query, None)
+
+
+class _Lister:
+    """Answers for one of the relations "clean", "dirty" and "deleted"."""
+
+    def __init__(self, files: _Files, kind: str) -> None:
+        self._files = files
+        self._kind = kind
+
+    def list(self, query: str, predicate: Predicate) -> Listing:
+        """Return the files that ``predicate`` may match; see :class:`mdt.spark.file_index.Lister`."""
+        view = self._files.view(query)
+        if self._kind == "deleted":
+            return Listing(view.snapshot.seq, view.deleted)
+        rows = view.rows[self._kind]
+        keep = None
+        if predicate != And(()):
+            found = {s.row for s in plan(self._files.metadata, view.snapshot, predicate).segments}
+            keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
+        if not query.startswith(_UNPINNED):
+            for i in rows if keep is None else [rows[n] for n in keep.tolist()]:
+                view.copy_block(i)
+        return Listing(view.snapshot.seq, view.files[self._kind], keep)
+
+    def release(self, query: str) -> None:
+        """Forget what ``query`` was pinned to."""
+        self._files.release(query)
+
+
+def _quoted(name: str) -> Column:
+    return sf.col("`" + name.replace("`", "``") + "`")
+
+
+def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
+    """Return ``predicate`` on columns of ``schema`` as a Spark column.  Raises Unsupported for what has no reference semantics."""
+    if isinstance(predicate, And | Or):
+        children = [to_column(child, schema) for child in predicate.children]
+        neutral = sf.lit(isinstance(predicate, And))
+        join = (lambda a, b: a & b) if isinstance(predicate, And) else (lambda a, b: a | b)
+        return reduce(join, children, neutral)
+    if isinstance(predicate, Unknown):
+        raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
+    return _leaf(predicate, schema.field(predicate.column).type)
+
+
+def _literal(value: Any, type: pa.DataType) -> Any:
+    """Return a literal as Spark must see it: times without a zone are UTC here, the session's zone there."""
+    if not pa.types.is_timestamp(type):
+        return value
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime):
+        return moment
+    if type.tz is None:
+        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _leaf(leaf: Leaf, type: pa.DataType) -> Column:
+    column = _quoted(leaf.column)
+    if leaf.op in ("is null", "is not null"):
+        return column.isNull() if leaf.op == "is null" else column.isNotNull()
+    if leaf.op in ("in", "not in"):
+        literals: Sequence[object] = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
+        found = column.isin(*(_literal(value, type) for value in literals))
+        return found if leaf.op == "in" else ~found
+    value: Any = leaf.value
+    if leaf.op in ("like", "not like"):
+        found = column.like(value)
+        return found if leaf.op == "like" else ~found
+    literal = sf.lit(_literal(value, type))
+    return {
+        "=": column == literal,
+        "!=": column != literal,
+        "<": column < literal,
+        "<=": column <= literal,
+        ">": column > literal,
+        ">=": column >= literal,
+        "<=>": column.eqNullSafe(literal),
+        "starts with": column.startswith(literal),
+    }[leaf.op]

@@ -1,0 +1,78 @@
+"""Finished assignments as bytes: how a Spark task tells the driver what it has written.
+
+One header of plain values and one Arrow section of statistics a file (see :func:`mdt.codec.pack`); the bytes live for
+the length of one job and are no format.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pyroaring import BitMap
+
+from mdt import codec
+from mdt.commit_log import UNITS
+from mdt.file_group import Blob, NewFile
+from mdt.snapshot import Unit, units_of, units_table
+
+_WHERE = "a task's result"
+_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "stats", "summaries"))
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What one task wrote: files with key maps in place, units, removed segments, additions to deletion vectors."""
+
+    files: Sequence[NewFile]
+    units: Sequence[Unit]
+    removed: Sequence[int]
+    vectors: dict[int, BitMap]
+
+
+def encode(done: Finished) -> bytes:
+    """Return ``done`` as bytes."""
+    header = {
+        "files": [_file(file) for file in done.files],
+        "removed": list(done.removed),
+        "vectors": {str(s): base64.b64encode(v.serialize()).decode() for s, v in done.vectors.items()},
+    }
+    sections = {f"stats-{n}": codec.encode_ipc(f.stats) for n, f in enumerate(done.files) if f.stats is not None}
+    sections["units"] = codec.encode_ipc(units_table(tuple(done.units)))
+    return b"".join(bytes(part) for part in codec.pack(header, sections))
+
+
+def decode(data: bytes) -> Finished:
+    """Return what :func:`encode` was given."""
+    header, sections = codec.unpack(data, path=_WHERE)
+    files = []
+    for n, fields_ in enumerate(header["files"]):
+        stats = sections.get(f"stats-{n}")
+        file = _new_file(fields_)
+        files.append(file if stats is None else replace(file, stats=codec.decode_ipc(stats, None, path=_WHERE)))
+    vectors = {int(s): BitMap.deserialize(base64.b64decode(v)) for s, v in header["vectors"].items()}
+    units = units_of(codec.decode_ipc(sections["units"], UNITS, path=_WHERE))
+    return Finished(files, units, header["removed"], vectors)
+
+
+def _file(file: NewFile) -> dict[str, Any]:
+    blob = file.key_map
+    return {
+        **{name: getattr(file, name) for name in _PLAIN},
+        "key_map": None if blob is None else [blob.path, blob.offset, blob.length, blob.crc],
+        "summaries": [[spec, base64.b64encode(data).decode()] for spec, data in file.summaries],
+    }
+
+
+def _new_file(value: dict[str, Any]) -> NewFile:
+    return NewFile(
+        **{
+            **value,
+            "zone_rows": tuple(value["zone_rows"]),
+            "log_names": tuple(value["log_names"]),
+            "key_map": None if value["key_map"] is None else Blob(*value["key_map"]),
+            "summaries": tuple((spec, base64.b64decode(data)) for spec, data in value["summaries"]),
+        }
+    )

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import math
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.hudi import base_file, schema
+
+T = "20261121053000123"
+FILE_ID = base_file.new_file_id("0123456789abcdef0123456789abcdef")
+NAME = base_file.name(FILE_ID, "3-7-1", T)
+
+
+def encode(table: pa.Table, row_group_rows: int = 4, **changes: str | bytes | None) -> tuple[pq.ParquetFile, list[int]]:
+    given = {"min_key": None, "max_key": None, "bloom": None, "avro_schema": "{}", **changes}
+    data, rows = base_file.encode(table, row_group_rows=row_group_rows, **given)  # type: ignore[arg-type]
+    return pq.ParquetFile(pa.BufferReader(data)), rows
+
+
+def bounded(file: pq.ParquetFile) -> dict[str, bool]:
+    group = file.metadata.row_group(0)
+    columns = (group.column(i) for i in range(group.num_columns))
+    return {column.path_in_schema: column.is_stats_set for column in columns}
+
+
+def dictionaries(file: pq.ParquetFile) -> set[str]:
+    group = file.metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    return {column.path_in_schema for column in columns if "RLE_DICTIONARY" in column.encodings}
+
+
+def test_names_round_trip() -> None:
+    assert base_file.parse_name(NAME) == base_file.BaseFileName(FILE_ID, "3-7-1", T)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.parquet", NAME + ".crc", f"x/{NAME}", f"{FILE_ID}_{T}.parquet", f"{FILE_ID}_1-0_{T}.parquet", NAME + "\n"],
+)
+def test_foreign_names_are_no_base_files(name: str) -> None:
+    assert base_file.parse_name(name) is None
+
+
+@given(st.uuids())
+def test_file_ids_are_version_4_uuids(random: uuid.UUID) -> None:
+    text = base_file.new_file_id(random.hex)
+    assert text.endswith("-0")
+    found = uuid.UUID(text[:-2])
+    assert str(found) == text[:-2]
+    assert (found.version, found.variant) == (4, uuid.RFC_4122)
+
+
+@given(st.lists(st.text(min_size=1, max_size=5), max_size=5), st.integers(0, 2**40))
+def test_meta_columns_say_whence_a_row_comes(keys: list[str], first_row: int) -> None:
+    n = len(keys)
+    columns = base_file.meta_columns(
+        n, instant=T, task=3, keys=pa.array(keys, pa.string()), partition="city=x", file_name=NAME, first_row=first_row
+    )
+    table = base_file.with_meta_columns(pa.table({"v": pa.array(range(n))}), columns)
+    assert table.column_names == [*schema.META_FIELDS, "v"]
+    assert table.to_pylist() == [
+        dict(zip(table.column_names, (T, f"{T}_3_{first_row + i}", key, "city=x", NAME, i), strict=True))
+        for i, key in enumerate(keys)
+    ]
+
+
+def test_parquet_types_are_plain_strings_and_rows_come_back() -> None:
+    data = pa.table({"id": ["a", "b", "c"], "v": [1, 2, None]})
+    meta = base_file.meta_columns(3, instant=T, task=0, keys=data["id"].chunk(0), partition="", file_name=NAME)
+    file, rows = encode(base_file.with_meta_columns(data, meta), 2)
+    assert rows == [2, 1]
+    assert file.schema_arrow.remove_metadata() == schema.with_meta(data.schema)
+    assert file.read().select(["id", "v"]).to_pylist() == data.to_pylist()
+    assert dictionaries(file) == {"_hoodie_commit_time", "_hoodie_partition_path", "_hoodie_file_name"}
+
+
+@given(st.integers(0, 20), st.integers(1, 7))
+def test_row_groups_are_as_reported(rows: int, row_group_rows: int) -> None:
+    file, groups = encode(pa.table({"v": pa.array(range(rows), pa.int64())}), row_group_rows)
+    found = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    assert (found or [0]) == groups
+    assert sum(groups) == rows
+
+
+def test_the_footer_holds_what_hudi_looks_for() -> None:
+    file, _ = encode(pa.table({"v": [1]}), avro_schema='{"a":1}', min_key="a", max_key="ü", bloom=b"QUJD")
+    found = {key.decode(): value.decode() for key, value in file.metadata.metadata.items()}
+    assert found == {
+        "parquet.avro.schema": '{"a":1}',
+        "hoodie_min_record_key": "a",
+        "hoodie_max_record_key": "ü",
+        "org.apache.hudi.bloomfilter": "QUJD",
+        "hoodie_bloom_filter_type_code": "SIMPLE",
+    }
+
+
+def test_the_footer_of_a_log_block_names_no_keys() -> None:
+    file, _ = encode(pa.table({"v": [1]}))
+    assert set(file.metadata.metadata) == {b"parquet.avro.schema"}
+
+
+def test_columns_with_nan_and_nested_floats_have_no_bounds_and_all_others_have() -> None:
+    nested = pa.struct([("x", pa.float32()), ("y", pa.int32())])
+    table = pa.table(
+        {
+            "nan": [1.0, math.nan],
+            "clean": [1.0, None],
+            "int": [1, 2],
+            "floats": pa.array([[1.0], [2.0]]),
+            "texts": pa.array([["a"], ["b"]], pa.list_(pa.field("item", pa.string()))),
+            "struct": pa.array([{"x": 1.0, "y": 1}, None], nested),
+            "map": pa.array([[("k", {"x": 1.0, "y": 1})], None], pa.map_(pa.string(), nested)),
+        }
+    )
+    file, _ = encode(table)
+    assert bounded(file) == {
+        "nan": False,
+        "clean": True,
+        "int": True,
+        "floats.list.element": False,
+        "texts.list.element": True,
+        "struct.x": False,
+        "struct.y": True,
+        "map.key_value.key": True,
+        "map.key_value.value.x": False,
+        "map.key_value.value.y": True,
+    }
+
+
+def test_a_table_whose_columns_all_hold_nan_has_no_bounds() -> None:
+    assert bounded(encode(pa.table({"nan": [math.nan]}))[0]) == {"nan": False}
+
+
+def test_dictionaries_are_used_where_values_repeat() -> None:
+    n = 3000
+    table = pa.table(
+        {
+            "few": pa.array([f"v{i % 7}" for i in range(n)]),
+            "many": pa.array([f"v{i}" for i in range(n)]),
+            "flag": pa.array([i % 2 == 0 for i in range(n)]),
+            "nulls": pa.nulls(n, pa.string()),
+        }
+    )
+    assert dictionaries(encode(table, n)[0]) == {"few", "nulls"}
+
+
+def test_stacked_tables_may_hold_meta_columns_in_either_form() -> None:
+    plain = pa.table({"_hoodie_commit_time": ["1"], "v": [1]})
+    coded = pa.table({"_hoodie_commit_time": pa.array(["2"]).dictionary_encode(), "v": [2]})
+    assert base_file.stack([plain, coded]).to_pylist() == [*plain.to_pylist(), *coded.to_pylist()]
+    assert base_file.stack([coded, coded]).schema == coded.schema
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd", "gzip"])
+def test_every_codec_reads_back(compression: str) -> None:
+    table = pa.table({"v": [1, 2, 3]})
+    assert encode(table, compression=compression)[0].read().equals(table)

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import base64
+import struct
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap, BitMap64
+
+from mdt.errors import Corrupt, Invalid
+from mdt.hudi import log_file
+from mdt.hudi.log_file import Block
+
+T1, T2 = "20261121053000001", "20261121053000002"
+FILE_ID = "01234567-89ab-4def-8123-456789abcdef-0"
+NAME = log_file.name(FILE_ID, T1, 12, "3-7-1")
+PARQUET = b"PAR1 stands for any bytes PAR1"
+KEYS = st.lists(st.text(max_size=100), max_size=12)
+
+
+def delete_block(keys: list[str], partitions: str | list[str] = "city=x", positions: BitMap | None = None) -> bytes:
+    places = partitions if isinstance(partitions, str) else pa.array(partitions, pa.string())
+    return log_file.delete_block(
+        pa.array(keys, pa.string()), places, instant=T2, avro_schema="{}", positions=positions, base_instant=T1
+    )
+
+
+def data_block(positions: BitMap | BitMap64 | None = None) -> tuple[bytes, int]:
+    return log_file.data_block(PARQUET, instant=T2, avro_schema='{"ü":1}', positions=positions, base_instant=T1)
+
+
+def only(data: bytes) -> Block:
+    (block,) = log_file.parse(data, path="x.log")
+    return block
+
+
+def test_names_round_trip() -> None:
+    assert NAME == f".{FILE_ID}_{T1}.log.12_3-7-1"
+    assert log_file.parse_name(NAME) == log_file.LogFileName(FILE_ID, T1, 12, "3-7-1")
+    assert log_file.parse_name(f"{NAME}.cdc") == log_file.LogFileName(FILE_ID, T1, 12, "3-7-1", is_cdc=True)
+    assert log_file.parse_name(f".{FILE_ID}_{T1}.log.1") == log_file.LogFileName(FILE_ID, T1, 1, "")
+
+
+@pytest.mark.parametrize(
+    "name", [NAME[1:], f"x/{NAME}", NAME + ".crc", f".{FILE_ID}_{T1}.log.0_1-0-0", f".{FILE_ID}.log.1", ".log.1"]
+)
+def test_foreign_names_are_no_log_files(name: str) -> None:
+    assert log_file.parse_name(name) is None
+
+
+def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:
+    block, offset = data_block()
+    schema_text = '{"ü":1}'.encode()
+    after_size = (
+        struct.pack(">ii", 1, 5)
+        + struct.pack(">iii", 2, 0, 17) + T2.encode()
+        + struct.pack(">ii", 2, len(schema_text)) + schema_text
+        + struct.pack(">q", len(PARQUET)) + PARQUET
+        + struct.pack(">i", 0)
+    )  # fmt: skip
+    size = len(after_size) + 8
+    assert block == b"#HUDI#" + struct.pack(">q", size) + after_size + struct.pack(">q", size + 6)
+    assert block[offset : offset + len(PARQUET)] == PARQUET
+
+
+def test_a_data_block_takes_an_arrow_buffer() -> None:
+    given = log_file.data_block(pa.py_buffer(PARQUET), instant=T2, avro_schema="{}", positions=None, base_instant=None)
+    assert given == log_file.data_block(PARQUET, instant=T2, avro_schema="{}", positions=None, base_instant=None)
+
+
+def test_a_parsed_data_block_says_where_its_parquet_stands() -> None:
+    data, offset = data_block(BitMap([0, 2]))
+    found = only(data)
+    assert (found.kind, found.offset, found.length) == (log_file.PARQUET, 0, len(data))
+    assert (found.content_offset, found.content_length, bytes(found.content)) == (offset, len(PARQUET), PARQUET)
+    assert found.header[log_file.INSTANT_TIME] == T2
+    assert found.header[log_file.SCHEMA] == '{"ü":1}'
+    assert found.header[log_file.BASE_INSTANT] == T1
+    assert set(log_file.decode_positions(found.header[log_file.POSITIONS])) == {0, 2}
+
+
+def test_without_positions_there_is_no_base_instant_either() -> None:
+    assert only(data_block()[0]).header.keys() == {log_file.INSTANT_TIME, log_file.SCHEMA}
+
+
+def test_blocks_follow_each_other() -> None:
+    first, second = data_block()[0], delete_block(["a"])
+    blocks = log_file.parse(first + second, path="x.log")
+    assert [(block.kind, block.offset) for block in blocks] == [(log_file.PARQUET, 0), (log_file.DELETE, len(first))]
+    assert log_file.parse(b"", path="x.log") == []
+
+
+def avro_deletes(content: bytes | memoryview) -> list[dict[str, Any]]:
+    value = fastavro.schemaless_reader(
+        BytesIO(bytes(content)[8:]),
+        log_file._DELETE_LIST,
+        None,
+        return_record_name=True,
+        return_record_name_override=False,
+    )
+    assert isinstance(value, dict)
+    return list(value["deleteRecordList"])
+
+
+@given(KEYS, st.text(max_size=70))
+def test_deletes_of_one_partition_read_back(keys: list[str], partition: str) -> None:
+    content = only(delete_block(keys, partition)).content
+    assert log_file.decode_delete_block(content).to_pylist() == [{"key": key, "partition": partition} for key in keys]
+
+
+@given(st.lists(st.tuples(st.text(max_size=70), st.text(max_size=70)), max_size=8))
+def test_deletes_of_several_partitions_read_back(pairs: list[tuple[str, str]]) -> None:
+    content = only(delete_block([key for key, _ in pairs], [place for _, place in pairs])).content
+    found = log_file.decode_delete_block(content)
+    assert list(zip(found["key"].to_pylist(), found["partition"].to_pylist(), strict=True)) == pairs
+
+
+@given(KEYS)
+def test_delete_bytes_are_those_of_an_avro_library(keys: list[str]) -> None:
+    content = bytes(only(delete_block(keys)).content)
+    records = [
+        {
+            "recordKey": key,
+            "partitionPath": "city=x",
+            "orderingVal": ("org.apache.hudi.avro.model.IntWrapper", {"value": 0}),
+        }
+        for key in keys
+    ]
+    out = BytesIO()
+    fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": records})
+    assert content == struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
+
+
+def test_sliced_keys_are_deleted_as_they_are() -> None:
+    keys = pa.array(["x", "a" * 100, "b", "y"]).slice(1, 2)
+    data = log_file.delete_block(keys, "", instant=T2, avro_schema="{}", positions=None, base_instant=None)
+    assert log_file.decode_delete_block(only(data).content)["key"].to_pylist() == keys.to_pylist()
+
+
+def test_null_keys_cannot_be_deleted() -> None:
+    with pytest.raises(Invalid):
+        log_file.delete_block(
+            pa.array(["a", None]), "", instant=T2, avro_schema="{}", positions=None, base_instant=None
+        )
+
+
+def test_positions_are_the_text_that_hudi_writes() -> None:
+    text = log_file.encode_positions(BitMap([0, 2]))
+    assert base64.b64decode(text).hex() == "0100000000000000000000003a300000010000000000010010000000" + "00000200"
+
+
+@given(st.sets(st.integers(0, 2**34), max_size=50), st.integers(0, 1000))
+def test_positions_read_back(positions: set[int], run: int) -> None:
+    given = BitMap64(positions | set(range(run)))
+    assert log_file.decode_positions(log_file.encode_positions(given)) == given
+
+
+@pytest.mark.parametrize("text", ["", "!", "AAAA", "ü", log_file.encode_positions(BitMap([1, 5]))[:-8]])
+def test_damaged_positions_are_corrupt(text: str) -> None:
+    with pytest.raises(Corrupt):
+        log_file.decode_positions(text)
+
+
+WHOLE = data_block(BitMap([3]))[0] + delete_block(["a", "b"], positions=BitMap([1, 2]))
+FIRST = data_block(BitMap([3]))[0]
+
+
+def test_a_truncated_file_is_corrupt_wherever_it_ends() -> None:
+    for cut in range(1, len(WHOLE)):
+        if cut == len(FIRST):
+            continue
+        with pytest.raises(Corrupt) as caught:
+            log_file.parse(WHOLE[:cut], path="x.log")
+        assert caught.value.path == "x.log"
+        assert 0 <= caught.value.offset <= cut
+
+
+def test_every_flipped_bit_of_a_block_is_corrupt_or_only_changes_texts_and_content() -> None:
+    whole = only(FIRST)
+    for bit in range(8 * len(FIRST)):
+        damaged = bytearray(FIRST)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            found = only(bytes(damaged))
+        except Corrupt:
+            continue
+        assert (found.content_offset, found.content_length) == (whole.content_offset, whole.content_length)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 31, 2**62])
+def test_impossible_block_sizes_are_corrupt(size: int) -> None:
+    with pytest.raises(Corrupt, match="does not fit"):
+        log_file.parse(b"#HUDI#" + struct.pack(">q", size) + FIRST[14:], path="x.log")
+
+
+def test_garbage_between_blocks_is_corrupt_where_it_stands() -> None:
+    with pytest.raises(Corrupt) as caught:
+        log_file.parse(FIRST + b"garbage" + FIRST, path="x.log")
+    assert len(FIRST) <= caught.value.offset <= len(FIRST) + 6
+
+
+@given(st.data())
+def test_damaged_delete_content_is_corrupt_or_another_list(data: st.DataObject) -> None:
+    content = bytearray(only(delete_block(["a", "b" * 80])).content)
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        log_file.decode_delete_block(bytes(content))
+    except Corrupt:
+        pass
+
+
+@pytest.mark.parametrize("branch", ["null", "LongWrapper", "StringWrapper", "ArrayWrapper"])
+def test_deletes_with_ordering_values_are_understood(branch: str) -> None:
+    value: Any = {"LongWrapper": 5, "StringWrapper": "x"}.get(branch)
+    fields = {"wrappedValues": []} if branch == "ArrayWrapper" else {"value": value}
+    ordering = None if branch == "null" else (f"org.apache.hudi.avro.model.{branch}", fields)
+    out = BytesIO()
+    record = {"recordKey": "a", "partitionPath": None, "orderingVal": ordering}
+    fastavro.schemaless_writer(out, log_file._DELETE_LIST, {"deleteRecordList": [record]})
+    content = struct.pack(">ii", 3, len(out.getvalue())) + out.getvalue()
+    assert log_file.decode_delete_block(content).to_pylist() == [{"key": "a", "partition": None}]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.hudi import layout_v6, properties
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TABLE = layout_v6.table_properties(
+    name="trips", table_type="MERGE_ON_READ", key_fields=["id"], partition_fields=["city"], ordering="ts",
+    schema_json='{"type":"record"}', extra={"mdt.format": "1"},
+)  # fmt: skip
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=5))
+def test_whatever_is_written_is_read_back(values: dict[str, str]) -> None:
+    assert properties.decode(properties.encode(values)) == values
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_decode_or_are_corrupt(data: bytes) -> None:
+    try:
+        found = properties.decode(data)
+    except Corrupt:
+        return
+    assert properties.decode(properties.encode(found)) == found
+
+
+def test_text_is_what_java_writes() -> None:
+    values = {"a b": " x", "k:=": "#1!\\\n\tü", "emoji": "\U0001f600"}
+    assert properties.encode(values) == (b"a\\ b=\\ x\nemoji=\\uD83D\\uDE00\nk\\:\\==\\#1\\!\\\\\\n\\t\\u00FC\n")
+
+
+def test_java_syntax_is_understood() -> None:
+    text = b"# comment\n! another\r\n\n  a : 1\rb 2\nc=x\\\n   y\\\\\nd\ne==\nf\\u0041=\\q\\\n"
+    assert properties.decode(text) == {"a": "1", "b": "2", "c": "xy\\", "d": "", "e": "=", "fA": "q"}
+
+
+@pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uXXXX", b"a=\\uD83D"])
+def test_malformed_escapes_are_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        properties.decode(data)
+
+
+def test_checksum_is_that_of_real_tables() -> None:
+    assert properties.checksum("default", "v6_trips_8i3d") == "3180720914"
+    assert properties.checksum("default", "v6_nonpartitioned") == "1363530505"
+
+
+def test_our_properties_verify() -> None:
+    properties.verify(properties.decode(properties.encode(TABLE)))
+    assert TABLE["mdt.format"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"hoodie.table.name": "other"}, Corrupt),
+        ({"hoodie.table.checksum": "1"}, Corrupt),
+        ({"hoodie.table.type": ""}, Corrupt),
+        ({"hoodie.table.type": "LOG_ONLY"}, Unsupported),
+        ({"hoodie.table.version": "7"}, Unsupported),
+        ({"hoodie.timeline.layout.version": "2"}, Unsupported),
+    ],
+)
+def test_wrong_properties_are_refused(change: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        properties.verify({**TABLE, **change})
+
+
+def test_partition_metadata_names_instant_and_depth() -> None:
+    data = properties.partition_metadata("20261121053000123", 2)
+    assert properties.decode(data) == {"commitTime": "20261121053000123", "partitionDepth": "2"}
+
+
+def test_payload_class_says_how_rows_are_merged() -> None:
+    assert TABLE["hoodie.compaction.payload.class"] == layout_v6.EVENT_TIME_PAYLOAD
+    assert TABLE["hoodie.table.precombine.field"] == "ts"
+    plain = layout_v6.table_properties(
+        name="t", table_type="COPY_ON_WRITE", key_fields=["a", "b"], partition_fields=[], ordering=None, schema_json="{}",
+        extra={},
+    )  # fmt: skip
+    assert plain["hoodie.compaction.payload.class"] == layout_v6.COMMIT_TIME_PAYLOAD
+    assert "hoodie.table.precombine.field" not in plain
+    assert "hoodie.table.partition.fields" not in plain
+
+
+@pytest.mark.parametrize(
+    ("keys", "partition_by", "kind"),
+    [
+        (["a"], [], "Nonpartitioned"),
+        (["a"], ["p"], "Simple"),
+        (["a", "b"], ["p"], "Complex"),
+        (["a"], ["p", "q"], "Complex"),
+    ],
+)
+def test_key_generator_fits_the_fields(keys: list[str], partition_by: list[str], kind: str) -> None:
+    assert layout_v6.key_generator(keys, partition_by) == f"org.apache.hudi.keygen.{kind}KeyGenerator"
+
+
+@pytest.mark.parametrize("name", ["", " a", "a\n", "x" * 256])
+def test_impossible_table_names_are_refused(name: str) -> None:
+    with pytest.raises(Invalid):
+        layout_v6.table_properties(
+            name=name, table_type="MERGE_ON_READ", key_fields=["a"], partition_fields=[], ordering=None, schema_json="{}",
+            extra={},
+        )  # fmt: skip
+
+
+def test_extra_properties_cannot_contradict() -> None:
+    with pytest.raises(Invalid, match=r"hoodie\.table\.version"):
+        layout_v6.table_properties(
+            name="t", table_type="MERGE_ON_READ", key_fields=["a"], partition_fields=[], ordering=None, schema_json="{}",
+            extra={"hoodie.table.version": "8"},
+        )  # fmt: skip

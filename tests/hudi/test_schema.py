@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.hudi import schema
+
+LEAVES = st.sampled_from(
+    [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.float16(),
+     pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary(5), pa.date32(),
+     pa.date64(), pa.timestamp("s"), pa.timestamp("ms", "Asia/Tokyo"), pa.timestamp("us"), pa.timestamp("us", "UTC"),
+     pa.decimal128(1, 0), pa.decimal128(38, 38), pa.decimal256(18, 4), pa.dictionary(pa.int8(), pa.string())]
+)  # fmt: skip
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True).filter(lambda name: not name.startswith("_hoodie"))
+
+
+def structs(types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    return st.dictionaries(NAMES, types, min_size=1, max_size=3).map(lambda fields: pa.struct(list(fields.items())))
+
+
+TYPES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        inner.map(pa.list_) | inner.map(pa.large_list) | inner.map(lambda t: pa.map_(pa.string(), t)) | structs(inner)
+    ),
+    max_leaves=6,
+)
+SCHEMAS = st.dictionaries(NAMES, TYPES, min_size=1, max_size=4).map(lambda fields: pa.schema(list(fields.items())))
+
+
+@given(SCHEMAS)
+def test_avro_text_describes_what_is_kept(given: pa.Schema) -> None:
+    text = schema.to_avro(given, "trips")
+    assert schema.from_avro(text) == schema.storable(given)
+    fastavro.parse_schema(json.loads(text))
+
+
+@given(SCHEMAS)
+def test_what_is_kept_is_kept_again(given: pa.Schema) -> None:
+    kept = schema.storable(given)
+    assert schema.storable(kept) == kept
+    assert all(field.nullable for field in kept)
+    given.empty_table().cast(kept)
+
+
+def test_meta_columns_come_first() -> None:
+    data = pa.schema([("id", pa.string())])
+    assert schema.with_meta(data).names == [*schema.META_FIELDS, "id"]
+    assert schema.from_avro(schema.to_avro(data, "t", meta_fields=True)) == schema.with_meta(data)
+
+
+def test_every_avro_field_is_optional_and_named_as_spark_names_it() -> None:
+    value = json.loads(schema.to_avro(pa.schema([("d", pa.decimal128(10, 5))]), "my-trips.2"))
+    assert (value["name"], value["namespace"]) == ("my__trips__2_record", "hoodie.my__trips__2")
+    (field,) = value["fields"]
+    assert field["default"] is None
+    assert field["type"] == ["null", {
+        "type": "fixed", "name": "fixed", "namespace": "hoodie.my__trips__2.my__trips__2_record.d", "size": 5,
+        "logicalType": "decimal", "precision": 10, "scale": 5,
+    }]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", range(1, 39))
+def test_a_decimal_has_the_fewest_bytes_that_hold_it(precision: int) -> None:
+    value = json.loads(schema.to_avro(pa.schema([("d", pa.decimal128(precision, 0))]), "t"))
+    size = value["fields"][0]["type"][1]["size"]
+    assert 2 ** (8 * size - 1) >= 10**precision > 2 ** (8 * (size - 1) - 1)
+
+
+def test_local_times_keep_their_digits_as_utc() -> None:
+    table = pa.table({"at": pa.array([1_000_000], pa.timestamp("us"))})
+    kept = table.cast(schema.storable(table.schema))
+    assert kept["at"].cast(pa.int64()).to_pylist() == [1_000_000]
+    assert kept.schema.field("at").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("type", "hint"),
+    [
+        (pa.timestamp("ns"), "timestamp('us', 'UTC')"),
+        (pa.time64("us"), "integer"),
+        (pa.uint64(), "int64"),
+        (pa.null(), "type"),
+        (pa.duration("s"), "int64"),
+        (pa.decimal256(39, 0), "decimal128"),
+        (pa.decimal128(5, -1), "decimal128"),
+        (pa.map_(pa.int32(), pa.string()), "string keys"),
+        (pa.struct([]), "field"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name_and_with_advice(type: pa.DataType, hint: str) -> None:
+    for path, nested in (("c", type), ("c.element", pa.list_(type)), ("c.x", pa.struct([("x", type)]))):
+        with pytest.raises(Invalid) as caught:
+            schema.storable(pa.schema([("c", nested)]))
+        assert repr(path) in caught.value.message
+        assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "A"], ["a", "a"], ["_hoodie_x"], ["_HOODIE_x"], ["1a"], ["a b"], [""], ["ä"], ["a-b"]]
+)
+def test_names_that_others_cannot_tell_apart_or_spell_are_refused(names: list[str]) -> None:
+    with pytest.raises(Invalid):
+        schema.storable(pa.schema([(name, pa.int32()) for name in names]))
+    if not names[0].lower().startswith("_hoodie"):
+        with pytest.raises(Invalid):
+            schema.storable(pa.schema([("s", pa.struct([(name, pa.int32()) for name in names]))]))
+
+
+def test_nesting_has_a_limit() -> None:
+    type = pa.int32()
+    for _ in range(schema.DEPTH_MAX):
+        type = pa.list_(type)
+    with pytest.raises(Invalid, match="deeper"):
+        schema.storable(pa.schema([("c", type)]))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "1", "null", '"int"', '{"type":"record"}', "[" * 100_000, '{"type":"array","items":"int"}']
+)
+def test_what_is_no_record_is_corrupt(text: str) -> None:
+    with pytest.raises((Corrupt, Unsupported)):
+        schema.from_avro(text)
+
+
+@pytest.mark.parametrize(
+    "type",
+    ['["null","int","string"]', '{"type":"long","logicalType":"local-timestamp-micros"}', '"r"', '"unknown"'],
+)
+def test_avro_types_without_a_place_here_are_unsupported(type: str) -> None:
+    with pytest.raises(Unsupported):
+        schema.from_avro(f'{{"type":"record","name":"r","fields":[{{"name":"a","type":{type}}}]}}')
+
+
+def test_a_type_named_earlier_is_found_again() -> None:
+    text = (
+        '{"type":"record","name":"r","namespace":"n","fields":[{"name":"a","type":{"type":"record","name":"s","fields":'
+        '[{"name":"x","type":"int"}]}},{"name":"b","type":["n.s","null"]},{"name":"c","type":"s"}]}'
+    )
+    inner = pa.struct([("x", pa.int32())])
+    assert schema.from_avro(text) == pa.schema([("a", inner), ("b", inner), ("c", inner)])

@@ -1,0 +1,49 @@
+"""Read tables as others do, and compare rows as multisets.
+
+``hudi_table`` is the other reader (hudi-rs); ``bag`` makes rows of any reader comparable: NaN equals NaN, -0.0 is not
+0.0, order does not count, how often a row occurs does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hudi import HudiReadOptions, HudiTable
+
+BY_POSITION = {"hoodie.merge.use.record.positions": "true"}
+"""Makes hudi-rs trust the positions that log blocks carry, instead of comparing keys."""
+
+Bag = Counter[tuple[Any, ...]]
+
+
+def hudi_table(path: Path | str, schema: pa.Schema, options: Mapping[str, str] | None = None) -> pa.Table:
+    """Return the columns of ``schema`` as hudi-rs reads them from the newest snapshot, cast to its types."""
+    batches = HudiTable(str(path)).read(HudiReadOptions(hudi_options=dict(options or {})))
+    if not batches:
+        return schema.empty_table()
+    return pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).select(schema.names).cast(schema)
+
+
+def bag(table: pa.Table) -> Bag:
+    """Return the rows of ``table`` with how often each occurs."""
+    columns = [map(comparable, column.to_pylist()) for column in table.columns]
+    return Counter(zip(*columns, strict=True)) if columns else Counter({(): len(table)})
+
+
+def bag_of(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Bag:
+    """Return rows given as mappings in the same form as :func:`bag`."""
+    return Counter(tuple(comparable(row[name]) for name in names) for row in rows)
+
+
+def comparable(value: Any) -> Any:
+    """Return ``value`` in a form in which equal means the same bits for floats, the same number for decimals."""
+    if isinstance(value, float):
+        return ("float", "nan" if value != value else value.hex())
+    if isinstance(value, Decimal):
+        return ("decimal", value.normalize().as_tuple() if value else 0)
+    return value

@@ -1,0 +1,112 @@
+"""Generators that several suites share: what kinds of tables there are, and rows that collide in every way."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+Row = dict[str, Any]
+
+_ORDERINGS: dict[str, Any] = {"long": pa.int64(), "double": pa.float64(), "time": pa.timestamp("us", "UTC"), "day": pa.date32()}
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_CITIES = ("x", "y", "ä b", "50%/[z]", None)
+_NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
+_NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None."""
+
+    table_type: str
+    key_index: str
+    scope: str
+    levels: int
+    ordering: str | None
+    composite: bool
+    max_file_bytes: int
+    row_group_rows: int
+    compact_records: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return ("id", "sub") if self.composite else ("id",)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return ("city", "day")[: self.levels]
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [("id", pa.string()), ("sub", pa.int32()), ("city", pa.string()), ("day", pa.date32())]
+        fields += [("ts", _ORDERINGS[self.ordering or "long"]), ("x", pa.float64()), ("note", pa.string())]
+        return pa.schema(fields)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of ``mdt.create`` besides path and schema."""
+        options = {
+            "hoodie.parquet.max.file.size": self.max_file_bytes,
+            "mdt.row.group.rows": self.row_group_rows,
+            "mdt.metadata.compact.records": self.compact_records,
+        }
+        return {
+            "key": self.key, "partition_by": self.partition_by, "ordering": "ts" if self.ordering else None,
+            "table_type": self.table_type, "key_index": self.key_index, "scope": self.scope, "options": options,
+        }  # fmt: skip
+
+    def partition(self, row: Row) -> tuple[Any, ...]:
+        """Return what decides the partition of ``row``."""
+        return tuple(row[name] for name in self.partition_by)
+
+    def identity(self, row: Row) -> tuple[Any, ...]:
+        """Return what may be live only once: the key, and under partition scope the partition."""
+        key = tuple(row[name] for name in self.key)
+        return key if self.scope == "table" else (self.partition(row), key)
+
+
+def shapes() -> st.SearchStrategy[Shape]:
+    """Return a strategy for every kind of table, with files and row groups of a few rows as often as large ones."""
+    return st.builds(
+        Shape,
+        table_type=st.sampled_from(("MERGE_ON_READ", "COPY_ON_WRITE")),
+        key_index=st.sampled_from(("bloom", "record")),
+        scope=st.sampled_from(("partition", "table")),
+        levels=st.sampled_from((0, 1, 2)),
+        ordering=st.sampled_from((None, *_ORDERINGS)),
+        composite=st.booleans(),
+        max_file_bytes=st.sampled_from((1024, 8192, 1 << 20)),
+        row_group_rows=st.sampled_from((2, 5, 1024)),
+        compact_records=st.sampled_from((2, 5, 32)),
+    )
+
+
+def _ordering_values(shape: Shape) -> st.SearchStrategy[Any]:
+    number = st.integers(-2, 3)
+    if shape.ordering == "double":
+        return st.sampled_from((-math.inf, -1.5, -0.0, 0.0, 0.5, math.inf))
+    if shape.ordering == "time":
+        return number.map(lambda n: _EPOCH + timedelta(microseconds=n))
+    if shape.ordering == "day":
+        return number.map(lambda n: date(1970, 1, 1) + timedelta(days=n))
+    return number
+
+
+def rows(shape: Shape, *, max_size: int = 12) -> st.SearchStrategy[list[Row]]:
+    """Return a strategy for rows of few keys, partitions and ordering values, so that they collide."""
+    row = st.fixed_dictionaries(
+        {
+            "id": st.integers(0, 14).map(lambda n: f"k{n}"),
+            "sub": st.integers(0, 1),
+            "city": st.sampled_from(_CITIES),
+            "day": st.sampled_from((date(2026, 1, 1), date(1969, 12, 31))),
+            "ts": _ordering_values(shape),
+            "x": st.sampled_from(_NUMBERS),
+            "note": st.sampled_from(_NOTES),
+        }
+    )
+    return st.lists(row, min_size=1, max_size=max_size)

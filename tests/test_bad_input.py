@@ -1,0 +1,339 @@
+"""What does not fit is refused before anything is written: the error names the thing, and no byte on disk changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trees
+
+import mdt
+from mdt import Invalid, MdtError, Unsupported
+from mdt.hudi import properties
+from mdt.storage import LocalStorage
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("fare", pa.float64()),
+        ("n", pa.int32()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+GOOD: dict[str, list[Any]] = {
+    "id": ["a", "b"],
+    "city": ["x", "y"],
+    "ts": [1, 1],
+    "fare": [1.0, 2.0],
+    "n": [1, 2],
+    "at": [datetime(2024, 1, 1, tzinfo=UTC)] * 2,
+}
+Change = Callable[[mdt.Table], object]
+
+
+def rows(**changed: Any) -> pa.Table:
+    """Return two good rows; a column given as Arrow array keeps its type, one given as list gets the table's."""
+    columns = {**GOOD, **changed}
+    arrays = [c if isinstance(c, pa.Array) else pa.array(c, SCHEMA.field(n).type) for n, c in columns.items()]
+    return pa.table(arrays, names=list(columns))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    table = trees.create(folder / "t", SCHEMA, partition_by=["city"], ordering="ts")
+    table.upsert(rows())
+    return folder
+
+
+@pytest.fixture
+def table(root: Path) -> mdt.Table:
+    return mdt.open(LocalStorage(root / "t", durable=False))
+
+
+@pytest.fixture(autouse=True)
+def nothing_changes(root: Path) -> Iterator[None]:
+    before = trees.tree(root)
+    yield
+    assert trees.tree(root) == before
+
+
+def refused(kind: type[MdtError], change: Callable[[], object], *texts: str, hint: str | None = "") -> MdtError:
+    """Assert that ``change`` raises exactly ``kind``, with ``texts`` in the message and ``hint`` in the hint."""
+    with pytest.raises(MdtError) as caught:
+        change()
+    error = caught.value
+    assert type(error) is kind, repr(error)
+    assert not error.retryable
+    for text in texts:
+        assert text in error.message, f"{text!r} not in {error.message!r}"
+    if hint is not None:
+        assert error.hint and hint in error.hint, f"{hint!r} not in {error.hint!r}"
+    return error
+
+
+DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
+    "a missing key column": (lambda t: t.upsert(rows().drop_columns(["id"])), ("'id' is missing",), "id string"),
+    "a missing ordering column": (lambda t: t.upsert(rows().drop_columns(["ts"])), ("'ts' is missing",), "ts int64"),
+    "a null key": (lambda t: t.upsert(rows(id=["a", None])), ("'id' is null", "(row 1)"), "fill it"),
+    "an empty key": (lambda t: t.upsert(rows(id=["", "b"])), ("'id' is empty", "row 0"), "fill it"),
+    "an unknown column": (lambda t: t.upsert(rows(zz=pa.array([1, 2]))), ("'zz' is not in the table",), "fare double"),
+    "a column given twice": (
+        lambda t: t.upsert(rows().append_column("id", pa.array(["c", "d"]))),
+        ("occur twice: ['id']",),
+        None,
+    ),
+    "a column given twice to delete": (
+        lambda t: t.delete(rows().append_column("id", pa.array(["c", "d"]))),
+        ("occur twice: ['id']",),
+        None,
+    ),
+    "a null ordering value": (lambda t: t.upsert(rows(ts=[1, None])), ("ordering field is null", "[1]"), "fill"),
+    "an integer that overflows": (
+        lambda t: t.upsert(rows(n=pa.array([1, 2**40]))),
+        ("'n' is int64, the table has int32", "1099511627776"),
+        "n int32",
+    ),
+    "a fraction for an integer": (
+        lambda t: t.upsert(rows(n=pa.array([1.5, 2.0]))),
+        ("'n' is double, the table has int32",),
+        "n int32",
+    ),
+    "a naive timestamp for one with zone": (
+        lambda t: t.upsert(rows(at=pa.array([1, 2], pa.timestamp("us")))),
+        ("'at' is timestamp[us], the table has timestamp[us, tz=UTC]",),
+        "at timestamp[us, tz=UTC]",
+    ),
+    "nanoseconds that would be cut": (
+        lambda t: t.upsert(rows(at=pa.array([1, 2], pa.timestamp("ns", "UTC")))),
+        ("'at'", "would lose data: 1"),
+        "at timestamp",
+    ),
+    "text that is not UTF-8": (
+        lambda t: t.upsert(rows(id=pa.array([b"a", b"\xff"]))),
+        ("'id' is binary, the table has string",),
+        "id string",
+    ),
+    "keys that occur twice, to insert": (
+        lambda t: t.insert(rows(id=["q", "q"], city=["x", "x"])),
+        ("1 rows repeat a key", "'q'"),
+        "upsert",
+    ),
+    "keys that exist, to insert": (lambda t: t.insert(rows()), ("2 keys exist already", "'a'", "'b'"), "upsert"),
+    "keys that exist, to bulk_insert": (lambda t: t.bulk_insert(rows()), ("2 keys exist already", "'a'"), "upsert"),
+    "a delete without partition column": (lambda t: t.delete(rows().select(["id"])), ("missing: city",), "partition"),
+    "a delete without key column": (lambda t: t.delete(rows().select(["city"])), ("missing: id",), None),
+    "a delete of a null key": (lambda t: t.delete(rows(id=[None, "b"])), ("'id' is null", "row 0"), "fill"),
+    "a list of dictionaries": (lambda t: t.upsert([{"id": "a"}]), ("type list",), "pyarrow Table"),
+    "nothing at all": (lambda t: t.upsert(None), ("type NoneType",), "pyarrow Table"),
+    "an array that is no table": (lambda t: t.upsert(pa.array([1])), ("Int64Array is not a table",), None),
+    "a list of keys to delete": (lambda t: t.delete(["a"]), ("type list",), "pyarrow Table"),
+    "a commit that does not exist": (lambda t: t.snapshot(99), ("no commit 99",), "0 to 1"),
+}
+
+
+@pytest.mark.parametrize("case", DATA.values(), ids=DATA.keys())
+def test_data_with(case: tuple[Change, tuple[str, ...], str | None], table: mdt.Table) -> None:
+    change, texts, hint = case
+    refused(Invalid, lambda: change(table), *texts, hint=hint)
+
+
+def test_every_column_of_a_wrong_type_has_its_line(table: mdt.Table) -> None:
+    wrong = rows(ts=pa.array(["1", "2"]), fare=pa.array(["1", "2"]), n=pa.array([True, False]))
+    error = refused(Invalid, lambda: table.upsert(wrong), hint="ts int64, fare double, n int32")
+    lines = error.message.splitlines()[1:]
+    assert [line.split("'")[1] for line in lines] == ["ts", "fare", "n"]
+    assert all("the types do not fit" in line for line in lines)
+
+
+@pytest.mark.parametrize("operation", ["upsert", "insert", "bulk_insert", "delete"])
+def test_no_rows_are_fine_and_commit_nothing(operation: str, table: mdt.Table) -> None:
+    result = getattr(table, operation)(rows().slice(0, 0))
+    assert (result.seq, result.instant, result.inserted, result.missing) == (1, "", 0, 0)
+
+
+FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
+    "that does not parse": ("fare >", Invalid, ("not SQL", "\n  fare >\n       ^"), None),
+    "of an unknown column": ("n = 1 and fair > 1", Invalid, ("no column 'fair'", "\n            ^"), "fare"),
+    "of an unknown column in a list": ([("fair", ">", 1)], Invalid, ("no column 'fair'",), "fare"),
+    "with a number for text": ("city = 3", Invalid, ("'city' has type string", "\n         ^"), None),
+    "with text for a number": ("fare > 'x'", Invalid, ("'fare' has type double",), None),
+    "with a date that does not exist": ("at > '2024-13-01'", Invalid, ("'2024-13-01' is not a date",), None),
+    "with an unknown operator": ([("fare", "~", 1)], Invalid, ("unknown operator '~'", "'fare'"), None),
+    "as one tuple": (("fare", ">", 1), Invalid, ("is not a test",), "('fare', '>', 10)"),
+    "that is empty": ("", Invalid, ("empty",), "leave where out"),
+    "that calls a function": ("upper(city) = 'X'", Unsupported, ("UPPER(city)",), "comparisons"),
+    "that compares columns": ("fare > n", Unsupported, ("cannot be used",), "comparisons"),
+}
+
+
+@pytest.mark.parametrize("case", FILTERS.values(), ids=FILTERS.keys())
+def test_a_filter(case: tuple[Any, type[MdtError], tuple[str, ...], str | None], table: mdt.Table) -> None:
+    where, kind, texts, hint = case
+    refused(kind, lambda: table.scan(where), *texts, hint=hint)
+
+
+def test_an_unknown_column_to_scan_gets_the_nearest_name(table: mdt.Table) -> None:
+    refused(Invalid, lambda: table.scan(columns=["id", "fair"]), "no column 'fair'", hint="fare")
+
+
+OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...], str]] = {
+    "unknown": ({"mdt.bloom.fp": 0.1}, ("'mdt.bloom.fp'",), "mdt.bloom.fpp"),
+    "out of range": ({"mdt.max.file.bytes": 10}, ("mdt.max.file.bytes = 10",), "from 1024"),
+    "of a wrong type": ({"mdt.durable": "perhaps"}, ("mdt.durable = 'perhaps'",), "true or false"),
+    "contradicting each other": (
+        {"mdt.max.file.bytes": 10_000, "hoodie.parquet.max.file.size": 20_000},
+        ("mdt.max.file.bytes and hoodie.parquet.max.file.size are one option",),
+        "one of them",
+    ),
+    "contradicting the table": ({"mdt.hive.style": "false"}, ("fixed at creation",), "'mdt.hive.style': 'true'"),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS.values(), ids=OPTIONS.keys())
+def test_options_at_open(case: tuple[dict[str, object], tuple[str, ...], str], root: Path) -> None:
+    options, texts, hint = case
+    refused(Invalid, lambda: mdt.open(root / "t", options), *texts, hint=hint)
+
+
+ID = pa.field("id", pa.string())
+NEW: dict[str, tuple[pa.Schema, dict[str, Any], tuple[str, ...], str | None]] = {
+    "names that differ in case": (pa.schema([ID, ("ID", pa.int32())]), {}, ("'id' and 'ID'", "case"), "rename"),
+    "a name that is taken": (pa.schema([ID, ("_hoodie_x", pa.int32())]), {}, ("'_hoodie_x'",), "rename"),
+    "a name that Avro refuses": (pa.schema([ID, ("a b", pa.int32())]), {}, ("'a b'",), "letters"),
+    "no schema": ({"id": "string"}, {}, ("a dict",), "pyarrow.Schema"),
+    "no key": (SCHEMA, {"key": []}, ("record key",), "key=['id']"),
+    "an unknown key": (SCHEMA, {"key": ["idd"]}, ("key", "'idd'"), "id, city"),
+    "a key given twice": (SCHEMA, {"key": ["id", "id"]}, ("key", "twice"), None),
+    "an unknown partition column": (SCHEMA, {"partition_by": ["zz"]}, ("partition_by", "'zz'"), "id, city"),
+    "a table type": (SCHEMA, {"table_type": "MOR"}, ("table_type='MOR'",), "MERGE_ON_READ, COPY_ON_WRITE"),
+    "a scope": (SCHEMA, {"scope": "global"}, ("scope='global'",), "partition, table"),
+    "a key index": (SCHEMA, {"key_index": "hash"}, ("key_index='hash'",), "bloom, record"),
+    "an ordering that is text": (SCHEMA, {"ordering": "city"}, ("'city'", "string"), "integers"),
+    "an unknown ordering": (SCHEMA, {"ordering": "zz"}, ("ordering", "'zz'"), "id, city"),
+    "an index without column": (SCHEMA, {"indexes": ["bitmap"]}, ("'bitmap' names no column",), "bitmap(column)"),
+    "an index of an unknown column": (SCHEMA, {"indexes": ["bitmap(cty)"]}, ("bitmap(cty)", "'cty'"), "id, city"),
+    "an index that nobody has": (SCHEMA, {"indexes": ["nope(city)"]}, ("'nope(city)'", "'nope'"), None),
+    "an unknown option": (SCHEMA, {"options": {"mdt.durabel": True}}, ("'mdt.durabel'",), "mdt.durable"),
+}
+
+
+@pytest.mark.parametrize("case", NEW.values(), ids=NEW.keys())
+def test_a_new_table_with(case: tuple[pa.Schema, dict[str, Any], tuple[str, ...], str | None], root: Path) -> None:
+    schema, more, texts, hint = case
+    refused(Invalid, lambda: trees.create(root / "new", schema, **more), *texts, hint=hint)
+
+
+UNSTORABLE = {
+    "timestamp(ns)": (pa.timestamp("ns"), "timestamp('us', 'UTC')"),
+    "time": (pa.time64("us"), "integer"),
+    "duration": (pa.duration("s"), "int64"),
+    "uint64": (pa.uint64(), "decimal128(20, 0)"),
+    "null": (pa.null(), "cast"),
+    "a map with integer keys": (pa.map_(pa.int32(), pa.string()), "string keys"),
+    "an empty struct": (pa.struct([]), "field"),
+    "an interval": (pa.month_day_nano_interval(), "Avro"),
+    "50 decimal digits": (pa.decimal256(50, 2), "38"),
+}
+
+
+@pytest.mark.parametrize(("type", "hint"), UNSTORABLE.values(), ids=UNSTORABLE.keys())
+def test_a_column_type_that_hudi_lacks(type: pa.DataType, hint: str, root: Path) -> None:
+    schema = pa.schema([ID, ("outer", pa.struct([pa.field("v", type)]))])
+    refused(Invalid, lambda: trees.create(root / "new", schema), "'outer.v'", str(type), hint=hint)
+
+
+@pytest.mark.parametrize("type", [pa.float64(), pa.binary(), pa.decimal128(5, 2), pa.list_(pa.int32())], ids=str)
+def test_a_type_that_cannot_be_a_key_or_a_partition(type: pa.DataType, root: Path) -> None:
+    schema = pa.schema([ID, ("v", type)])
+    refused(Invalid, lambda: trees.create(root / "new", schema, ["v"]), "'v'", "cannot be a key", hint="string")
+    refused(
+        Invalid, lambda: trees.create(root / "new", schema, partition_by=["v"]), "'v'", "cannot partition", hint="date"
+    )
+
+
+def test_a_table_that_exists_is_not_created_again(root: Path) -> None:
+    refused(Invalid, lambda: trees.create(root / "t", SCHEMA), "a Hudi table already", hint="mdt.open")
+
+
+def foreign_table(folder: Path) -> None:
+    (folder / ".hoodie").mkdir()
+    (folder / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=x\nhoodie.table.version=6\n")
+
+
+@pytest.mark.parametrize("kind", ["nothing", "an empty directory", "a foreign table"])
+def test_opening_what_is_no_table_of_ours(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    if kind != "nothing":
+        folder.mkdir()
+    if kind == "a foreign table":
+        foreign_table(folder)
+    before = trees.tree(tmp_path)
+    refused(Invalid, lambda: mdt.open(folder), str(folder), "not a table of mdt", hint="mdt.create")
+    if kind == "a foreign table":
+        refused(Invalid, lambda: trees.create(folder, SCHEMA), "a Hudi table already", hint="mdt.open")
+    assert trees.tree(tmp_path) == before
+
+
+def test_a_file_is_no_table_and_cannot_become_one(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_text("mine")
+    before = trees.tree(tmp_path)
+    refused(Invalid, lambda: mdt.open(file), "not a table of mdt", hint="mdt.create")
+    refused(Invalid, lambda: trees.create(file, SCHEMA), "a file is in the way", hint="another path")
+    refused(Invalid, lambda: trees.create(file / "below", SCHEMA), "a file is in the way", hint="another path")
+    assert trees.tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(("path", "kind", "text"), [("", Invalid, "empty"), ("ftp://h/t", Unsupported, "'ftp'")])
+def test_a_path_that_leads_nowhere(path: str, kind: type[MdtError], text: str) -> None:
+    refused(kind, lambda: mdt.open(path), text, hint=None)
+
+
+class WithoutConditionalPut(LocalStorage):
+    conditional_put = False
+
+
+def test_storage_without_conditional_put_is_read_but_never_written(root: Path) -> None:
+    storage = WithoutConditionalPut(root / "t", durable=False)
+    table = mdt.open(storage)
+    assert table.scan().count() == 2
+    for change in (lambda: table.upsert(rows()), lambda: table.delete(rows()), table.compact):
+        refused(Unsupported, change, storage.url, "only if it is absent", hint="reading works")
+    new = WithoutConditionalPut(root / "new", durable=False)
+    refused(Unsupported, lambda: mdt.create(new, SCHEMA, ["id"]), "only if it is absent", hint="S3")
+
+
+FOREIGN = {
+    "a metadata table": ({"hoodie.table.metadata.partitions": "files"}, "metadata table", "hoodie.metadata.enable"),
+    "a newer table version": ({"hoodie.table.version": "8"}, "table version 8", "hoodie.write.table.version=6"),
+}
+
+
+@pytest.mark.parametrize(("changed", "text", "hint"), FOREIGN.values(), ids=FOREIGN.keys())
+def test_writes_are_refused_after_a_foreign_writer_left(
+    changed: dict[str, str], text: str, hint: str, tmp_path: Path
+) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"])
+    table.upsert(rows())
+    file = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    file.write_bytes(properties.encode({**properties.decode(file.read_bytes()), **changed}))
+    before = trees.tree(tmp_path)
+    for change in (lambda: table.upsert(rows()), lambda: table.delete(rows()), table.compact):
+        refused(Unsupported, change, text, hint=hint)
+    assert trees.tree(tmp_path) == before
+    assert mdt.open(tmp_path / "t").scan().to_arrow().num_rows == 2
+
+
+def test_a_required_field_is_kept_as_optional_except_for_keys(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("v", pa.int32(), nullable=False)])
+    table = trees.create(tmp_path / "t", schema)
+    assert all(field.nullable for field in table.schema)
+    table.upsert(pa.table({"id": ["a"], "v": pa.array([None], pa.int32())}))
+    assert table.scan().to_arrow().to_pylist() == [{"id": "a", "v": None}]

@@ -1,0 +1,208 @@
+"""Random histories against a dictionary: after each step our scans and hudi-rs see what the dictionary holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from reader import BY_POSITION, bag, bag_of, hudi_table
+from strategies import Row, Shape, rows, shapes
+
+import mdt
+from indexes.predicate import matches
+from indexes.testing import predicates
+from mdt.config import parse_options
+from mdt.errors import Invalid
+from mdt.scan import Scan
+from mdt.storage import LocalStorage
+
+_EXAMPLES = int(os.environ.get("MDT_MODEL_EXAMPLES", "40"))
+_STEPS = 12
+
+
+class TableAgainstDictionary(RuleBasedStateMachine):
+    """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="mdt-model-"))
+        self.path = self.folder / "table"
+        self.model: dict[Any, Row] = {}
+        self.past: dict[int, list[Row]] = {}
+        self.steps = 0
+
+    @initialize(shape=shapes())
+    def create(self, shape: Shape) -> None:
+        self.shape = shape
+        self.table = mdt.create(self._storage(), shape.schema, **shape.arguments())
+        self.other = mdt.open(self._storage())
+
+    def teardown(self) -> None:
+        if hasattr(self, "table"):
+            report = self.table.check()
+            assert report.ok, str(report)
+            self._check_the_past()
+        count("histories of the model, every commit of each read again at its end")
+        count("steps of the model, each compared with scan, pruned scan and hudi-rs", self.steps)
+        shutil.rmtree(self.folder)
+
+    # Writes
+
+    @rule(data=st.data())
+    def upsert(self, data: st.DataObject) -> None:
+        batch = data.draw(rows(self.shape))
+        self._expect(self._writer(data).upsert(self._arrow(batch)), self._put(batch))
+
+    @rule(data=st.data(), bulk=st.booleans())
+    def insert(self, data: st.DataObject, bulk: bool) -> None:
+        batch = data.draw(rows(self.shape, max_size=6))
+        writer = self._writer(data)
+        write = writer.bulk_insert if bulk else writer.insert
+        identities = [self.shape.identity(row) for row in batch]
+        if len(set(identities)) < len(batch) or self.model.keys() & set(identities):
+            with pytest.raises(Invalid, match="takes new keys only"):
+                write(self._arrow(batch))
+        else:
+            self._expect(write(self._arrow(batch)), self._put(batch))
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        batch = data.draw(rows(self.shape))
+        if self.model and data.draw(st.booleans()):
+            batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=8))
+        self._expect(self._writer(data).delete(self._keys(batch)), self._remove(batch))
+
+    @precondition(lambda self: self.model and self.shape.ordering)
+    @rule(data=st.data())
+    def delete_and_insert_again_with_a_smaller_ordering_value(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(list(self.model.values())))
+        again = row | {"ts": min([r["ts"] for r in self.model.values()]), "note": "again"}
+        writer = self._writer(data)
+        self._expect(writer.delete(self._keys([row])), self._remove([row]))
+        self._expect(writer.upsert(self._arrow([again])), self._put([again]))
+
+    # What must not change any row
+
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        self._writer(data).compact()
+
+    @rule(data=st.data())
+    def compact_the_metadata(self, data: st.DataObject) -> None:
+        self._writer(data).metadata.compact()
+
+    @rule()
+    def reopen(self) -> None:
+        self.table = mdt.open(self._storage())
+
+    # What must hold after every step
+
+    @invariant()
+    def all_readers_see_the_model(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        self.steps += 1
+        names = self.shape.schema.names
+        expected = bag_of(self.model.values(), names)
+        assert bag(self.table.scan().to_arrow()) == expected
+        assert self.table.scan().count() == len(self.model)
+        assert bag(hudi_table(self.path, self.shape.schema)) == expected, "hudi-rs, by key"
+        if self.shape.table_type == "MERGE_ON_READ":
+            assert bag(hudi_table(self.path, self.shape.schema, BY_POSITION)) == expected, "hudi-rs, by position"
+        self.past[self.table.snapshot().seq] = list(self.model.values())
+
+    @rule(data=st.data())
+    def pruned_scan(self, data: st.DataObject) -> None:
+        table = self._arrow(list(self.model.values()))
+        predicate = data.draw(predicates(self.shape.schema, table))
+        scan = self.table.scan()
+        scan.predicate = predicate
+        expected = table.filter(matches(predicate, table))
+        assert bag(scan.to_arrow()) == bag(expected), scan.explain()
+        assert scan.count() == len(expected)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def key_lookup(self, data: st.DataObject) -> None:
+        row = data.draw(st.sampled_from(list(self.model.values())))
+        where = [(name, "=", row[name]) for name in self.shape.key]
+        wanted = [r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)]
+        scan = self.table.scan(where)
+        assert bag(scan.to_arrow()) == bag_of(wanted, self.shape.schema.names)
+        assert scan.explain().files_read <= len(wanted)
+
+    def _check_the_past(self) -> None:
+        for seq, expected in self.past.items():
+            scan = Scan(self.table.metadata, self.table.snapshot(seq), None, None, self.table.options)
+            assert bag(scan.to_arrow()) == bag_of(expected, self.shape.schema.names), f"as of commit {seq}"
+
+    def _storage(self) -> LocalStorage:
+        return LocalStorage(self.path, durable=False)
+
+    def _writer(self, data: st.DataObject) -> mdt.Table:
+        return data.draw(st.sampled_from((self.table, self.other)), label="writer")
+
+    def _arrow(self, batch: list[Row]) -> pa.Table:
+        return pa.Table.from_pylist(batch, schema=self.shape.schema)
+
+    def _keys(self, batch: list[Row]) -> pa.Table:
+        names = dict.fromkeys((*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ())))
+        return self._arrow(batch).select(list(names))
+
+    def _put(self, batch: list[Row]) -> dict[str, int]:
+        """Upsert into the model; return the counts that the table must give."""
+        newest: dict[Any, Row] = {}
+        for row in batch:
+            rival = newest.get(self.shape.identity(row))
+            if rival is None or self.shape.ordering is None or row["ts"] >= rival["ts"]:
+                newest[self.shape.identity(row)] = row
+        counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": len(batch) - len(newest), "missing": 0}
+        for identity, row in newest.items():
+            old = self.model.get(identity)
+            if old is not None and self.shape.ordering is not None and row["ts"] < old["ts"]:
+                counts["late"] += 1
+            else:
+                counts["inserted" if old is None else "updated"] += 1
+                self.model[identity] = row
+        return counts
+
+    def _remove(self, batch: list[Row]) -> dict[str, int]:
+        identities = {self.shape.identity(row) for row in batch}
+        found = identities & self.model.keys()
+        for identity in found:
+            del self.model[identity]
+        return {"inserted": 0, "updated": 0, "deleted": len(found), "late": 0, "missing": len(identities - found)}
+
+    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
+        assert {name: getattr(result, name) for name in counts} == counts
+        assert result.attempts == 1 and not result.warnings
+
+
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples, stateful_step_count=_STEPS, deadline=None, print_blob=True, derandomize=False,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histories() -> None:
+    run_state_machine_as_test(TableAgainstDictionary, settings=_settings(_EXAMPLES))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_every_reader_sees_what_the_model_holds_after_twenty_times_as_many_histories() -> None:
+    run_state_machine_as_test(TableAgainstDictionary, settings=_settings(20 * _EXAMPLES))
+
+
+def test_the_options_of_the_model_are_possible() -> None:
+    assert parse_options({"mdt.row.group.rows": 2}).row_group_rows == 2

@@ -1,0 +1,191 @@
+"""Whatever stands in a partition column: it comes back equal, to us and to hudi-rs, or is refused; no file leaves the table."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trees
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mdt
+from mdt import Invalid
+from mdt.hudi.partitions import NULL_PARTITION, escape, unescape
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
+KEPT = {
+    "climbing out": "../x",
+    "a slash": "a/b",
+    "an absolute path": "/etc/passwd",
+    "a percent sign": "%2F",
+    "a lone percent sign": "100%",
+    "null": None,
+    "a dot": ".",
+    "two dots": "..",
+    "Hudi's directory": ".hoodie",
+    "an equals sign": "a=b",
+    "unicode": "Köln 東京 🚲",
+    "combining characters": "e\u0301",
+    "spaces": "  two  words ",
+    "control characters": "a\x01\x1fb\x7f",
+    "a newline": "a\nb\r\n",
+    "a tab": "a\tb",
+    "a backslash": "a\\b",
+    "a colon": "12:30",
+    "quotes": "'\"`",
+    "brackets": "[a]{b}^*?#",
+    "a plus and an ampersand": "a+b&c",
+    "a semicolon and a comma": "a;b,c",
+    "the null word in small letters": "__hive_default_partition__",
+    "the word null": "null",
+    "a tilde": "~",
+    "the longest name": "x" * 253,
+}
+REFUSED = {
+    "nothing": ("", "is empty"),
+    "the null word": (NULL_PARTITION, "reads as null"),
+    "300 bytes": ("x" * 300, "over 255 bytes"),
+    "100 characters of 3 bytes": ("東" * 100, "over 255 bytes"),
+    "100 escaped characters": ("/" * 100, "over 255 bytes"),
+}
+
+
+def rows(values: list[Any], v: int, ids: str = "k") -> pa.Table:
+    return pa.table({"id": [f"{ids}{i}" for i in range(len(values))], "p": values, "v": [v] * len(values)}, SCHEMA)
+
+
+def expected(values: list[Any], v: int) -> list[dict[str, Any]]:
+    return trees.ordered(rows(values, v))
+
+
+@pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
+def test_odd_values_survive_updates_deletes_and_compaction(table_type: str, tmp_path: Path) -> None:
+    path, values = tmp_path / "root" / "t", list(KEPT.values())
+    table = trees.create(path, SCHEMA, partition_by=["p"], table_type=table_type)
+    table.upsert(rows(values, 1))
+    assert trees.assert_readers_agree(table, path) == expected(values, 1)
+    assert table.upsert(rows(values, 2)).updated == len(values)
+    assert trees.assert_readers_agree(table, path) == expected(values, 2)
+    assert table.delete(rows(values, 0).slice(0, 8)).deleted == 8
+    left = trees.ordered(rows(values, 2).slice(8))
+    assert trees.assert_readers_agree(table, path) == left
+    table.compact()
+    assert trees.assert_readers_agree(table, path) == left
+    assert trees.ordered(mdt.open(path).scan().to_arrow()) == left
+    # One directory for each value, one level below the table, and nothing beside the table.
+    assert [p.name for p in (tmp_path / "root").iterdir()] == ["t"]
+    assert [p.name for p in tmp_path.iterdir()] == ["root"]
+    folders = {p.name for p in path.iterdir()} - {".hoodie"}
+    assert folders == {f"p={NULL_PARTITION if value is None else escape(value)}" for value in values}
+    assert all(file.is_file() for folder in folders for file in (path / folder).iterdir())
+
+
+@pytest.mark.parametrize(("value", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_value_without_a_directory_name_is_refused(value: str, reason: str, tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["p"])
+    table.upsert(rows(["fine"], 1))
+    before = trees.tree(tmp_path)
+    for change in (table.upsert, table.insert, table.bulk_insert, table.delete):
+        with pytest.raises(Invalid, match=reason) as caught:
+            change(rows(["fine", value], 2))
+        assert "'p'" in caught.value.message
+        assert caught.value.hint
+    assert trees.tree(tmp_path) == before
+
+
+@settings(max_examples=200)
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80))
+def test_escaping_is_injective_and_adds_no_level(value: str) -> None:
+    name = escape(value)
+    assert unescape(name) == value
+    assert "/" not in name and "\\" not in name and "=" not in name and "\0" not in name
+
+
+def test_values_of_any_text_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+    text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
+
+    @settings(max_examples=6)
+    @given(st.lists(st.one_of(st.none(), text), min_size=5, max_size=15, unique=True))
+    def comes_back(values: list[str | None]) -> None:
+        path = tmp_path_factory.mktemp("any") / "t"
+        table = trees.create(path, SCHEMA, partition_by=["p"])
+        try:
+            table.upsert(rows(values, 1))
+        except Invalid:
+            assert any(v is not None and len(f"p={escape(v)}".encode()) > 255 or v == NULL_PARTITION for v in values)
+            return
+        assert trees.assert_readers_agree(table, path) == expected(values, 1)
+        assert [p.name for p in path.parent.iterdir()] == ["t"]
+
+    comes_back()
+
+
+@pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
+def test_several_levels_of_several_types(table_type: str, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [("id", pa.int64()), ("day", pa.date32()), ("n", pa.int32()), ("b", pa.bool_()), ("s", pa.string())]
+    )
+    data = pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "day": [date(2024, 1, 1), date(1969, 12, 31), None, date(2024, 1, 1)],
+            "n": [-5, 0, 7, None],
+            "b": [True, False, True, None],
+            "s": ["a/b", "..", None, "="],
+        },
+        schema,
+    )
+    path = tmp_path / "t"
+    table = trees.create(path, schema, partition_by=["day", "n", "b", "s"], table_type=table_type)
+    table.upsert(data)
+    table.upsert(data)
+    assert trees.assert_readers_agree(table, path) == trees.ordered(data)
+    assert "day=2024-01-01/n=-5/b=true/s=a%2Fb" in table.files()["partition"].to_pylist()
+    assert table.delete(data.slice(2)).deleted == 2
+    table.compact()
+    assert trees.assert_readers_agree(table, path) == trees.ordered(data.slice(0, 2))
+
+
+@pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
+def test_a_key_is_unique_in_its_partition_or_in_the_table(table_type: str, tmp_path: Path) -> None:
+    both = pa.table({"id": ["k", "k"], "p": ["a/b", ".."], "v": [1, 2]}, SCHEMA)
+    local = trees.create(tmp_path / "l", SCHEMA, partition_by=["p"], table_type=table_type)
+    assert local.upsert(both).inserted == 2
+    assert trees.assert_readers_agree(local, tmp_path / "l") == trees.ordered(both)
+    whole = trees.create(tmp_path / "g", SCHEMA, partition_by=["p"], table_type=table_type, scope="table")
+    assert whole.upsert(both.slice(0, 1)).inserted == 1
+    assert whole.upsert(both.slice(1, 1)).updated == 1
+    assert trees.assert_readers_agree(whole, tmp_path / "g") == both.slice(1, 1).to_pylist()
+    assert whole.delete(both.slice(0, 1).select(["id"])).deleted == 1
+    assert trees.assert_readers_agree(whole, tmp_path / "g") == []
+
+
+COMPOSITE = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
+
+
+@pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
+def test_composite_keys_keep_commas_and_colons_apart(table_type: str, tmp_path: Path) -> None:
+    pairs = [("x", "y"), ("x,y", "z"), ("x", "y,z"), ("x:b", ":"), ("x,b", ":y"), (",", ","), ("a:1", "b:2"), ("x,c:", "d")]
+    data = pa.table({"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "v": list(range(len(pairs)))}, COMPOSITE)
+    path = tmp_path / "t"
+    table = trees.create(path, COMPOSITE, ["a", "b"], table_type=table_type)
+    assert table.upsert(data).inserted == len(pairs)
+    assert table.upsert(data.slice(3)).updated == len(pairs) - 3
+    assert trees.assert_readers_agree(table, path) == trees.ordered(data)
+    keys = table.scan(columns=["_hoodie_record_key"]).to_arrow()["_hoodie_record_key"].to_pylist()
+    assert sorted(keys) == sorted(f"a:{a},b:{b}" for a, b in pairs)
+    assert table.delete(data.slice(0, 3)).deleted == 3
+    assert trees.assert_readers_agree(table, path) == trees.ordered(data.slice(3))
+
+
+def test_a_composite_key_that_reads_as_another_is_refused(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", COMPOSITE, ["a", "b"])
+    before = trees.tree(tmp_path)
+    with pytest.raises(Invalid, match="'a' holds the name of the next key field") as caught:
+        table.upsert(pa.table({"a": ["fine", "x,b:y"], "b": ["z", "z"], "v": [1, 2]}, COMPOSITE))
+    assert "row 1" in caught.value.message
+    assert trees.tree(tmp_path) == before

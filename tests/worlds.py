@@ -1,0 +1,142 @@
+"""Small tables in memory for the tests that crash, lose replies and interleave writers; a dict is the model."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hudi import HudiTable
+
+import mdt
+from mdt import paths, publish
+from mdt.services.rollback import pending
+from mdt.storage import MemoryStorage, Storage
+from mdt.table import Table
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+LATER_SECONDS = 2 * 3600
+"""Longer than the time after which a writer takes an unfinished transaction for dead."""
+OPTIONS = {"mdt.writer.threads": 1, "mdt.reader.threads": 1, "mdt.table.name": "world"}
+"""One thread, so that the k-th storage operation of a flow is the same in every run."""
+
+State = Mapping[str, tuple[int, float]]
+"""What a table holds: id -> (ts, fare)."""
+
+
+def city(number: int) -> str:
+    """Even numbers live in x, odd ones in y."""
+    return "xy"[number % 2]
+
+
+def rows(ids: Iterable[int], ts: int, fare: float) -> pa.Table:
+    """Return one row for each number."""
+    numbers = list(ids)
+    n = len(numbers)
+    columns = [[f"k{i}" for i in numbers], [city(i) for i in numbers], [ts] * n, [fare] * n]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def upserted(state: State, ids: Iterable[int], ts: int, fare: float) -> State:
+    """Return the model after an upsert of :func:`rows`: the larger ts wins, at equal ones the later upsert."""
+    fresh = {f"k{i}": (ts, fare) for i in ids}
+    return {**state, **{key: row for key, row in fresh.items() if key not in state or state[key][0] <= ts}}
+
+
+def deleted(state: State, ids: Iterable[int]) -> State:
+    """Return the model after a delete."""
+    gone = {f"k{i}" for i in ids}
+    return {key: row for key, row in state.items() if key not in gone}
+
+
+def as_state(table: pa.Table | None) -> State:
+    """Return the rows of a table; asserts that each key occurs once and stands in its partition."""
+    if table is None:
+        return {}
+    found = table.select(SCHEMA.names).to_pylist()
+    state = {row["id"]: (row["ts"], row["fare"]) for row in found}
+    assert len(state) == len(found), f"a key is live twice: {sorted(row['id'] for row in found)}"
+    assert all(row["city"] == city(int(row["id"][1:])) for row in found), "a row stands in a wrong partition"
+    return state
+
+
+def make(storage: Storage, table_type: str, key_index: str, **options: Any) -> Table:
+    """Create an empty table."""
+    return mdt.create(
+        storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index,
+        options={**OPTIONS, **options},
+    )  # fmt: skip
+
+
+def ours(storage: Storage) -> State:
+    """Open the table anew and return what a scan sees."""
+    return as_state(mdt.open(storage).scan().to_arrow())
+
+
+def theirs(storage: MemoryStorage) -> State | None:
+    """Return what hudi-rs sees in an export of ``storage``, None if it sees no table."""
+    if storage.size(paths.properties()) is None:
+        return None
+    folder = tempfile.mkdtemp(prefix="world")
+    try:
+        for info in storage.list(""):
+            target = Path(folder, info.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(storage.read(info.path))
+        batches = HudiTable(folder).read()
+        return as_state(pa.Table.from_batches([pa.record_batch(b) for b in batches]) if batches else None)
+    finally:
+        shutil.rmtree(folder)
+
+
+def assert_clean(storage: Storage) -> None:
+    """Assert that nothing is damaged and nothing is left of any unfinished transaction."""
+    table = mdt.open(storage)
+    report = table.check()
+    assert report.ok, report
+    assert not pending(table.metadata), "claims are left"
+    records = [r for seq in range(table.snapshot().seq + 1) if (r := table.metadata.record(seq)) is not None]
+    instants = {r.instant for r in records if r.action not in publish.NO_INSTANTS}
+    assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), "an instant is used twice"
+    for info in storage.list_dir(".hoodie"):
+        name = info.path.rpartition("/")[2]
+        assert name == "hoodie.properties" or name.partition(".")[0] in instants, f"a stray instant {name}"
+    known = {path for r in records for path in r.table("files")["key_map_path"].to_pylist()}
+    known |= {path for r in records for path in r.table("units")["path"].to_pylist()}
+    assert {info.path for info in storage.list(f"{paths.PRIVATE}/blobs")} <= known, "orphan summaries"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Something that happens to a table: ``start`` makes the table, ``run`` does it, before and after are the model."""
+
+    name: str
+    start: Callable[[], MemoryStorage]
+    run: Callable[[Storage], object]
+    before: State
+    after: State
+    makes_table: bool = False
+    tags: frozenset[str] = field(default_factory=frozenset)
+
+
+BASE_STATE: State = upserted(upserted({}, range(6), 1, 1.0), range(3), 2, 2.0)
+
+
+@cache
+def _filled(table_type: str, key_index: str, records: int) -> MemoryStorage:
+    """Return a table with two commits in it, the second an update."""
+    storage = MemoryStorage()
+    table = make(storage, table_type, key_index, **{"mdt.metadata.compact.records": records})
+    table.upsert(rows(range(6), 1, 1.0))
+    table.upsert(rows(range(3), 2, 2.0))
+    return storage
+
+
+def filled(table_type: str, key_index: str, records: int = 32) -> MemoryStorage:
+    """Return a fresh copy of a table that holds BASE_STATE; its metadata are compacted after ``records`` commits."""
+    return _filled(table_type, key_index, records).copy()
