@@ -6,7 +6,7 @@ Nothing here decides anything.  Every function may be repeated after a crash and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,13 +90,35 @@ def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
     return paths.timeline(timeline.completed_name(record.instant, hudi_action(action)[1]))
 
 
+def oldest_unpublished(
+    storage: Storage, load: Callable[[int], CommitRecord | None], seq: int, definition: TableDefinition
+) -> int:
+    """Return where publishing must start so that commit ``seq`` is not seen without those before it.
+
+    Commits are published in order, so the search goes back to the newest one that is published.  ``load`` reads a commit
+    record.  A commit may be unpublished although its writer lives: it is on its way, and we came after it.
+    """
+    oldest = seq
+    for earlier in range(seq - 1, -1, -1):
+        record = load(earlier)
+        if record is None or (record.action not in NO_INSTANTS and is_published(storage, record, definition)):
+            break
+        oldest = earlier
+    return oldest
+
+
 def publish(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
-    """Make the completed instant of ``record``; for record 0 also ``hoodie.properties``."""
+    """Make the completed instant of ``record``; for record 0 also ``hoodie.properties``.
+
+    Files that the transaction wrote but left out go first: their names carry its instant, so Hudi would take them for
+    committed.  The properties come last: who finds them finds a whole table.
+    """
     if record.action in NO_INSTANTS:
         return
+    storage.delete_many(record.header.get("left_out", ()))
+    storage.put_if_absent(completed_path(record, definition), completed_content(record, definition))
     if record.action == "create":
         storage.put_if_absent(paths.properties(), properties.encode(table_properties(definition)))
-    storage.put_if_absent(completed_path(record, definition), completed_content(record, definition))
     if record.action == "compaction":
         _publish_plan(storage, record)
 

@@ -168,11 +168,7 @@ class Table:
         """Refuse what cannot be written safely, then finish or remove what crashed writers left."""
         self._storage.require_conditional_put()
         data = self._storage.read_if_exists(paths.properties())
-        if data is None:
-            record = self._metadata.record(0)
-            assert record is not None, "a snapshot exists"
-            publish.publish(self._storage, record, self.definition)
-        else:
+        if data is not None:
             _refuse_foreign(properties.decode(data))
         recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
 

@@ -31,15 +31,19 @@ _BACKOFF_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A transaction's own instant and names.  ``token`` is the middle number of its write tokens."""
+    """A transaction's own instant and names.
+
+    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried again count up.
+    """
 
     txn: str
     instant: str
     token: int
+    attempt: int = 0
 
-    def write_token(self, task: int, attempt: int = 0) -> str:
+    def write_token(self, task: int) -> str:
         """Return the write token of the ``task``-th file."""
-        return f"{task}-{self.token}-{attempt}"
+        return f"{task}-{self.token}-{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def steps(
         yield "prepared"
         if prepared is None:
             return CommitResult(snapshot, None, None, attempt)
-        claim = claim_instant(storage, snapshot, operation, prepared, txn)
+        claim = claim_instant(metadata, snapshot, operation, prepared, txn)
         yield "claimed"
         try:
             changes = operation.write(snapshot, prepared, claim)
@@ -141,7 +145,7 @@ def steps(
         committed, why = yield from _commit(metadata, snapshot, operation, prepared, claim, changes)
         if committed is not None:
             yield "committed"
-            warnings = finish(metadata, committed, snapshot)
+            warnings = finish(metadata, committed)
             return CommitResult(metadata.newest(), committed, prepared, attempt, warnings)
         abandon(storage, claim, operation, prepared)
         storage.sleep(_BACKOFF_SECONDS * attempt)
@@ -152,9 +156,14 @@ def steps(
 
 
 def claim_instant(
-    storage: Storage, snapshot: Snapshot, operation: Operation[P], prepared: P, txn: str
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], prepared: P, txn: str
 ) -> Claim:
-    """Take an instant greater than all in the history, which no other transaction has; announce it to Hudi."""
+    """Take an instant greater than all in the history, which no other transaction has; announce it to Hudi.
+
+    A claim ends with its commit, so where clocks differ the instant may have been used since ``snapshot``: the history
+    is read again under the claim.
+    """
+    storage = metadata.storage
     token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
     now = storage.now_us()
     at = max(now, timeline.instant_us(snapshot.last_instant) + 1000)
@@ -164,7 +173,11 @@ def claim_instant(
             instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(prepared.partitions)
         )
         if storage.put_if_absent(paths.pending(instant), pending.encode()):
-            break
+            last = metadata.newest().last_instant
+            if last < instant:
+                break
+            storage.delete(paths.pending(instant))
+            at = timeline.instant_us(last)
         at += 1000
     if operation.action not in publish.NO_INSTANTS:
         publish.announce(storage, instant, operation.action)
@@ -235,17 +248,10 @@ def _commit(
         yield "checked"
         record = _record(operation, prepared, claim, snapshot, changes).at(seq)
         if commit_log.append(metadata.storage, record):
-            _drop_leftovers(metadata.storage, record)
             return record, ""
 
 
-def _drop_leftovers(storage: Storage, record: CommitRecord) -> None:
-    """Delete data files that were written but left out of the record by :meth:`Operation.narrow`."""
-    if "left_out" in record.header:
-        storage.delete_many(record.header["left_out"])
-
-
-def finish(metadata: Metadata, record: CommitRecord, begun: Snapshot) -> tuple[str, ...]:
+def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
     """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.
 
     The commit stands whatever happens here: failures of storage become warnings, the next writer repeats the work.
@@ -253,7 +259,8 @@ def finish(metadata: Metadata, record: CommitRecord, begun: Snapshot) -> tuple[s
     storage = metadata.storage
     try:
         newest = metadata.newest()
-        for seq in range(begun.seq + 1, record.seq + 1):
+        oldest = publish.oldest_unpublished(storage, metadata.record, record.seq, newest.definition)
+        for seq in range(oldest, record.seq + 1):
             earlier = metadata.record(seq)
             if earlier is None:
                 raise Internal(f"commit record {seq} has vanished")

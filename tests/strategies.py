@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 _ORDERINGS: dict[str, Any] = {"long": pa.int64(), "double": pa.float64(), "time": pa.timestamp("us", "UTC"), "day": pa.date32()}
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-_CITIES = ("x", "y", "ä b", "50%/[z]", None)
+_CITIES = ("x", "ä 50%/[z]", None)
 _NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
 _NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 
@@ -96,11 +96,17 @@ def _ordering_values(shape: Shape) -> st.SearchStrategy[Any]:
     return number
 
 
-def rows(shape: Shape, *, max_size: int = 12) -> st.SearchStrategy[list[Row]]:
+def smallest_ordering_value(shape: Shape) -> Any:
+    """Return a value that no generated one is below."""
+    smallest = {"double": -math.inf, "time": _EPOCH - timedelta(microseconds=2), "day": date(1969, 12, 30)}
+    return smallest.get(shape.ordering or "", -2)
+
+
+def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStrategy[list[Row]]:
     """Return a strategy for rows of few keys, partitions and ordering values, so that they collide."""
     row = st.fixed_dictionaries(
         {
-            "id": st.integers(0, 14).map(lambda n: f"k{n}"),
+            "id": st.integers(0, 9).map(lambda n: f"k{n}"),
             "sub": st.integers(0, 1),
             "city": st.sampled_from(_CITIES),
             "day": st.sampled_from((date(2026, 1, 1), date(1969, 12, 31))),
@@ -109,4 +115,4 @@ def rows(shape: Shape, *, max_size: int = 12) -> st.SearchStrategy[list[Row]]:
             "note": st.sampled_from(_NOTES),
         }
     )
-    return st.lists(row, min_size=1, max_size=max_size)
+    return st.lists(row, min_size=min_size, max_size=max_size)

@@ -72,7 +72,7 @@ FLOWS = [
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
     Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),
-    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).rollback(), MIXED, MIXED),
+    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).rollback(), BASE_STATE, MIXED),
     Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),
 ]  # fmt: skip
 NAMES = [f.name for f in FLOWS]
@@ -88,9 +88,15 @@ def operations(flow: Flow) -> list[str]:
 
 
 def crashes(flow: Flow) -> Iterator[tuple[str, MemoryStorage]]:
-    """Yield what survives a crash at each operation in each mode, with its name."""
-    for k, operation in enumerate(operations(flow), 1):
+    """Yield what survives a crash at each operation in each mode, with its name.
+
+    A crash after an operation leaves what one before the next leaves; half of a delete is none.
+    """
+    done = operations(flow)
+    for k, operation in enumerate(done, 1):
         for mode in MODES:
+            if (mode == "after" and k < len(done)) or (mode == "torn" and operation.startswith("delete")):
+                continue
             storage = flow.start()
             with pytest.raises(Crash):
                 flow.run(FaultyStorage(storage, k, mode))  # type: ignore[arg-type]

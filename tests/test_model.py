@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from counting import count
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from reader import BY_POSITION, bag, bag_of, hudi_table
-from strategies import Row, Shape, rows, shapes
+from strategies import Row, Shape, rows, shapes, smallest_ordering_value
 
 import mdt
 from indexes.predicate import matches
 from indexes.testing import predicates
 from mdt.config import parse_options
 from mdt.errors import Invalid
+from mdt.file_group import LOG
 from mdt.scan import Scan
 from mdt.storage import LocalStorage
 
@@ -59,8 +61,17 @@ class TableAgainstDictionary(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def upsert(self, data: st.DataObject) -> None:
-        batch = data.draw(rows(self.shape))
-        self._expect(self._writer(data).upsert(self._arrow(batch)), self._put(batch))
+        self._upsert(data, data.draw(rows(self.shape)))
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        known = data.draw(st.lists(st.sampled_from(list(self.model.values())), min_size=2, max_size=8))
+        fresh = data.draw(rows(self.shape, min_size=len(known), max_size=len(known)))
+        kept = list(self.shape.key)
+        kept += [] if data.draw(st.booleans(), label="moves") else self.shape.partition_by
+        kept += [] if data.draw(st.booleans(), label="other ordering values") else ["ts"]
+        self._upsert(data, [new | {name: old[name] for name in kept} for old, new in zip(known, fresh, strict=True)])
 
     @rule(data=st.data(), bulk=st.booleans())
     def insert(self, data: st.DataObject, bulk: bool) -> None:
@@ -73,36 +84,42 @@ class TableAgainstDictionary(RuleBasedStateMachine):
                 write(self._arrow(batch))
         else:
             self._expect(write(self._arrow(batch)), self._put(batch))
+        self._compare_pruned(data)
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        batch = data.draw(rows(self.shape))
+        batch = data.draw(rows(self.shape, max_size=4))
         if self.model and data.draw(st.booleans()):
-            batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=8))
+            batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=4))
         self._expect(self._writer(data).delete(self._keys(batch)), self._remove(batch))
+        self._compare_pruned(data)
 
     @precondition(lambda self: self.model and self.shape.ordering)
-    @rule(data=st.data())
-    def delete_and_insert_again_with_a_smaller_ordering_value(self, data: st.DataObject) -> None:
-        row = data.draw(st.sampled_from(list(self.model.values())))
-        again = row | {"ts": min([r["ts"] for r in self.model.values()]), "note": "again"}
+    @rule(data=st.data(), between=st.booleans())
+    def delete_and_insert_again_with_a_smaller_ordering_value(self, data: st.DataObject, between: bool) -> None:
+        row = max(self.model.values(), key=lambda r: r["ts"])
+        again = row | {"ts": smallest_ordering_value(self.shape), "note": "again"}
         writer = self._writer(data)
         self._expect(writer.delete(self._keys([row])), self._remove([row]))
-        self._expect(writer.upsert(self._arrow([again])), self._put([again]))
+        if between:
+            self.all_readers_see_the_model()
+        self._upsert(data, [again])
 
     # What must not change any row
 
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:
         self._writer(data).compact()
+        assert not self.table.files().filter(pc.equal(self.table.files()["kind"], LOG)).num_rows
+        self._compare_pruned(data)
 
-    @rule(data=st.data())
-    def compact_the_metadata(self, data: st.DataObject) -> None:
-        self._writer(data).metadata.compact()
-
-    @rule()
-    def reopen(self) -> None:
-        self.table = mdt.open(self._storage())
+    @rule(data=st.data(), reopen=st.booleans())
+    def compact_the_metadata_or_open_again(self, data: st.DataObject, reopen: bool) -> None:
+        if reopen:
+            self.table = mdt.open(self._storage())
+        else:
+            self._writer(data).metadata.compact()
+        self._compare_pruned(data)
 
     # What must hold after every step
 
@@ -120,25 +137,24 @@ class TableAgainstDictionary(RuleBasedStateMachine):
             assert bag(hudi_table(self.path, self.shape.schema, BY_POSITION)) == expected, "hudi-rs, by position"
         self.past[self.table.snapshot().seq] = list(self.model.values())
 
-    @rule(data=st.data())
-    def pruned_scan(self, data: st.DataObject) -> None:
+    def _compare_pruned(self, data: st.DataObject) -> None:
+        """Compare one scan with a random filter, and one that looks up a key."""
+        names = self.shape.schema.names
         table = self._arrow(list(self.model.values()))
-        predicate = data.draw(predicates(self.shape.schema, table))
         scan = self.table.scan()
-        scan.predicate = predicate
-        expected = table.filter(matches(predicate, table))
+        scan.predicate = data.draw(predicates(self.shape.schema, table))
+        expected = table.filter(matches(scan.predicate, table))
         assert bag(scan.to_arrow()) == bag(expected), scan.explain()
         assert scan.count() == len(expected)
-
-    @precondition(lambda self: self.model)
-    @rule(data=st.data())
-    def key_lookup(self, data: st.DataObject) -> None:
-        row = data.draw(st.sampled_from(list(self.model.values())))
-        where = [(name, "=", row[name]) for name in self.shape.key]
+        row = data.draw(st.sampled_from(list(self.model.values()))) if self.model else {"id": "absent", "sub": 0}
+        scan = self.table.scan([(name, "=", row[name]) for name in self.shape.key])
         wanted = [r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)]
-        scan = self.table.scan(where)
-        assert bag(scan.to_arrow()) == bag_of(wanted, self.shape.schema.names)
-        assert scan.explain().files_read <= len(wanted)
+        assert bag(scan.to_arrow()) == bag_of(wanted, names)
+        assert scan.explain().files_read == len(wanted), "each live key is in one segment"
+
+    def _upsert(self, data: st.DataObject, batch: list[Row]) -> None:
+        self._expect(self._writer(data).upsert(self._arrow(batch)), self._put(batch))
+        self._compare_pruned(data)
 
     def _check_the_past(self) -> None:
         for seq, expected in self.past.items():

@@ -73,11 +73,12 @@ def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
     Raises Conflict or Unavailable as any transaction does.
     """
     storage = metadata.storage
+    created = _publish_creation(metadata)
     claims = pending(metadata)
     if not claims:
-        return Recovery()
+        return Recovery(created)
     snapshot = metadata.newest()
-    published = _publish_committed(metadata, snapshot, claims)
+    published = created + _publish_committed(metadata, snapshot, claims)
     limit = storage.now_us() - int(after_seconds * _MICROSECONDS)
     doomed = [p for p in claims if p.txn not in snapshot.transactions and (not after_seconds or p.started_us < limit)]
     if not doomed:
@@ -87,18 +88,33 @@ def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
     return Recovery(published, tuple(p.instant for p in dead), sum(_remove(metadata, p) for p in dead))
 
 
+def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
+    """Make what Hudi needs of an empty table if its maker died; there is no claim of it."""
+    record = metadata.record(0) if metadata.storage.size(paths.properties()) is None else None
+    if record is None:
+        return ()
+    publish.publish(metadata.storage, record, metadata.newest().definition)
+    return (record.instant,)
+
+
 def _publish_committed(metadata: Metadata, snapshot: Snapshot, claims: Sequence[Pending]) -> tuple[str, ...]:
-    """Publish in commit order everything from the oldest unpublished commit on; drop the claims."""
+    """Publish in commit order everything from the oldest commit with a claim on; drop the claims.
+
+    What has a claim is published again even if its instant is there: the rest of it may be missing.
+    """
     committed = sorted((snapshot.transactions[p.txn], p) for p in claims if p.txn in snapshot.transactions)
     if not committed:
         return ()
     instants = []
+    claimed = {claim.txn for _, claim in committed}
     for seq in range(committed[0][0], snapshot.seq + 1):
         record = metadata.record(seq)
         if record is None:
             raise Missing("a commit record is gone", path=paths.commit(seq))
-        if not publish.is_published(metadata.storage, record, snapshot.definition):
+        is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
+        if is_new or record.txn in claimed:
             publish.publish(metadata.storage, record, snapshot.definition)
+        if is_new:
             instants.append(record.instant)
     for _, claim in committed:
         metadata.storage.delete(paths.pending(claim.instant))

@@ -51,12 +51,16 @@ class Batch:
         )  # fmt: skip
 
 
-def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
-    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit."""
-    table = conform(data, definition.schema)
+def keyed(table: pa.Table, definition: TableDefinition) -> Batch:
+    """Return rows that fit the table, repeated keys still in it, as a batch."""
     batch = _keyed(table, definition, definition.partition_by)
     ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
-    return _unique(Batch(table, batch.keys, batch.hashes, batch.partition, batch.partitions, ordering), definition)
+    return replace(batch, ordering=ordering)
+
+
+def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
+    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit."""
+    return _unique(keyed(conform(data, definition.schema), definition), definition)
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:

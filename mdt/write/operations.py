@@ -103,13 +103,10 @@ class Upsert(RowOperation):
     def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
         """Return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
         batch, definition = self.batch, snapshot.definition
-        located = _locate(self.metadata, snapshot, batch)
+        located = locate_batch(self.metadata, snapshot, batch)
         if self.name != "upsert":
             _refuse(batch, np.flatnonzero(located.found), self.name)
-        late = np.zeros(len(batch), np.bool_)
-        if batch.ordering is not None:
-            late = located.found & (batch.ordering < located.ordering)
-        moved = located.found & ~late & self._elsewhere(snapshot, located)
+        late, moved = decide(snapshot, batch, located)
         rows = np.flatnonzero(located.found & ~late & ~moved)
         fresh = np.flatnonzero(~located.found | moved)
         self.counts = {
@@ -135,13 +132,6 @@ class Upsert(RowOperation):
         return _plan(snapshot, txn, located, work, absent, self.counts)
 
 
-    def _elsewhere(self, snapshot: Snapshot, located: Located) -> npt.NDArray[np.bool_]:
-        """Return which located rows live in another partition than the new row (table scope) -> bool[n]."""
-        if not snapshot.definition.is_global or not len(snapshot):
-            return np.zeros(len(self.batch), np.bool_)
-        there = np.array(snapshot.group_partition, dtype=object)[located.group]
-        return np.asarray(there != partition_names(self.batch))
-
     def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:
         parts = by_value(fresh, self.batch.partition[fresh])
         return {self.batch.partitions[code]: in_key_order(self.batch.keys, part) for code, part in parts.items()}
@@ -152,7 +142,7 @@ class Delete(RowOperation):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
         """Return the plan for ``snapshot``, None if no key exists."""
-        located = _locate(self.metadata, snapshot, self.batch)
+        located = locate_batch(self.metadata, snapshot, self.batch)
         rows = np.flatnonzero(located.found)
         self.counts = {"inserted": 0, "updated": 0, "deleted": len(rows), "late": 0,
                        "missing": len(self.batch) - len(rows)}  # fmt: skip
@@ -171,7 +161,24 @@ class Delete(RowOperation):
 
 
 
-def _locate(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
+def decide(
+    snapshot: Snapshot, batch: Batch, located: Located
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which rows come late (the table has a larger ordering value) and which move here from another partition.
+
+    Both bool[n]; a row that moves is deleted where it is and inserted where it belongs (table scope only).
+    """
+    late = np.zeros(len(batch), np.bool_)
+    if batch.ordering is not None:
+        late = located.found & (batch.ordering < located.ordering)
+    if not snapshot.definition.is_global or not len(snapshot):
+        return late, np.zeros(len(batch), np.bool_)
+    there = np.array(snapshot.group_partition, dtype=object)[located.group]
+    return late, located.found & ~late & np.asarray(there != partition_names(batch))
+
+
+def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
+    """Return where the keys of ``batch`` live, each in its scope."""
     names = None if snapshot.definition.is_global else partition_names(batch)
     return locate(metadata, snapshot, batch.keys, batch.hashes, names)
 
@@ -217,9 +224,14 @@ def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partiti
             )
 
 
-def collect(metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Sequence[Written]) -> Changes:
-    """Write the summaries of finished assignments and return what to commit."""
-    blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+def collect(
+    metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Sequence[Written], *, part: str = ""
+) -> Changes:
+    """Write the summaries of finished assignments as one object and return what to commit.
+
+    ``part`` distinguishes the objects of a transaction that writes several.
+    """
+    blobs = BlobWriter(paths.key_maps(claim.instant, f"{claim.token}{part}"))
     files = [replace(w.file, key_map=None if w.key_map is None else blobs.add(w.key_map)) for w in done]
     units = _units(metadata, snapshot, blobs, done)
     blobs.write(metadata.storage)

@@ -1,0 +1,372 @@
+"""The command line: look at a table, read it, write files into it, look after it.
+
+Results go to stdout, progress and errors to stderr.  Exit codes: 0, 1 if ``check`` found problems, 2 for errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table as Grid
+from rich.text import Text
+from typer.core import TyperGroup
+
+from mdt import config, table
+from mdt.definition import MERGE_ON_READ
+from mdt.errors import Invalid, MdtError
+from mdt.scan import Scan
+
+ROWS_SHOWN = 20
+"""Rows that ``scan`` shows as a table unless told otherwise."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_WIDE = 10_000
+
+
+class _Commands(TyperGroup):
+    """Tells our own errors without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MdtError as error:
+            _errors().print(f"error: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True)
+            if error.hint:
+                _errors().print(f"hint: {error.hint}", markup=False, highlight=False, soft_wrap=True)
+            raise typer.Exit(2) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Apache Hudi tables without a JAR, with indexes that pay.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+class Format(StrEnum):
+    """How ``scan`` writes rows: for people, or as CSV, JSON lines, or an Arrow IPC stream."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    arrow = "arrow"
+
+
+TablePath = Annotated[str, typer.Argument(help="Local path or URL of the table.", metavar="PATH")]
+Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
+Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
+Settings = Annotated[list[str], typer.Option("--option", help="An option as name=value; may be repeated.")]
+Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
+
+
+# Looking at a table
+
+
+@app.command()
+def info(path: TablePath) -> None:
+    """Show what the table is and how large it is."""
+    opened = table.open(path)
+    definition, snapshot = opened.definition, opened.snapshot()
+    files = snapshot.files.select(["kind", "size"]).to_pydict()
+    facts = {
+        "path": opened.path,
+        "name": definition.name,
+        "type": definition.table_type,
+        "key": ", ".join(definition.key),
+        "partitioned by": ", ".join(definition.partition_by) or "-",
+        "ordering": definition.ordering or "-",
+        "key index": f"{definition.key_index}, unique per {definition.scope}",
+        "indexes": ", ".join(definition.indexes) or "-",
+        "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
+        "commits": f"{snapshot.seq:,}, the newest at {snapshot.last_instant}",
+        "rows": f"{opened.scan().count():,}",
+        "files": f"{len(snapshot):,}, of these {sum(files['kind']):,} log files",
+        "bytes": f"{sum(files['size']):,}",
+        "columns": ", ".join(f"{field.name} {field.type}" for field in definition.schema),
+    }
+    _show(["", ""], facts.items(), header=False)
+
+
+@app.command()
+def history(path: TablePath) -> None:
+    """Show every commit, oldest first."""
+    _show_table(table.open(path).history().drop_columns(["txn", "rolled_back"]))
+
+
+@app.command()
+def files(path: TablePath) -> None:
+    """Show the live files."""
+    _show_table(table.open(path).files().select(["partition", "name", "instant", "size", "rows"]))
+
+
+@app.command()
+def scan(
+    path: TablePath,
+    where: Where = None,
+    columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
+    limit: Annotated[int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")] = None,
+    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
+) -> None:
+    """Write the rows that match."""
+    found = table.open(path).scan(where, _names(columns) or None)
+    if explain:
+        _output().print(str(found.explain()), markup=False, highlight=False)
+        return
+    if format is Format.table and limit is None:
+        limit = ROWS_SHOWN
+    _WRITERS[format](found.schema, _limited(found, limit))
+
+
+@app.command()
+def count(path: TablePath, where: Where = None) -> None:
+    """Write the number of rows that match."""
+    print(table.open(path).scan(where).count())
+
+
+@app.command()
+def options() -> None:
+    """Show every option with its default and what is allowed."""
+    print(config.options_table(), end="")
+
+
+# Writing
+
+
+@app.command()
+def create(
+    path: TablePath,
+    like: Annotated[Path, typer.Option(help="A Parquet, CSV or Arrow IPC file with the columns of the table.")],
+    key: Annotated[list[str], typer.Option(help="Record key columns, separated by commas or repeated.")],
+    partition_by: Annotated[list[str], typer.Option(help="Partition columns.")] = [],  # noqa: B006 - as above
+    ordering: Annotated[str | None, typer.Option(help="Column whose larger value wins.")] = None,
+    type: Annotated[str, typer.Option(help="MERGE_ON_READ or COPY_ON_WRITE.")] = MERGE_ON_READ,
+    key_index: Annotated[str, typer.Option(help="bloom or record.")] = "bloom",
+    scope: Annotated[str, typer.Option(help="A key is unique per partition or per table.")] = "partition",
+    index: Annotated[list[str], typer.Option(help="A skipping index, such as bitmap(status).")] = [],  # noqa: B006
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Create an empty table with the columns of a file."""
+    made = table.create(
+        path, _schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
+        key_index=key_index, scope=scope, indexes=index, options=_settings(option),
+    )  # fmt: skip
+    print(f"created {made.path}")
+
+
+@app.command()
+def upsert(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Insert the rows of files, and replace rows whose key exists; one commit."""
+    opened = table.open(path, _settings(option))
+    _tell(opened.upsert(_read_all(file, opened.schema)))
+
+
+@app.command()
+def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Delete the rows whose keys stand in files."""
+    opened = table.open(path, _settings(option))
+    _tell(opened.delete(_read_all(file, opened.schema)))
+
+
+# Looking after
+
+
+@app.command()
+def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Merge log files and deleted rows into new base files."""
+    opened = table.open(path, _settings(option))
+    with _progress("compacting") as progress:
+        result = opened.compact(progress)
+    print(f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact")
+    _warn(result.warnings)
+
+
+@app.command()
+def check(path: TablePath) -> None:
+    """Recompute everything and compare; the exit code is 1 if something is wrong."""
+    with _progress("checking") as progress:
+        report = table.open(path).check(progress)
+    _output().print(str(report), markup=False, highlight=False, soft_wrap=True)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def rollback(path: TablePath) -> None:
+    """Roll back every unfinished transaction now, running ones included (their writers will try again)."""
+    found = table.open(path).rollback()
+    print(
+        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, "
+        f"{found.files_removed} files removed"
+    )
+
+
+# Files in
+
+
+def _read_all(files: Sequence[Path], schema: pa.Schema) -> pa.Table:
+    """Return the rows of all files, which must have the same columns."""
+    tables = [_opened(file, _read, schema) for file in files]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise Invalid(f"the files do not fit together: {error}", hint="write them one by one") from error
+
+
+def _schema_of(file: Path) -> pa.Schema:
+    return _opened(file, _read, None).schema
+
+
+def _opened(file: Path, read: Callable[[Path, pa.Schema | None], pa.Table], schema: pa.Schema | None) -> pa.Table:
+    try:
+        return read(file, schema)
+    except (pa.ArrowException, OSError) as error:
+        raise Invalid(f"{file} cannot be read: {error}", hint="give a Parquet, CSV or Arrow IPC file") from error
+
+
+def _read(file: Path, schema: pa.Schema | None) -> pa.Table:
+    """Return the rows of a file by its suffix; CSV columns get the types of ``schema``, or are inferred without one."""
+    suffix = file.suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        with pq.ParquetFile(file) as parquet:
+            return parquet.read()
+    if suffix == ".csv":
+        types = {} if schema is None else {field.name: field.type for field in schema}
+        return pa.csv.read_csv(file, convert_options=pa.csv.ConvertOptions(column_types=types))
+    if suffix in (".arrow", ".ipc", ".feather", ".arrows"):
+        return _read_ipc(file)
+    raise Invalid(f"{file} is of no known kind", hint="name it .parquet, .csv, .arrow (IPC file) or .arrows (stream)")
+
+
+def _read_ipc(file: Path) -> pa.Table:
+    with pa.OSFile(str(file)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
+            return reader.read_all()
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+def _settings(given: Sequence[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise Invalid(f"--option {name!r} has no value", hint="write --option name=value; see mdt options")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+# Rows out
+
+
+def _limited(found: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in found.to_batches():
+        if left is None:
+            yield batch
+            continue
+        if left == 0:
+            return
+        yield batch.slice(0, left)
+        left -= min(left, len(batch))
+
+
+def _write_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    _show_table(pa.Table.from_batches(batches, schema))
+
+
+def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    try:
+        with pa.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        raise Invalid(f"the rows cannot be written as CSV: {error}", hint="use --format json or arrow") from error
+
+
+def _write_json(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    for batch in batches:
+        lines = [json.dumps(row, default=_json_text, ensure_ascii=False) for row in batch.to_pylist()]
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+    sys.stdout.buffer.flush()
+
+
+def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch]], None]] = {
+    Format.table: _write_table, Format.csv: _write_csv, Format.json: _write_json, Format.arrow: _write_arrow
+}  # fmt: skip
+
+
+def _json_text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+# What people see
+
+
+def _output() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDE)
+
+
+def _errors() -> Console:
+    return Console(stderr=True)
+
+
+def _show_table(found: pa.Table) -> None:
+    _show(found.column_names, (row.values() for row in found.to_pylist()))
+
+
+def _show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:
+    grid = Grid(show_header=header)
+    for name in names:
+        grid.add_column(Text(name), overflow="fold")
+    for row in rows:
+        grid.add_row(*(_cell(value) for value in row))
+    _output().print(grid)
+
+
+def _cell(value: object) -> Text:
+    """Return a value as harmless text: neither markup nor control characters reach the terminal."""
+    return Text(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "-" if value is None else str(value)))
+
+
+def _tell(result: table.WriteResult) -> None:
+    names = ("inserted", "updated", "deleted", "late", "missing")
+    done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
+    print(f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest"))
+    _warn(result.warnings)
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        _errors().print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
+    console = _errors()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

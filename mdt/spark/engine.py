@@ -1,0 +1,284 @@
+"""Writes on Spark: locate and write in tasks, decide and commit on the driver.
+
+Small inputs are collected and written in process: the result is the same, an order of magnitude sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.storagelevel import StorageLevel
+
+from indexes.base import KeyHashes
+from mdt import paths
+from mdt.blobs import Blobs
+from mdt.commit_log import CommitRecord
+from mdt.config import Options
+from mdt.conflicts import TABLE, Footprint
+from mdt.errors import Invalid
+from mdt.file_group import NewFile
+from mdt.locate import Located
+from mdt.metadata import Metadata
+from mdt.snapshot import Snapshot
+from mdt.spark import tasks
+from mdt.spark.arrow_map import map_in_arrow
+from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, UPDATE, Source, Work
+from mdt.transaction import Changes, Claim, CommitResult, run
+from mdt.write.assign import Assignment, assign
+from mdt.write.normalize import conform
+from mdt.write.operations import Plan, new_partitions
+from mdt.write.transfer import decode
+
+if TYPE_CHECKING:
+    from mdt.table import Table
+
+_UNKNOWN_BYTES = 1 << 60
+_PROBE_ROWS = 50_000
+_SAMPLE_ROWS = 20_000
+_NAMED_ROWS = 10
+
+
+def collect(frame: DataFrame) -> pa.Table:
+    """Return all rows of ``frame`` in the driver."""
+    return frame.toArrow()
+
+
+def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
+    """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first ones), else None."""
+    if bytes_max <= 0:
+        return None
+    java: Any = frame._jdf
+    size = int(java.queryExecution().optimizedPlan().stats().sizeInBytes())
+    if size <= bytes_max:
+        return frame.toArrow()
+    if size < _UNKNOWN_BYTES:
+        return None
+    first = frame.limit(_PROBE_ROWS + 1).toArrow()
+    return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
+
+
+def write(table: Table, frame: DataFrame, name: str) -> tuple[CommitResult[Plan], dict[str, int]]:
+    """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended and its counts."""
+    conform(to_arrow_schema(frame.schema).empty_table(), table.schema)
+    operation = SparkWrite(table.metadata, table.options, frame, name, table.definition.commit_action)
+    try:
+        done = run(table.metadata, operation, attempts=table.options.commit_attempts)
+    finally:
+        operation.release()
+    return done, operation.counts
+
+
+class _WrittenKeys(Mapping[str, KeyHashes]):
+    """The keys of the files that a transaction has written, by partition: a superset of those it found absent.
+
+    Loaded from their key maps when a conflict check asks, which is only when somebody else committed meanwhile.
+    """
+
+    def __init__(self, blobs: Blobs, is_global: bool) -> None:
+        self._blobs = blobs
+        self._is_global = is_global
+        self.files: list[NewFile] = []
+
+    def __getitem__(self, partition: str) -> KeyHashes:
+        maps = [
+            self._blobs.key_map(f.key_map).hashes
+            for f in self.files
+            if f.key_map is not None and (f.partition == partition or partition == TABLE)
+        ]
+        if not maps or (partition == TABLE) != self._is_global:
+            raise KeyError(partition)
+        return KeyHashes(np.concatenate([m.hi for m in maps]), np.concatenate([m.lo for m in maps]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([TABLE] if self._is_global else sorted({f.partition for f in self.files}))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@dataclass(slots=True)
+class SparkWrite:
+    """The operation; see :class:`mdt.transaction.Operation`."""
+
+    metadata: Metadata
+    options: Options
+    frame: DataFrame
+    name: str
+    action: str
+    counts: dict[str, int] = field(default_factory=dict)
+    _tagged: DataFrame | None = None
+    _absent: _WrittenKeys | None = None
+
+    def release(self) -> None:
+        """Let Spark drop the tagged rows."""
+        if self._tagged is not None:
+            self._tagged.unpersist()
+            self._tagged = None
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
+        """Tag every row in Spark tasks and return the plan for ``snapshot``."""
+        self.release()
+        definition = snapshot.definition
+        scope = () if definition.is_global else definition.partition_by
+        together = self.frame.repartition(*(_quoted(name) for name in dict.fromkeys((*definition.key, *scope))))
+        schema = from_arrow_schema(tasks.tagged_schema(definition.schema))
+        self._tagged = map_in_arrow(together, partial(tasks.tag, self._source(snapshot)), schema)
+        self._tagged.persist(StorageLevel.MEMORY_AND_DISK)
+        counted = self._tagged.groupBy("__mdt_kind", "__mdt_partition", "__mdt_group").agg(
+            sf.count("*").alias("rows"), sf.sum("__mdt_n").alias("n")
+        ).collect()  # fmt: skip
+        self._count(counted)
+        if self.name != "upsert":
+            self._refuse()
+        work = self._assign(snapshot, counted)
+        if not work:
+            return None
+        groups = sorted({row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0} | {
+            w.group for w in work if w.group >= 0})  # fmt: skip
+        names = snapshot.groups.dictionary.take(pa.array(groups, pa.int64())).to_pylist() if groups else []
+        self._absent = _WrittenKeys(self.metadata.blobs, definition.is_global)
+        nowhere = np.empty(0, np.int64)
+        located = Located(nowhere, nowhere, nowhere, np.empty(0, np.uint64))
+        footprint = Footprint(txn, frozenset(names), self._absent)
+        return Plan(footprint, sorted({w.partition for w in work}), dict(self.counts), work, located)
+
+    def write(self, snapshot: Snapshot, prepared: Plan, claim: Claim) -> Changes:
+        """Bring the rows of each bucket to one task, which writes its files."""
+        assert self._tagged is not None, "prepared before"
+        new_partitions(self.metadata, snapshot, claim, prepared.partitions)
+        rows = self._bucketed(prepared.work)
+        places = [(w.partition, w.group, w.mode) for w in prepared.work]
+        shared = Work(self._source(snapshot), claim, places)
+        rows = rows.drop("__mdt_key", "__mdt_partition", "__mdt_n").repartitionById(len(places), sf.col(BUCKET))
+        written = map_in_arrow(rows, partial(tasks.write, shared), "result binary").toArrow()
+        done = [decode(data) for data in written["result"].to_pylist()]
+        changes = Changes(
+            files=[f for d in done for f in d.files],
+            removed=[s for d in done for s in d.removed],
+            vectors={s: v for d in done for s, v in d.vectors.items()},
+            units=[u for d in done for u in d.units],
+        )
+        assert self._absent is not None, "prepared before"
+        self._absent.files = list(changes.files)
+        self._drop_lost_attempts(claim, prepared.partitions, changes)
+        return changes
+
+    def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
+        """Start again on any conflict: rows must be located anew."""
+        return None
+
+    def _source(self, snapshot: Snapshot) -> Source:
+        return Source(self.metadata.storage.url, snapshot.seq, self.options.to_mapping())
+
+    def _count(self, counted: Sequence[Row]) -> None:
+        rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
+        self.counts = {
+            "inserted": rows[INSERT] - rows[DELETE],
+            "updated": rows[UPDATE] + rows[DELETE],
+            "deleted": 0,
+            "late": sum(row["n"] for row in counted if row["__mdt_kind"] == DROPPED),
+        }
+
+    def _refuse(self) -> None:
+        """Refuse keys that exist or occur twice, as an insert must."""
+        assert self._tagged is not None, "prepared before"
+        if self.counts["updated"]:
+            rows = self._tagged.where(sf.col("__mdt_kind").isin(UPDATE, DELETE)).select("__mdt_key").take(_NAMED_ROWS)
+            what = f"{self.counts['updated']} keys exist already: {[row[0] for row in rows]}"
+        elif self.counts["late"]:
+            what = f"{self.counts['late']} rows repeat a key or are older than what the table has"
+        else:
+            return
+        raise Invalid(f"{self.name} takes new keys only; {what}", hint="use upsert to replace rows")
+
+    def _assign(self, snapshot: Snapshot, counted: Sequence[Row]) -> list[Assignment]:
+        """Return the assignments, with ranges of numbers in the place of rows."""
+
+        def of(kind: int, by: str) -> dict[Any, Any]:
+            return {row[by]: np.arange(row["rows"]) for row in counted if row["__mdt_kind"] == kind}
+
+        return assign(
+            snapshot,
+            self.options,
+            can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
+            updates=of(UPDATE, "__mdt_group"),
+            deletes=of(DELETE, "__mdt_group"),
+            inserts=of(INSERT, "__mdt_partition"),
+            use_small_files=self.name != "bulk_insert",
+        )
+
+    def _bucketed(self, work: Sequence[Assignment]) -> DataFrame:
+        """Return the tagged rows with the number of the assignment that takes each, found natively.
+
+        A row of an existing file group is looked up by the group's number; an insert by its partition path, and among
+        several takers by where its key falls between the bounds.
+        """
+        assert self._tagged is not None, "prepared before"
+        places = [("", w.group, [], [number]) for number, w in enumerate(work) if w.group >= 0]
+        places += [(partition, -1, bounds, numbers) for partition, (bounds, numbers) in self._ranges(work).items()]
+        schema = "place string, number bigint, bounds array<string>, takers array<int>"
+        known = self.frame.sparkSession.createDataFrame(places, schema)
+        rows = self._tagged.where(sf.col("__mdt_kind") != DROPPED)
+        is_insert = sf.col("__mdt_kind") == INSERT
+        place = sf.when(is_insert, sf.col("__mdt_partition")).otherwise("")
+        rows = rows.join(sf.broadcast(known), (place == sf.col("place")) & (sf.col("__mdt_group") == sf.col("number")))
+        below = sf.size(sf.filter("bounds", lambda bound: bound <= sf.col("__mdt_key")))
+        return rows.withColumn(BUCKET, sf.get("takers", below)).drop("place", "number", "bounds", "takers")
+
+    def _ranges(self, work: Sequence[Assignment]) -> dict[str, tuple[list[str], list[int]]]:
+        """Return for each partition with inserts the bounds of keys, and the assignments between them.
+
+        The inserts of a partition are cut by key, at quantiles of a sample.
+        """
+        takers: dict[str, list[int]] = {}
+        for number, one in enumerate(work):
+            if len(one.inserts):
+                takers.setdefault(one.partition, []).append(number)
+        cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
+        samples = self._sample(cut) if cut else {}
+        ranges = {}
+        for partition, numbers in takers.items():
+            rows = np.cumsum([len(work[n].inserts) for n in numbers])
+            keys = samples.get(partition, [])
+            bounds = [keys[min(int(end / rows[-1] * len(keys)), len(keys) - 1)] for end in rows[:-1]] if keys else []
+            ranges[partition] = (bounds, numbers if bounds else numbers[:1])
+        return ranges
+
+    def _sample(self, partitions: set[str]) -> dict[str, list[str]]:
+        """Return sorted keys of inserts, a sample, for each of ``partitions``."""
+        assert self._tagged is not None, "prepared before"
+        total = max(1, self.counts["inserted"] + self.counts["updated"])
+        rows = (
+            self._tagged.where(sf.col("__mdt_kind") == INSERT)
+            .where(sf.col("__mdt_partition").isin(*sorted(partitions)))
+            .select("__mdt_partition", "__mdt_key")
+            .sample(fraction=min(1.0, _SAMPLE_ROWS / total), seed=0)
+            .toArrow()
+            .sort_by([("__mdt_partition", "ascending"), ("__mdt_key", "ascending")])
+        )
+        found: dict[str, list[str]] = {}
+        for partition, key in zip(rows[0].to_pylist(), rows[1].to_pylist(), strict=True):
+            found.setdefault(partition, []).append(key)
+        return found
+
+    def _drop_lost_attempts(self, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
+        """Delete the files of task attempts whose result was not used."""
+        used = {paths.partition_file(f.partition, f.name) for f in changes.files}
+        mark = f"-{claim.token}-"
+        for partition in partitions:
+            for info in self.metadata.storage.list_dir(partition):
+                name = info.path.rpartition("/")[2]
+                if mark in name and info.path not in used:
+                    self.metadata.storage.delete(info.path)
+
+
+def _quoted(name: str) -> Any:
+    return sf.col("`" + name.replace("`", "``") + "`")

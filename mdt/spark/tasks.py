@@ -1,0 +1,159 @@
+"""What Spark tasks do for a write: tag rows with where their key lives, then write one bucket each.
+
+Plain functions over Arrow batches around the same code that writes in process.  A task opens the table at the
+transaction's snapshot; a Python worker keeps it for the next task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from indexes.base import Int64Array
+from mdt.config import parse_options
+from mdt.locate import Located
+from mdt.metadata import Metadata
+from mdt.snapshot import Snapshot
+from mdt.storage import open_storage
+from mdt.transaction import Claim
+from mdt.write.assign import Assignment
+from mdt.write.files import job
+from mdt.write.normalize import Batch, conform, keyed, normalize
+from mdt.write.operations import collect, decide, in_key_order, locate_batch, partition_names
+from mdt.write.transfer import Finished, encode
+
+INSERT, UPDATE, DELETE, DROPPED = range(4)
+"""Kinds of tagged rows; DROPPED rows carry no data, only how many rows were late in a file group (``n``)."""
+
+CONTROL = pa.schema(
+    [
+        ("__mdt_kind", pa.int32()),
+        ("__mdt_partition", pa.string()),
+        ("__mdt_key", pa.string()),
+        ("__mdt_group", pa.int64()),
+        ("__mdt_segment", pa.int64()),
+        ("__mdt_position", pa.int64()),
+        ("__mdt_n", pa.int64()),
+    ]
+)
+BUCKET = "__mdt_bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a task finds the table: path or URL, seq of the snapshot, and the options of this writer."""
+
+    url: str
+    seq: int
+    options: Mapping[str, str]
+
+
+@lru_cache(maxsize=4)
+def _metadata(url: str) -> Metadata:
+    return Metadata(open_storage(url))
+
+
+def _open(source: Source) -> tuple[Metadata, Snapshot]:
+    metadata = _metadata(source.url)
+    return metadata, metadata.at(source.seq)
+
+
+def tagged_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of tagged rows: the data, nullable, and CONTROL."""
+    return pa.schema([*(field.with_nullable(True) for field in schema), *CONTROL])
+
+
+def tag(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one Spark partition with CONTROL columns; equal keys must be in one partition."""
+    pieces = [batch for batch in batches if batch.num_rows]
+    if not pieces:
+        return
+    metadata, snapshot = _open(source)
+    batch = normalize(pa.Table.from_batches(pieces), snapshot.definition)
+    located = locate_batch(metadata, snapshot, batch)
+    late, moved = decide(snapshot, batch, located)
+    fresh = np.flatnonzero(~located.found | moved)
+    changed = np.flatnonzero(located.found & ~late & ~moved)
+    moves = np.flatnonzero(moved)
+    names = partition_names(batch)
+    parts = [
+        _tagged(batch, located, fresh, INSERT, names),
+        _tagged(batch, located, changed, UPDATE, names),
+        _tagged(batch, located, moves, DELETE, np.array([*snapshot.group_partition, ""], dtype=object)[located.group]),
+        _dropped(batch, located.group[late], snapshot),
+    ]
+    for part in parts:
+        yield from part.to_batches()
+
+
+def _tagged(
+    batch: Batch, located: Located, rows: Int64Array, kind: int, partition: np.ndarray[tuple[int], np.dtype[np.object_]]
+) -> pa.Table:
+    schema = tagged_schema(batch.table.schema)
+    control = [
+        np.full(len(rows), kind, np.int32),
+        partition[rows],
+        batch.keys.take(pa.array(rows)),
+        located.group[rows] if kind != INSERT else np.full(len(rows), -1, np.int64),
+        located.segment[rows] if kind != INSERT else np.full(len(rows), -1, np.int64),
+        located.position[rows],
+        np.zeros(len(rows), np.int64),
+    ]
+    columns = [*batch.table.take(pa.array(rows)).columns, *control]
+    return pa.table([_array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def _array(column: object, type: pa.DataType) -> object:
+    return column if isinstance(column, pa.ChunkedArray | pa.Array) else pa.array(column, type)
+
+
+def _dropped(batch: Batch, groups: Int64Array, snapshot: Snapshot) -> pa.Table:
+    """Return one row without data for each file group with late rows, and one (group -1) for repeated keys."""
+    schema = tagged_schema(batch.table.schema)
+    group, n = np.unique(groups, return_counts=True)
+    group, n = [*group.tolist(), -1], [*n.tolist(), batch.duplicates]
+    known = {"__mdt_kind": [DROPPED] * len(n), "__mdt_group": group, "__mdt_n": n}
+    return pa.table([pa.array(known.get(f.name, [None] * len(n)), f.type) for f in schema], schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the write tasks share: the source, the claim, and for each bucket (partition path, file group, mode)."""
+
+    source: Source
+    claim: Claim
+    buckets: Sequence[tuple[str, int, str]]
+
+
+def write(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the buckets among the rows of one Spark partition; yield one row with what was written."""
+    pieces = [batch for batch in batches if batch.num_rows]
+    if not pieces:
+        return
+    table = pa.Table.from_batches(pieces)
+    metadata, snapshot = _open(work.source)
+    control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
+    group = table["__mdt_group"].to_numpy()
+    data = table.select(snapshot.definition.schema.names)
+    batch = keyed(conform(data, snapshot.definition.schema), snapshot.definition)
+    located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
+    context = TaskContext.get()
+    assert context is not None, "write runs in a Spark task"
+    attempt = int(context.taskAttemptId())  # unique in the application: no two attempts share a name
+    claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
+    shared = job(metadata, snapshot, parse_options(work.source.options), claim, batch, located)
+    done = []
+    for bucket in np.unique(control[BUCKET]).tolist():
+        mine = control[BUCKET] == bucket
+        kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE)]
+        partition, number, mode = work.buckets[bucket]
+        inserts = in_key_order(batch.keys, kinds[1])
+        done.append(shared.run(bucket, Assignment(partition, number, mode, kinds[0], inserts, kinds[2])))
+    changes = collect(metadata, snapshot, claim, done, part=f"-{context.partitionId()}-{attempt}")
+    result = Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))
+    yield pa.RecordBatch.from_pydict({"result": pa.array([encode(result)], pa.binary())})
