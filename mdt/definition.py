@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mdt.config import parse_options
 from mdt.errors import Corrupt, Unsupported
 
 FORMAT_VERSION = 1
@@ -54,6 +55,11 @@ class TableDefinition:
     def is_global(self) -> bool:
         """Whether a key may live only once in the whole table."""
         return self.scope == "table"
+
+    @property
+    def hive_style(self) -> bool:
+        """Whether partition directories are called column=value."""
+        return parse_options(self.options).hive_style
 
     @property
     def commit_action(self) -> str:

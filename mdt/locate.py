@@ -71,7 +71,8 @@ def candidates(
 @dataclass(frozen=True, slots=True)
 class Hits:
     """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``segment`` and ``position`` int64[h] of the row,
-    ``ordering`` uint64[h].  Under partition scope one key may hit a row in each of several partitions."""
+    ``ordering`` uint64[h].  Under partition scope one key may hit a row in each of several partitions.
+    """
 
     key: Int64Array
     segment: Int64Array

@@ -19,10 +19,12 @@ from pyroaring import BitMap
 
 from indexes import registry
 from indexes.base import KeyIndex
+from indexes.keys.bloom import BloomKeyIndex
 from mdt import codec, commit_log, paths
 from mdt.blobs import Blobs
 from mdt.commit_log import STATS, SUMMARIES, UNITS, VECTORS, CommitRecord
-from mdt.definition import from_json
+from mdt.config import Options, canonical, parse_options
+from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.file_group import FILES, Blob
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX, RECORDS_CACHED_MAX
@@ -46,8 +48,10 @@ _PARTS: Mapping[str, pa.Schema] = {
 class Metadata:
     """Reads and compacts the metadata table of one table; caches the newest snapshot."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
+        """``overrides``: options that take precedence over those kept with the table."""
         self.storage = storage
+        self._overrides = canonical(overrides)
         self.blobs = Blobs(storage)
         self.base_seq = -1
         self._newest: Snapshot | None = None
@@ -96,7 +100,11 @@ class Metadata:
 
     def key_index(self, snapshot: Snapshot) -> KeyIndex:
         """Return the key index of the table.  Raises Unsupported if its class is not installed."""
-        return key_index(snapshot.definition.key_index)
+        return key_index(snapshot.definition.key_index, self.options(snapshot.definition).bloom_fpp)
+
+    def options(self, definition: TableDefinition) -> Options:
+        """Return the options kept with the table, overridden by those given here."""
+        return parse_options({**definition.options, **self._overrides})
 
     def compact(self) -> Snapshot:
         """Write the newest snapshot as a base, point the hint to it, and return it.  Idempotent; not a commit."""
@@ -196,13 +204,16 @@ class Metadata:
         )
 
 
-def key_index(name: str) -> KeyIndex:
-    """Return the key index with the short or persisted ``name``.  Raises Unsupported if there is none."""
+def key_index(name: str, bloom_fpp: float = 0.01) -> KeyIndex:
+    """Return the key index with the short or persisted ``name``; ``bloom_fpp`` is for those with Bloom filters.
+
+    Raises Unsupported if there is none.
+    """
     found = registry.find(name)
     if isinstance(found, registry.Unknown) or not issubclass(found, KeyIndex):
         reason = found.reason if isinstance(found, registry.Unknown) else f"{name} is not a key index"
         raise Unsupported(f"the key index {name!r} is not available: {reason}", hint="install the package that has it")
-    return found()
+    return found(bloom_fpp) if issubclass(found, BloomKeyIndex) else found()
 
 
 def _vectors_table(snapshot: Snapshot) -> pa.Table:

@@ -48,7 +48,8 @@ class IndexNote:
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
     """One segment to read: ``row`` in the snapshot's files; ``zones``: row groups, None for all; ``positions``: the only
-    rows that may match, None for any."""
+    rows that may match, None for any.
+    """
 
     row: int
     zones: tuple[int, ...] | None = None

@@ -132,7 +132,7 @@ def table_properties(definition: TableDefinition) -> dict[str, str]:
         partition_fields=definition.partition_by,
         ordering=definition.ordering,
         schema_json=avro_schema(definition),
-        hive_style=True,
+        hive_style=definition.hive_style,
         extra={},
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import create_table, paths, publish
+from mdt import create_table, paths
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
 from mdt.errors import Invalid, Unsupported
@@ -57,8 +57,7 @@ class Table:
 
     def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None) -> None:
         self._storage = storage
-        self._metadata = Metadata(storage)
-        self._overrides = canonical(options)
+        self._metadata = Metadata(storage, options)
         self._options: Options | None = None
         self._metadata.newest()
 
@@ -91,7 +90,7 @@ class Table:
     def options(self) -> Options:
         """The options kept with the table, overridden by those it was opened with."""
         if self._options is None:
-            self._options = parse_options({**self.definition.options, **self._overrides})
+            self._options = self._metadata.options(self.definition)
         return self._options
 
     def snapshot(self, seq: int | None = None) -> Snapshot:
@@ -247,9 +246,11 @@ def create(
     Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
     put.
     """
-    storage = path if isinstance(path, Storage) else open_storage(path)
-    storage.require_conditional_put()
     parsed = parse_options(options)
+    if not parsed.update_partition_path:
+        raise Unsupported("mdt.update.partition.path=false is not possible yet", hint="leave the option out")
+    storage = path if isinstance(path, Storage) else open_storage(path, durable=parsed.durable)
+    storage.require_conditional_put()
     name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
     definition = create_table.define(
         storage, name, schema, key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
@@ -266,6 +267,8 @@ def open(path: Any, options: Mapping[str, Any] | None = None) -> Table:
     """
     storage = path if isinstance(path, Storage) else open_storage(path)
     table = Table(storage, options)
+    if storage is not path and not table.options.durable:
+        table = Table(open_storage(path, durable=False), options)
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")

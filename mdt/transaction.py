@@ -83,8 +83,13 @@ P = TypeVar("P", bound=Prepared)
 class Operation(Protocol[P]):
     """A change of the table, as two functions: decide, then write."""
 
-    name: str
-    action: str
+    @property
+    def name(self) -> str:
+        """What the history calls it."""
+
+    @property
+    def action(self) -> str:
+        """Hudi's word for its instant, or ``rollback``."""
 
     def prepare(self, snapshot: Snapshot, txn: str) -> P | None:
         """Return what is to be done, or None if that is nothing.  No side effects."""
@@ -266,7 +271,7 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
                 raise Internal(f"commit record {seq} has vanished")
             publish.publish(storage, earlier, newest.definition)
         storage.delete(paths.pending(record.instant))
-        records_max = int(newest.definition.options.get("mdt.metadata.compact.records", 32))
+        records_max = metadata.options(newest.definition).metadata_compact_records
         if newest.seq - max(metadata.base_seq, 0) >= records_max:
             metadata.compact()
     except Unavailable as error:

@@ -10,10 +10,12 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import trees
 
 import mdt
+from indexes import hudi_bloom
 from mdt import Invalid
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
@@ -378,3 +380,61 @@ def test_the_kinds_of_error_are_told_apart() -> None:
     assert issubclass(Invalid, ValueError)
     assert str(Invalid("what", hint="how")) == "what\n  hint: how"
     assert set(mdt.__all__) <= set(dir(mdt)) and mdt.__version__
+
+
+def test_partition_directories_without_column_names(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int32())])
+    data = pa.table({"id": ["a", "b", "c"], "p": ["x/y", "b=c", None], "n": [1, 2, 3]}, schema)
+    table = trees.create(tmp_path / "t", schema, partition_by=["p", "n"], options={"mdt.hive.style": "false"})
+    table.upsert(data)
+    assert table.upsert(data).updated == 3
+    assert trees.assert_readers_agree(table, tmp_path / "t") == trees.ordered(data)
+    assert "x%2Fy/1" in table.files()["partition"].to_pylist()
+    for name in (".", "..", ".hoodie"):
+        with pytest.raises(Invalid, match="is reserved"):
+            table.upsert(data.set_column(1, "p", pa.array([name] * 3)))
+
+
+def test_hudi_s_bloom_filter_stands_in_footers_on_request(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.write.footer.bloom": "true"})
+    table.upsert(rows(range(50)))
+    footer = pq.read_metadata(next((tmp_path / "t").glob("*.parquet"))).metadata
+    text, code = footer[b"org.apache.hudi.bloomfilter"], footer[b"hoodie_bloom_filter_type_code"].decode()
+    asked = pa.array([f"k{i:03}" for i in range(100)])
+    assert hudi_bloom.may_contain(text, code, asked).tolist() == [True] * 50 + [False] * 50
+    assert trees.assert_readers_agree(table, tmp_path / "t") == trees.ordered(rows(range(50)))
+
+
+def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path: Path) -> None:
+    def unit_bytes(name: str, options: dict[str, object], at_open: dict[str, object]) -> int:
+        trees.create(tmp_path / name, SCHEMA, options=options)
+        table = mdt.open(tmp_path / name, at_open)
+        table.upsert(rows(range(1000)))
+        return sum(unit.size for unit in table.snapshot().units)
+
+    plain = unit_bytes("plain", {}, {})
+    assert unit_bytes("kept", {"mdt.bloom.fpp": 1e-6}, {}) > 1.5 * plain
+    assert unit_bytes("open", {}, {"mdt.bloom.fpp": 1e-6}) > 1.5 * plain
+
+
+def test_metadata_compaction_can_be_set_at_open(tmp_path: Path) -> None:
+    trees.create(tmp_path / "t", SCHEMA)
+    mdt.open(tmp_path / "t", {"hoodie.metadata.compact.max.delta.commits": 1}).upsert(rows(range(3)))
+    assert (tmp_path / "t" / ".hoodie" / ".mdt" / "hint").exists()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_files_are_flushed_unless_the_table_says_otherwise(
+    durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.durable": durable})
+    flushed: list[int] = []
+    monkeypatch.setattr("mdt.stores.local.os.fsync", flushed.append)
+    mdt.open(tmp_path / "t").upsert(rows(range(3)))
+    assert bool(flushed) == durable
+
+
+def test_an_option_that_is_not_built_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(mdt.Unsupported, match="mdt.update.partition.path"):
+        trees.create(tmp_path / "t", SCHEMA, options={"mdt.update.partition.path": False})
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ import pytest
 from counting import count
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from reader import BY_POSITION, bag, bag_of, hudi_table
 from strategies import Row, Shape, rows, shapes, smallest_ordering_value
 
@@ -49,7 +57,7 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         self.other = mdt.open(self._storage())
 
     def teardown(self) -> None:
-        if hasattr(self, "table"):
+        if hasattr(self, "table") and sys.exc_info()[0] is None:  # else the step that failed is what to show
             report = self.table.check()
             assert report.ok, str(report)
             self._check_the_past()

@@ -78,16 +78,30 @@ def ours(storage: Storage) -> State:
     return as_state(mdt.open(storage).scan().to_arrow())
 
 
+_seen: dict[tuple[tuple[str, bytes], ...], State] = {}
+
+
 def theirs(storage: MemoryStorage) -> State | None:
-    """Return what hudi-rs sees in an export of ``storage``, None if it sees no table."""
+    """Return what hudi-rs sees in an export of ``storage``, None if it sees no table.
+
+    Worlds repeat exactly, so many crashes leave the same files; what was read once is not read again.
+    """
     if storage.size(paths.properties()) is None:
         return None
+    names = [info.path for info in storage.list("") if not info.path.startswith(paths.PRIVATE)]
+    objects = tuple((name, MemoryStorage.read(storage, name)) for name in names)
+    if objects not in _seen:
+        _seen[objects] = _read_by_hudi(objects)
+    return _seen[objects]
+
+
+def _read_by_hudi(objects: tuple[tuple[str, bytes], ...]) -> State:
     folder = tempfile.mkdtemp(prefix="world")
     try:
-        for info in storage.list(""):
-            target = Path(folder, info.path)
+        for name, data in objects:
+            target = Path(folder, name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(storage.read(info.path))
+            target.write_bytes(data)
         batches = HudiTable(folder).read()
         return as_state(pa.Table.from_batches([pa.record_batch(b) for b in batches]) if batches else None)
     finally:

@@ -173,7 +173,7 @@ class SparkWrite:
 
     def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
         """Start again on any conflict: rows must be located anew."""
-        return None
+        return
 
     def _source(self, snapshot: Snapshot) -> Source:
         return Source(self.metadata.storage.url, snapshot.seq, self.options.to_mapping())
@@ -222,7 +222,9 @@ class SparkWrite:
         several takers by where its key falls between the bounds.
         """
         assert self._tagged is not None, "prepared before"
-        places = [("", w.group, [], [number]) for number, w in enumerate(work) if w.group >= 0]
+        places: list[tuple[str, int, list[str], list[int]]] = [
+            ("", w.group, [], [number]) for number, w in enumerate(work) if w.group >= 0
+        ]
         places += [(partition, -1, bounds, numbers) for partition, (bounds, numbers) in self._ranges(work).items()]
         schema = "place string, number bigint, bounds array<string>, takers array<int>"
         known = self.frame.sparkSession.createDataFrame(places, schema)

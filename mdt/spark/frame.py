@@ -74,7 +74,7 @@ def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, sch
 def _scratch(spark: SparkSession) -> str | None:
     """Return the shared scratch directory of a cluster, or None for a temporary one of this process."""
     shared = spark.conf.get(SCRATCH_OPTION, None)
-    if shared is None and not spark.sparkContext.master.startswith("local"):
+    if shared is None and not str(spark.sparkContext.master).startswith("local"):
         raise Unsupported(
             "on a cluster the rows of log files need a directory that all executors can read",
             hint=f"set {SCRATCH_OPTION} to one, for example on the same store as the table",

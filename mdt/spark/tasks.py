@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -116,9 +117,13 @@ def _dropped(batch: Batch, groups: Int64Array, snapshot: Snapshot) -> pa.Table:
     """Return one row without data for each file group with late rows, and one (group -1) for repeated keys."""
     schema = tagged_schema(batch.table.schema)
     group, n = np.unique(groups, return_counts=True)
-    group, n = [*group.tolist(), -1], [*n.tolist(), batch.duplicates]
-    known = {"__mdt_kind": [DROPPED] * len(n), "__mdt_group": group, "__mdt_n": n}
-    return pa.table([pa.array(known.get(f.name, [None] * len(n)), f.type) for f in schema], schema=schema)
+    size = len(group) + 1
+    known: dict[str, list[Any]] = {
+        "__mdt_kind": [DROPPED] * size,
+        "__mdt_group": [*group.tolist(), -1],
+        "__mdt_n": [*n.tolist(), batch.duplicates],
+    }
+    return pa.table([pa.array(known.get(f.name, [None] * size), f.type) for f in schema], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes import hudi_bloom
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
 from mdt import key_map, paths, publish
@@ -18,16 +19,18 @@ from mdt.file_group import BASE, NewFile
 from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
+from mdt.locate import Located, base_key_map
 from mdt.metadata import Metadata
 from mdt.segment_file import live_mask, open_segment
 from mdt.snapshot import Snapshot
 from mdt.transaction import Claim
 from mdt.write.assign import LOG, Assignment
-from mdt.locate import Located, base_key_map
 from mdt.write.normalize import Batch
 from mdt.write.summarize import Summaries, summarize
 
 META_COLUMNS = 5
+FOOTER_BLOOM_FPP = 1e-9
+"""As Hudi's hoodie.index.bloom.fpp."""
 RECORD_KEY = "_hoodie_record_key"
 FILE_NAME = "_hoodie_file_name"
 
@@ -100,14 +103,16 @@ class WriteJob:
         )  # fmt: skip
         return base_file.with_meta_columns(table, meta)
 
-    def _encode(self, table: pa.Table, *, minmax: tuple[str, str] | None = None) -> tuple[Any, tuple[int, ...]]:
+    def _encode(
+        self, table: pa.Table, *, minmax: tuple[str, str] | None = None, bloom: bytes | None = None
+    ) -> tuple[Any, tuple[int, ...]]:
         data, zones = base_file.encode(
             table,
             row_group_rows=self.options.row_group_rows,
             avro_schema=self.avro_meta,
             min_key=None if minmax is None else minmax[0],
             max_key=None if minmax is None else minmax[1],
-            bloom=None,
+            bloom=bloom,
             compression=self.options.compression,
         )
         return data, tuple(zones)
@@ -124,7 +129,11 @@ class WriteJob:
             table = fresh if carried is None else base_file.stack([carried, fresh])
         keys = plain(table[RECORD_KEY])
         bounds = pc.min_max(keys).as_py() if len(keys) else None
-        data, zones = self._encode(table, minmax=None if bounds is None else (bounds["min"], bounds["max"]))
+        bloom = None
+        if self.options.write_footer_bloom and len(keys):
+            bloom = hudi_bloom.simple(keys, len(keys), FOOTER_BLOOM_FPP).encode("ascii")
+        minmax = None if bounds is None else (bounds["min"], bounds["max"])
+        data, zones = self._encode(table, minmax=minmax, bloom=bloom)
         self.metadata.storage.create(paths.partition_file(work.partition, name), data)
         ordering = self._ordering(rows, carried_ordering)
         hashes = self._hashes(rows, keys)
@@ -178,7 +187,8 @@ class WriteJob:
         file_id = self._file_id(work)
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
         rows, positions = self._by_base_position(work.group, np.concatenate([work.updates, work.inserts]))
-        block, offset, length, zones = b"", 0, 0, ()
+        block, offset, length = b"", 0, 0
+        zones: tuple[int, ...] = ()
         found = Summaries(None, ())
         if len(rows):
             table = self._fresh(task, rows, work.partition, file_id, 0)

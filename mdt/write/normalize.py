@@ -155,7 +155,7 @@ def _keyed(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
     hashes = hash_keys(keys, definition.hash_seed)
     if definition.partition_by and not partition_by:
         return Batch(table, keys, hashes, np.full(len(keys), -1, dtype=np.int64), (), None)
-    codes, paths = partition_paths(table, tuple(partition_by))
+    codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style)
     return Batch(table, keys, hashes, np.asarray(codes, dtype=np.int64), tuple(paths), None)
 
 

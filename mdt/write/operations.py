@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -21,12 +22,12 @@ from mdt.errors import Invalid
 from mdt.file_group import Blob
 from mdt.hudi import properties
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
+from mdt.locate import Located, locate
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot, Unit
 from mdt.transaction import Changes, Claim
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import Written, job
-from mdt.locate import Located, locate
 from mdt.write.normalize import Batch
 
 _NAMED_ROWS = 10
@@ -61,7 +62,8 @@ def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
     mine = keys.take(pa.array(rows)) if len(rows) != len(keys) else keys
     if len(mine) < 2 or pc.all(pc.less_equal(mine.slice(0, len(mine) - 1), mine.slice(1))).as_py():
         return rows
-    return rows[pc.sort_indices(mine).to_numpy()]
+    order: Int64Array = pc.sort_indices(mine).to_numpy().astype(np.int64)
+    return rows[order]
 
 
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
@@ -75,7 +77,7 @@ def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, Ke
 
 
 @dataclass(slots=True)
-class RowOperation:
+class RowOperation(ABC):
     """What upsert and delete share: a batch, its options, and counts of what the last preparation found."""
 
     metadata: Metadata
@@ -85,13 +87,17 @@ class RowOperation:
     action: str
     counts: dict[str, int] = field(default_factory=dict)
 
+    @abstractmethod
+    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
+        """Return the plan for ``snapshot``, None if nothing changes."""
+
     def write(self, snapshot: Snapshot, prepared: Plan, claim: Claim) -> Changes:
         """Write the files of ``prepared``."""
         return write_all(self.metadata, snapshot, self.options, claim, self.batch, prepared)
 
     def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
         """Start again on any conflict: rows must be located anew."""
-        return None
+        return
 
 
 class Upsert(RowOperation):
