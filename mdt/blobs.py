@@ -16,7 +16,7 @@ from mdt import key_map
 from mdt.errors import Corrupt
 from mdt.file_group import Blob
 from mdt.key_map import KeyMap
-from mdt.limits import KEY_MAP_CACHE_BYTES_MAX
+from mdt.limits import KEY_MAP_CACHE_BYTES_MAX, SUMMARY_FILES_OPEN_MAX
 from mdt.storage import Storage
 
 _ALIGNMENT = 8
@@ -49,7 +49,7 @@ class Blobs:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._files: dict[str, pa.NativeFile] = {}
+        self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
         self._maps: OrderedDict[Blob, KeyMap] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
@@ -57,9 +57,7 @@ class Blobs:
     def read(self, blob: Blob, *, verify: bool) -> pa.Buffer:
         """Return the bytes of ``blob``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
         with self._lock:
-            file = self._files.get(blob.path)
-            if file is None:
-                file = self._files[blob.path] = self._storage.open(blob.path)
+            file = self._opened(blob.path)
             if blob.offset < 0 or blob.length < 0 or blob.offset + blob.length > file.size():
                 raise Corrupt(
                     "a summary object is too short", path=blob.path, offset=blob.offset,
@@ -73,6 +71,16 @@ class Blobs:
                 expected=f"{blob.crc:08x}", got=f"{zlib.crc32(data):08x}",
             )  # fmt: skip
         return data
+
+    def _opened(self, path: str) -> pa.NativeFile:
+        """Return the open object; under the lock.  Buffers that were read from a dropped one stay valid."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self._storage.open(path)
+            if len(self._files) > SUMMARY_FILES_OPEN_MAX:
+                self._files.popitem(last=False)
+        self._files.move_to_end(path)
+        return file
 
     def key_map(self, blob: Blob) -> KeyMap:
         """Return the key map at ``blob``, from memory if it was read before."""

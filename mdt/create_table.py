@@ -9,7 +9,7 @@ import pyarrow as pa
 from indexes import registry
 from mdt import commit_log, paths, publish
 from mdt.commit_log import CommitRecord
-from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
+from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, NAIVE, TableDefinition
 from mdt.errors import Invalid
 from mdt.hudi import keys, partitions, schema, timeline
 from mdt.key_map import orderable
@@ -41,7 +41,7 @@ def define(
     find_key_index(key_index)
     if not isinstance(columns, pa.Schema):
         raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as that of a pyarrow table")
-    stored = schema.storable(columns)
+    stored = _marked(schema.storable(columns), columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
     for role, names in (("key", key), ("partition_by", partition_by), ("ordering", (ordering,) if ordering else ())):
@@ -60,6 +60,20 @@ def define(
         storage.random_hex(16), name, table_type, stored, key, partition_by, ordering, key_index, scope, seed,
         tuple(indexes), dict(options),
     )  # fmt: skip
+
+
+def _marked(stored: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Return ``stored`` with a mark on the fields that ``given`` declares without time zone."""
+    pairs = zip(stored, given, strict=True)
+    return pa.schema([kept.with_metadata({NAIVE: b"true"}) if _is_naive(old.type) else kept for kept, old in pairs])
+
+
+def _is_naive(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type):
+        return _is_naive(type.value_type)
+    if pa.types.is_timestamp(type):
+        return type.tz is None
+    return any(_is_naive(type.field(i).type) for i in range(type.num_fields))
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

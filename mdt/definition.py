@@ -22,6 +22,9 @@ FORMAT_VERSION = 1
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
 
+NAIVE = b"mdt.naive"
+"""Metadata of a field that was declared with timestamps without time zone: it takes such, with their digits as UTC."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:

@@ -135,6 +135,7 @@ class Metadata:
 
     def _compacted(self, snapshot: Snapshot) -> Snapshot:
         live = pa.array(snapshot.segments, pa.int64())
+        snapshot = self._without_damaged_units(snapshot)
         units = merged_units(snapshot, self.key_index(snapshot), self.unit_payload)
         return replace(
             snapshot,
@@ -142,6 +143,18 @@ class Metadata:
             summaries=snapshot.summaries.filter(pc.is_in(snapshot.summaries["segment"], live)),
             units=units,
             uncovered=snapshot.uncovered & set(snapshot.group_number),
+        )
+
+    def _without_damaged_units(self, snapshot: Snapshot) -> Snapshot:
+        """Forget units that cannot be read; every key is then looked for in their groups."""
+        index = self.key_index(snapshot)
+        damaged = [u for u in mergeable(snapshot, index) if not _can_be_read(u, index, self.unit_payload)]
+        if not damaged:
+            return snapshot
+        return replace(
+            snapshot,
+            units=tuple(u for u in snapshot.units if all(u is not d for d in damaged)),
+            uncovered=snapshot.uncovered.union(*(u.groups for u in damaged)),
         )
 
     def _with_blobs(self, snapshot: Snapshot, token: str) -> tuple[Unit, ...]:
@@ -166,18 +179,29 @@ class Metadata:
 
     def _from_base(self) -> Snapshot | None:
         """Return the snapshot of the newest base, or None if there is none that can be read."""
+        try:
+            snapshot = self.read_base()
+        except Corrupt:
+            return None
+        if snapshot is not None:
+            self.base_seq = snapshot.seq
+        return snapshot
+
+    def read_base(self) -> Snapshot | None:
+        """Return the snapshot that the hint names, None without a hint.  Raises Corrupt if one of its objects is damaged."""
         hint = self.storage.read_if_exists(paths.hint())
         if hint is None:
             return None
         try:
             seq = json.loads(hint)["seq"]
-            if type(seq) is not int or seq < 0:
-                return None
-            snapshot = self._read_base(seq)
-        except (ValueError, KeyError, TypeError, RecursionError, Corrupt):
-            return None
-        self.base_seq = seq
-        return snapshot
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Corrupt(f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0) from error
+        if type(seq) is not int or seq < 0:
+            raise Corrupt("the hint names no base", path=paths.hint(), offset=0, expected="a number", got=repr(seq)[:40])
+        try:
+            return self._read_base(seq)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"a base cannot be read: {error!r}", path=paths.base_manifest(seq)) from error
 
     def _read_base(self, seq: int) -> Snapshot:
         path = paths.base_manifest(seq)
@@ -223,22 +247,37 @@ def _vectors_table(snapshot: Snapshot) -> pa.Table:
     )
 
 
-def merged_units(
-    snapshot: Snapshot, index: KeyIndex, payload: Callable[[Unit], bytes | pa.Buffer]
-) -> tuple[Unit, ...]:
-    """Return the units of ``snapshot`` with the smaller ones merged into one, dead groups forgotten.
+Payload = Callable[[Unit], bytes | pa.Buffer]
+"""From a unit to its bytes; raises Corrupt if they are gone."""
 
-    Size-tiered: a unit is merged while it is at most four times the sum of the smaller ones, so that a byte is
+
+def _can_be_read(unit: Unit, index: KeyIndex, payload: Payload) -> bool:
+    try:
+        index.merge([memoryview(payload(unit))], [np.arange(len(unit.groups))], len(unit.groups))
+    except (ValueError, Corrupt):
+        return False
+    return True
+
+
+def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[Unit]:
+    """Return the smaller units of ``snapshot``, those that the next compaction makes one.
+
+    Size-tiered: a unit is among them while it is at most four times the sum of the smaller ones, so that a byte is
     rewritten O(log n) times over n compactions.
     """
-    mine = sorted((u for u in snapshot.units if u.index == index.name), key=lambda u: u.size)
     chosen: list[Unit] = []
     total = 0
-    for unit in mine:
+    for unit in sorted((u for u in snapshot.units if u.index == index.name), key=lambda u: u.size):
         if chosen and unit.size > max(4 * total, INLINE_SUMMARY_BYTES_MAX):
             break
         chosen.append(unit)
         total += unit.size
+    return chosen
+
+
+def merged_units(snapshot: Snapshot, index: KeyIndex, payload: Payload) -> tuple[Unit, ...]:
+    """Return the units of ``snapshot`` with the smaller ones merged into one, dead groups forgotten."""
+    chosen = mergeable(snapshot, index)
     if len(chosen) < 2:
         return snapshot.units
     known = {name for unit in chosen for name in unit.groups}

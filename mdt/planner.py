@@ -93,7 +93,7 @@ class ScanPlan:
     snapshot: Snapshot
     predicate: Predicate | None
     segments: tuple[SegmentScan, ...]
-    explanation: Explanation
+    notes: tuple[IndexNote, ...]
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class _Planning:
         self.notes.append(IndexNote(index, False, 0, 0, reason, detail))
 
 
-def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, *, where: str = "") -> ScanPlan:
+def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None) -> ScanPlan:
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched."""
     work = _Planning(metadata, snapshot, predicate or And(()), snapshot.rows > snapshot.dead_rows)
     if predicate is not None:
@@ -126,7 +126,7 @@ def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, *,
     segments = tuple(_segment(work, i) for i in np.flatnonzero(work.maybe).tolist())
     if predicate is not None:
         segments = tuple(s for s in segments if s.zones != ())
-    return ScanPlan(snapshot, predicate, segments, _explain(work, segments, where))
+    return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
 
 
 def _conjuncts(predicate: Predicate) -> Iterable[Predicate]:
@@ -180,7 +180,7 @@ def _by_key(work: _Planning) -> None:
     except Corrupt as error:
         work.unused(name, "damaged", str(error))
         return
-    verdict = np.array([i is None for i in map(work.snapshot.key_map_blob, range(len(work.snapshot)))], dtype=np.bool_)
+    verdict = ~work.snapshot.has_key_map
     for hits in found:
         i = int(hits.segment[0])
         verdict[i] = True
@@ -270,19 +270,20 @@ def _zones(work: _Planning, i: int, n: int) -> BoolArray:
     return column_stats.prune_predicate(lookup, work.predicate, n)
 
 
-def _explain(work: _Planning, segments: Sequence[SegmentScan], where: str) -> Explanation:
-    snapshot = work.snapshot
+def explain(found: ScanPlan, *, where: str = "") -> Explanation:
+    """Return what ``found`` reads and skips, for people; ``where``: the filter as text.  O(files)."""
+    snapshot = found.snapshot
     zone_rows = snapshot.files["zone_rows"].to_pylist()
     length = np.asarray(snapshot.files["block_length"].to_numpy())
     groups = rows = size = 0
-    for scan in segments:
+    for scan in found.segments:
         mine = zone_rows[scan.row]
         read = mine if scan.zones is None else [mine[z] for z in scan.zones]
         groups += len(read)
         rows += sum(read)
         size += int(length[scan.row] * sum(read) / max(1, sum(mine)))
     return Explanation(
-        seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(segments),
+        seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),
         row_groups_total=sum(map(len, zone_rows)), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
-        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=tuple(work.notes),
+        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=found.notes,
     )  # fmt: skip

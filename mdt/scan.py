@@ -14,7 +14,7 @@ from mdt.config import Options
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
-from mdt.planner import Explanation, ScanPlan, plan
+from mdt.planner import Explanation, ScanPlan, explain, plan
 from mdt.read.scan import read
 from mdt.snapshot import Snapshot
 from mdt.where import parse_where
@@ -53,12 +53,12 @@ class Scan:
     @cached_property
     def plan(self) -> ScanPlan:
         """What will be read."""
-        text = self._where if isinstance(self._where, str) else str(self._where or "")
-        return plan(self._metadata, self.snapshot, self.predicate, where=text)
+        return plan(self._metadata, self.snapshot, self.predicate)
 
     def explain(self) -> Explanation:
         """Return what is read and skipped, and what each index did; ``print`` it for people."""
-        return self.plan.explanation
+        text = self._where if isinstance(self._where, str) else str(self._where or "")
+        return explain(self.plan, where=text)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time."""
@@ -80,7 +80,7 @@ class Scan:
         """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans."""
         from mdt.spark import frame  # pyspark takes a second to import; only Spark users pay for it
 
-        return frame.scan(spark, self)
+        return frame.scan(spark, self._metadata, self.snapshot, self.predicate, self.columns)
 
     @property
     def metadata(self) -> Metadata:

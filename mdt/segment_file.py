@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,15 @@ from mdt.file_group import BASE
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage
 
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
+"""What pyarrow raises for damaged Parquet: besides its own errors, names that are no UTF-8 and columns that are gone."""
 
-def open_segment(storage: Storage, snapshot: Snapshot, i: int) -> pq.ParquetFile:
-    """Open the Parquet bytes of segment row ``i``.  Raises Corrupt (Missing) if they are not what was written."""
+
+def open_segment(storage: Storage, snapshot: Snapshot, i: int, *, verify: bool = False) -> pq.ParquetFile:
+    """Open the Parquet bytes of segment row ``i``.  Raises Corrupt (Missing) if they are not what was written.
+
+    ``verify``: compare pages with their checksums when they are read; a difference raises OSError then.
+    """
     files = snapshot.files
     path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
     size, offset, length = (int(files[name][i].as_py()) for name in ("size", "block_offset", "block_length"))
@@ -30,8 +35,8 @@ def open_segment(storage: Storage, snapshot: Snapshot, i: int) -> pq.ParquetFile
         source.seek(offset)
         source = pa.BufferReader(source.read_buffer(length))
     try:
-        opened = pq.ParquetFile(source, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
+        opened = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=verify)
+    except _UNREADABLE as error:
         raise Corrupt(f"a data file cannot be read: {error}", path=path, offset=offset) from error
     if opened.metadata.num_rows != snapshot.rows[i]:
         raise Corrupt(
@@ -51,6 +56,38 @@ def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.
     return mask
 
 
-def read_rows(parquet: pq.ParquetFile, columns: Sequence[str] | None, **options: Any) -> pa.Table:
-    """Return all rows of an open segment, the meta columns included if ``columns`` is None."""
-    return parquet.read(columns=None if columns is None else list(columns), **options)
+def read_rows(
+    storage: Storage,
+    snapshot: Snapshot,
+    i: int,
+    schema: pa.Schema,
+    *,
+    zones: Sequence[int] | None = None,
+    use_threads: bool = True,
+    verify: bool = False,
+) -> pa.Table:
+    """Return the columns ``schema`` of segment row ``i``, dead rows included: its row groups ``zones``, or all.
+
+    ``verify``: compare every page with its checksum.  Raises Corrupt (Missing) if the bytes are not what was written.
+    """
+    parquet = open_segment(storage, snapshot, i, verify=verify)
+    rows = snapshot.files["zone_rows"][i].as_py()
+    try:
+        if zones is None:
+            table = parquet.read(schema.names, use_threads=use_threads)
+        else:
+            table = parquet.read_row_groups(list(zones), schema.names, use_threads=use_threads)
+        if table.schema != schema:
+            table = table.select(schema.names).cast(schema)
+    except _UNREADABLE as error:
+        raise _corrupt(snapshot, i, str(error)) from error
+    expected = sum(rows) if zones is None else sum(rows[zone] for zone in zones)
+    if len(table) != expected:
+        raise _corrupt(snapshot, i, f"{len(table)} rows instead of {expected}")
+    return table
+
+
+def _corrupt(snapshot: Snapshot, i: int, what: str) -> Corrupt:
+    file = snapshot.file(i)
+    path = paths.partition_file(file["partition"], file["name"])
+    return Corrupt(f"a data file cannot be read: {what}", path=path, offset=file["block_offset"])

@@ -146,6 +146,11 @@ class Snapshot:
             self.files["key_map_crc"][i].as_py(),
         )
 
+    @cached_property
+    def has_key_map(self) -> npt.NDArray[np.bool_]:
+        """Which segments have a key map -> bool[n]."""
+        return np.asarray(self.files["key_map_path"].is_valid().to_numpy())
+
     def vector(self, i: int) -> BitMap | None:
         """Return the dead positions of segment row ``i``, or None if there are none."""
         return self.vectors.get(int(self.segments[i]))

@@ -127,7 +127,7 @@ class Table:
         ignored.  Keys that do not exist are counted in ``missing``.
         """
         self._before_write()
-        table = self._driver_table(keys)
+        table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
         batch = normalize_keys(table, self.definition)
         return self._run_rows(Delete(self._metadata, self.options, batch, "delete", self.definition.commit_action))
 
@@ -138,17 +138,18 @@ class Table:
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
-                return self._result(*engine.write(self, data, name), engine="spark")
+                done, counts = engine.write(self._metadata, self.options, data, name)
+                return self._result(done, counts, engine="spark")
             data = small
         batch = normalize(to_table(data), self.definition)
         action = self.definition.commit_action
         return self._run_rows(Upsert(self._metadata, self.options, batch, name, action))
 
-    def _driver_table(self, data: Any) -> pa.Table:
+    def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):
             from mdt.spark import engine  # as above
 
-            return engine.collect(data)
+            return engine.collect(data, names)
         return to_table(data)
 
     def _run_rows(self, operation: RowOperation) -> WriteResult:
@@ -282,4 +283,4 @@ def read(spark: SparkSession, path: Any) -> DataFrame:
     """
     from mdt.spark import frame  # as above
 
-    return frame.read(spark, open(path))
+    return frame.read(spark, open(path).metadata)

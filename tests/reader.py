@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -43,7 +44,7 @@ def bag_of(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Bag:
 def comparable(value: Any) -> Any:
     """Return ``value`` in a form in which equal means the same bits for floats, the same number for decimals."""
     if isinstance(value, float):
-        return ("float", "nan" if value != value else value.hex())
+        return ("float", "nan" if math.isnan(value) else value.hex())
     if isinstance(value, Decimal):
         return ("decimal", value.normalize().as_tuple() if value else 0)
     return value

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import trees
@@ -112,6 +113,7 @@ INPUTS = {
     "narrow integers": lambda t: t.set_column(2, "ts", t["ts"].cast(pa.int8())),
     "columns in another order": lambda t: t.select(["fare", "ts", "city", "id"]),
     "many chunks": lambda t: pa.concat_tables([t.slice(i, 1) for i in range(len(t))]),
+    "runs": lambda t: t.set_column(2, "ts", pc.run_end_encode(t["ts"])),
     "a slice": lambda t: pa.concat_tables([t, t]).combine_chunks().slice(2, len(t)),
 }
 
@@ -438,3 +440,26 @@ def test_an_option_that_is_not_built_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mdt.Unsupported, match="mdt.update.partition.path"):
         trees.create(tmp_path / "t", SCHEMA, options={"mdt.update.partition.path": False})
     assert not list(tmp_path.iterdir())
+
+
+@BOTH
+def test_a_table_takes_every_type_that_it_was_created_with(table_type: str, tmp_path: Path) -> None:
+    given = {
+        "naive": pa.array([datetime(2024, 1, 1)], pa.timestamp("us")),
+        "seconds": pa.array([datetime(2024, 1, 1)], pa.timestamp("s")),
+        "naives": pa.array([[datetime(2024, 1, 1), None]], pa.list_(pa.timestamp("ms"))),
+        "pair": pa.array([[1, 2]], pa.list_(pa.int16(), 2)),
+        "large": pa.array([[1]], pa.large_list(pa.uint8())),
+        "tag": pa.array([b"abc"], pa.binary(3)),
+        "day": pa.array([date(2024, 1, 1)], pa.date64()),
+        "half": pa.array([np.float16(1.5)], pa.float16()),
+        "money": pa.array([Decimal("1.25")], pa.decimal256(38, 2)),
+        "word": pa.array(["x"], pa.dictionary(pa.int8(), pa.large_string())),
+        "unsigned": pa.array([2**32 - 1], pa.uint32()),
+    }
+    data = pa.table({"id": [1], **given})
+    table = trees.create(tmp_path / "t", data.schema, table_type=table_type)
+    assert (table.insert(data).inserted, mdt.open(tmp_path / "t").upsert(data).updated) == (1, 1)
+    row = trees.assert_readers_agree(table, tmp_path / "t")[0]
+    assert row["naive"] == row["seconds"] == row["naives"][0] == datetime(2024, 1, 1, tzinfo=UTC)
+    assert (row["pair"], row["tag"], row["half"], row["unsigned"]) == ([1, 2], b"abc", 1.5, 2**32 - 1)

@@ -238,6 +238,7 @@ UNSTORABLE = {
     "null": (pa.null(), "cast"),
     "a map with integer keys": (pa.map_(pa.int32(), pa.string()), "string keys"),
     "an empty struct": (pa.struct([]), "field"),
+    "a list view": (pa.list_view(pa.int32()), "cast it to list"),
     "an interval": (pa.month_day_nano_interval(), "Avro"),
     "50 decimal digits": (pa.decimal256(50, 2), "38"),
 }
@@ -329,6 +330,15 @@ def test_writes_are_refused_after_a_foreign_writer_left(
         refused(Unsupported, change, text, hint=hint)
     assert trees.tree(tmp_path) == before
     assert mdt.open(tmp_path / "t").scan().to_arrow().num_rows == 2
+
+
+def test_list_views_are_refused_because_their_cast_loses_values(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", pa.schema([ID, ("v", pa.list_(pa.int32()))]))
+    before = trees.tree(tmp_path)
+    for type in (pa.list_view(pa.int32()), pa.large_list_view(pa.int32())):
+        data = pa.table({"id": ["a"], "v": pa.array([[1, 2]], type)})
+        refused(Invalid, lambda data=data: table.upsert(data), "'v' is", "list_view", hint="v list")
+    assert trees.tree(tmp_path) == before
 
 
 def test_a_required_field_is_kept_as_optional_except_for_keys(tmp_path: Path) -> None:

@@ -22,9 +22,12 @@ from indexes.hashing import hash_keys
 from mdt import codec, commit_log, key_map, paths
 from mdt.blobs import Blobs
 from mdt.errors import Corrupt, Missing, Unsupported
-from mdt.file_group import Blob
+from mdt.file_group import LOG, Blob
 from mdt.hudi import log_file
+from mdt.hudi.schema import with_meta
 from mdt.metadata import key_index
+from mdt.segment_file import read_rows
+from mdt.services.check_blocks import check_blocks
 from mdt.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
@@ -147,12 +150,13 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log() -> None:
     assert len(bases) == 7
     for path in bases:
         data = storage.read(path)
-        variants = [damaged for _, damaged in _flips(data, step=max(1, len(data) // 8))]
-        variants += [data[: len(data) * n // 8] for n in range(8)]
+        variants = [damaged for _, damaged in _flips(data, step=max(1, len(data) // 4))]
+        variants += [data[: len(data) * n // 4] for n in range(4)]
         for damaged in variants:
             copy = _with(storage, path, damaged)
             assert mdt.open(copy).metadata.base_seq == -1, "the base must not be used"
             assert _read(copy) == expected
+            assert path in [p.path for p in mdt.open(copy).check().problems]
             count("damaged objects of compacted metadata, all replaced by the log")
         gone = storage.copy()
         gone.delete(path)
@@ -178,6 +182,7 @@ def test_a_senseless_hint_changes_no_rows(hint: bytes) -> None:
     storage, expected = _compacted()
     damaged = _with(storage, paths.hint(), hint)
     assert _read(damaged) == expected
+    assert not mdt.open(damaged).check().ok
     mdt.open(damaged).upsert(_rows(99))
     assert mdt.open(damaged).scan().count() == sum(expected.values()) + 1
 
@@ -309,24 +314,66 @@ def test_updates_find_their_rows_when_the_unit_is_gone(name: str) -> None:
 # Log files
 
 
-def _log_files(table: mdt.Table) -> list[str]:
-    return [f["name"] for f in table.files().to_pylist() if f["kind"] != 0]
-
-
 def test_check_reports_every_flipped_bit_in_the_structure_of_a_log_file() -> None:
     table = _table()
-    storage = table.storage
+    storage, snapshot = table.storage, table.snapshot()
+    for i, file in enumerate(table.files().to_pylist()):
+        if file["kind"] != LOG:
+            continue
+        data = storage.read(file["name"])
+        rows = read_rows(storage, snapshot, i, with_meta(SCHEMA)) if file["rows"] else None
+        parquet = range(file["block_offset"], file["block_offset"] + file["block_length"])
+        for at, damaged in _flips(data, step=7):
+            if at not in parquet:
+                storage.replace(file["name"], damaged)
+                try:
+                    assert list(check_blocks(table.metadata, snapshot, i, rows)), f"{file['name']}: byte {at}"
+                except Corrupt as error:
+                    assert error.offset >= 0
+                count("flipped bits in the structure of log files, all reported by check")
+        storage.replace(file["name"], data[:30] + b"?" + data[31:])
+        assert file["name"] in [p.path for p in table.check().problems]
+        storage.replace(file["name"], data)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_no_flipped_bit_of_a_parquet_file_changes_rows_unseen_by_check(number: int) -> None:
+    table = _table()
+    storage, name, expected = table.storage, table.files()["name"][number].as_py(), bag(table.scan().to_arrow())
+    data = storage.read(name)
+    for at, damaged in _flips(data, step=211):
+        storage.replace(name, damaged)
+        reported = name in [p.path for p in table.check().problems]
+        try:
+            assert reported or bag(table.scan().to_arrow()) == expected, f"{name}: byte {at}"
+        except Corrupt as error:
+            assert (reported, error.path) == (True, name), f"{name}: byte {at}"
+        count("flipped bits of Parquet files, the rows the same or the file reported by check")
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_damaged_parquet_file_raises_corrupt_or_is_read_but_nothing_else_happens(data: st.DataObject) -> None:
+    name = _READ_ONLY.files()["name"][0].as_py()
+    good = _READ_ONLY.storage.read(name)
+    at = data.draw(st.integers(0, len(good) - 1))
+    junk = data.draw(st.binary(min_size=1, max_size=20))
+    storage = _READ_ONLY.storage
     assert isinstance(storage, MemoryStorage)
-    for name in _log_files(table):
-        data = storage.read(name)
-        blocks = log_file.parse(data, path=name)
-        for at, damaged in _flips(data, step=61):
-            if any(b.kind == log_file.PARQUET and b.content_offset <= at < b.content_offset + b.content_length for b in blocks):
-                continue
-            copy = mdt.open(_with(storage, name, damaged))
-            problems = [p for p in copy.check().problems if p.path == name]
-            assert problems, f"{name}: byte {at}"
-            count("flipped bits in the structure of log files, all reported by check")
+    damaged = mdt.open(_with(storage, name, (good[:at] + junk + good[at + len(junk) :])[: len(good)]))
+    try:
+        damaged.scan().to_arrow()
+        damaged.scan("v > 2 and id like 'k%'").count()
+        damaged.upsert(_rows(1, 2, ts=8))
+        damaged.compact()
+    except Corrupt as error:
+        assert error.path == name
+    damaged.check()
+    count("Parquet files with junk in them, read or refused as Corrupt")
+
+
+_READ_ONLY = _table()
 
 
 def test_truncated_and_missing_data_files_are_corrupt_and_check_names_them() -> None:

@@ -232,7 +232,7 @@ def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
     table, rows = _clusters()
     plan = planner.plan(table.metadata, table.snapshot(), Unknown("f(n)"))
     assert sum(table.snapshot().rows[s.row] for s in plan.segments) >= len(rows)
-    told = planner.plan(table.metadata, table.snapshot(), Or((Unknown("f(n)"), Leaf("n", "=", 3)))).explanation
+    told = planner.explain(planner.plan(table.metadata, table.snapshot(), Or((Unknown("f(n)"), Leaf("n", "=", 3)))))
     assert told.rows_read == told.rows_total
 
 

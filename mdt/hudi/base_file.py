@@ -126,6 +126,7 @@ def encode(
         compression_level=LEVELS.get(compression),
         use_dictionary=[path for path, index, _ in _leaves(table.schema) if _repetitive(table, index)],
         write_statistics=statistics or False,
+        write_page_checksum=True,
     )
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)

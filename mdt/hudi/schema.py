@@ -38,15 +38,15 @@ def storable(schema: pa.Schema) -> pa.Schema:
     | given | kept |
     |---|---|
     | int8, int16, uint8, uint16; uint32; half float | int32; int64; float |
-    | large and view strings, binaries, lists; fixed size binaries and lists | string, binary, list |
+    | large and view strings, binaries; large lists; fixed size binaries and lists | string, binary, list |
     | dictionary, run-end encoded | the value type |
     | timestamp(s); any time zone | timestamp(ms); UTC, the same moment |
     | timestamp without time zone | UTC, **the same digits**: Hudi readers have no common type for local times |
     | date64; decimal32, decimal64, decimal256 up to 38 digits | date32; decimal128 |
 
-    Raises Invalid, naming column and type, for timestamp(ns), time, duration, interval, uint64, null, union, extension types,
-    maps with keys that are not strings, empty structs, and nesting beyond DEPTH_MAX; for names that Avro does not allow,
-    that are reserved, repeated, or differ only in case.
+    Raises Invalid, naming column and type, for timestamp(ns), time, duration, interval, uint64, null, union, list view and
+    extension types, maps with keys that are not strings, empty structs, and nesting beyond DEPTH_MAX; for names that
+    Avro does not allow, that are reserved, repeated, or differ only in case.
     """
     _check_names([field.name for field in schema], "")
     for field in schema:
@@ -155,6 +155,8 @@ _INSTEAD = (
     (pa.types.is_null, "cast it to the type that its values will have"),
     (pa.types.is_decimal, "use decimal128 with 1 to 38 digits and a scale from 0 to the number of digits"),
     (pa.types.is_map, "use string keys"),
+    (pa.types.is_list_view, "cast it to list"),
+    (pa.types.is_large_list_view, "cast it to list"),
     (pa.types.is_struct, "give it a field"),
 )
 
@@ -178,8 +180,7 @@ def _storable(type: pa.DataType, path: str, depth: int) -> pa.DataType:
 
 def _storable_nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
     kinds = pa.types
-    lists = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view, kinds.is_large_list_view)
-    if any(kind(type) for kind in lists):
+    if any(kind(type) for kind in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)):
         return pa.list_(pa.field("element", _storable(type.value_type, f"{path}.element", depth + 1)))
     if kinds.is_map(type) and _storable(type.key_type, f"{path}.key", depth + 1) == pa.string():
         return pa.map_(pa.string(), _storable(type.item_type, f"{path}.value", depth + 1))

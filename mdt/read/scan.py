@@ -14,7 +14,7 @@ from pyroaring import BitMap
 from indexes.predicate import bind, columns
 from mdt.hudi.schema import with_meta
 from mdt.planner import ScanPlan, SegmentScan
-from mdt.segment_file import live_mask, open_segment
+from mdt.segment_file import live_mask, read_rows
 from mdt.storage import Storage
 
 UNIT_ROWS = 262_144
@@ -88,19 +88,14 @@ class _Reader:
         self._names = names
         schema = with_meta(plan.snapshot.definition.schema)
         tested = columns(plan.predicate) if plan.predicate is not None else frozenset()
-        self._needed = [f.name for f in schema if f.name in tested or f.name in names]
-        self._schema = pa.schema([schema.field(name) for name in self._needed])
+        self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
         self._test = None if plan.predicate is None else bind(plan.predicate, self._schema)
 
     def run(self, unit: _Unit) -> pa.Table:
         """Return the matching rows of one piece of work."""
-        parquet = open_segment(self._storage, self._plan.snapshot, unit.scan.row)
-        if unit.zones is None:
-            table = parquet.read(self._needed, use_threads=False)
-        else:
-            table = parquet.read_row_groups(list(unit.zones), self._needed, use_threads=False)
-        if table.schema != self._schema:
-            table = table.select(self._needed).cast(self._schema)
+        table = read_rows(
+            self._storage, self._plan.snapshot, unit.scan.row, self._schema, zones=unit.zones, use_threads=False
+        )
         mask = self._mask(unit)
         if mask is not None:
             table = table.filter(pa.array(mask))

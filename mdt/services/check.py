@@ -17,13 +17,14 @@ from mdt import paths
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Invalid
 from mdt.file_group import BASE
-from mdt.hudi import log_file
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
+from mdt.hudi.schema import with_meta
 from mdt.key_map import KeyMap, build, ordering_words
 from mdt.locate import candidates
 from mdt.metadata import Metadata
-from mdt.segment_file import live_mask, open_segment
+from mdt.segment_file import live_mask, read_rows
+from mdt.services.check_blocks import check_blocks
 from mdt.services.check_log import check_log
 from mdt.services.problem import Problem
 from mdt.snapshot import Snapshot
@@ -97,13 +98,15 @@ class _SegmentChecker:
         file = self._snapshot.file(i)
         path = paths.partition_file(file["partition"], file["name"])
         nothing = np.empty(0, np.uint64)
+        storage, schema = self._metadata.storage, with_meta(self._snapshot.definition.schema)
+        table = None
         try:
-            table = open_segment(self._metadata.storage, self._snapshot, i).read() if file["rows"] else None
-            problems = [Problem(path, -1, text) for text in self._texts(i, file, path, table)]
-        except Corrupt as error:
-            problems, table = [Problem(error.path or path, error.offset, str(error))], None
-        except (pa.ArrowException, OSError) as error:
-            problems, table = [Problem(path, file["block_offset"], f"cannot be read: {error}")], None
+            if file["rows"]:
+                table = read_rows(storage, self._snapshot, i, schema, verify=True)
+            problems = [Problem(path, -1, text) for text in self._texts(i, file, table)]
+        except (Corrupt, Invalid) as error:
+            damaged = error if isinstance(error, Corrupt) else Corrupt(str(error), path=path)
+            problems, table = [Problem(damaged.path or path, damaged.offset, str(error))], None
         if table is None:
             return _Checked(problems, KeyHashes(nothing, nothing), pa.array([], pa.string()))
         keys = table[RECORD_KEY].combine_chunks()
@@ -111,9 +114,9 @@ class _SegmentChecker:
         keys = keys if mask is None else keys.filter(pa.array(mask))
         return _Checked(problems, hash_keys(keys, self._snapshot.definition.hash_seed), keys)
 
-    def _texts(self, i: int, file: dict[str, object], path: str, table: pa.Table | None) -> Iterator[str]:
+    def _texts(self, i: int, file: dict[str, object], table: pa.Table | None) -> Iterator[str]:
         if file["kind"] != BASE:
-            yield from self._check_blocks(file, path)
+            yield from check_blocks(self._metadata, self._snapshot, i, table)
         if table is None:
             return
         definition = self._snapshot.definition
@@ -127,20 +130,6 @@ class _SegmentChecker:
             yield "meta column _hoodie_partition_path differs from the directory"
         yield from self._check_key_map(i, table, keys)
         yield from self._check_summaries(i, table)
-
-    def _check_blocks(self, file: dict[str, object], path: str) -> Iterator[str]:
-        blocks = log_file.parse(self._metadata.storage.read(path), path=path)
-        data = [b for b in blocks if b.kind == log_file.PARQUET]
-        deletes = [b for b in blocks if b.kind == log_file.DELETE]
-        if len(blocks) != len(data) + len(deletes) or len(data) != (1 if file["rows"] else 0):
-            yield f"unexpected log blocks {[b.kind for b in blocks]}"
-        if data and (data[0].content_offset, data[0].content_length) != (file["block_offset"], file["block_length"]):
-            yield "the data block stands elsewhere than the metadata says"
-        if any(b.header.get(log_file.INSTANT_TIME) != file["instant"] for b in blocks):
-            yield "a log block has another instant"
-        deleted = sum(len(log_file.decode_delete_block(b.content)) for b in deletes)
-        if deleted != file["deletes"]:
-            yield f"delete blocks hold {deleted} keys, the metadata says {file['deletes']}"
 
     def _check_key_map(self, i: int, table: pa.Table, keys: pa.Array) -> Iterator[str]:
         definition = self._snapshot.definition

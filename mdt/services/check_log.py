@@ -35,6 +35,7 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
             records.append(record)
     if len(records) == snapshot.seq + 1:
         yield from _check_replay(snapshot, records)
+    yield from _check_base(metadata)
     yield from _check_timeline(metadata, snapshot, records)
     yield from _check_blobs(metadata, snapshot)
     yield from _check_listing(metadata, records)
@@ -53,6 +54,14 @@ def _check_replay(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[P
     stats = [s.stats.filter(pc.is_in(s.stats["segment"], live)) for s in (replayed, snapshot)]
     if not stats[0].equals(stats[1]):
         yield Problem(paths.base_manifest(snapshot.seq), -1, "compacted metadata and log disagree about statistics")
+
+
+def _check_base(metadata: Metadata) -> Iterator[Problem]:
+    """Hint and compacted metadata must be readable; without them every open reads the whole log."""
+    try:
+        metadata.read_base()
+    except Corrupt as error:
+        yield Problem(error.path, error.offset, str(error))
 
 
 def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:

@@ -24,6 +24,6 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
     of_batches: Any = functions.vectorized_udf(  # type: ignore[attr-defined]
         function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     )
-    column: Any = of_batches(*(frame[name] for name in frame.columns))
+    column: Any = of_batches(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
     java: Any = frame._jdf
     return ClassicDataFrame(java.mapInArrow(column._jc, False, None), frame.sparkSession)

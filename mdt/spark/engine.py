@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -30,11 +31,12 @@ from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 from mdt.spark import tasks
 from mdt.spark.arrow_map import map_in_arrow
+from mdt.spark.failures import in_driver
 from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, UPDATE, Source, Work
 from mdt.transaction import Changes, Claim, CommitResult, run
 from mdt.write.assign import Assignment, assign
 from mdt.write.normalize import conform
-from mdt.write.operations import Plan, new_partitions
+from mdt.write.operations import STORED_SHARE, Plan, new_partitions
 from mdt.write.transfer import decode
 
 if TYPE_CHECKING:
@@ -44,10 +46,14 @@ _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _SAMPLE_ROWS = 20_000
 _NAMED_ROWS = 10
+_TASKS_PER_PROCESSOR = 3
+_TASK_ROWS = 500_000
 
 
-def collect(frame: DataFrame) -> pa.Table:
-    """Return all rows of ``frame`` in the driver."""
+def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
+    """Return all rows of ``frame`` in the driver; of its columns only those in ``names``, if given."""
+    if names is not None and len(set(frame.columns)) == len(frame.columns):
+        frame = frame.select(*(_quoted(name) for name in frame.columns if name in names))
     return frame.toArrow()
 
 
@@ -67,7 +73,11 @@ def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
 
 def write(table: Table, frame: DataFrame, name: str) -> tuple[CommitResult[Plan], dict[str, int]]:
     """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended and its counts."""
-    conform(to_arrow_schema(frame.schema).empty_table(), table.schema)
+    try:
+        given = to_arrow_schema(frame.schema)
+    except PySparkException as error:
+        raise Invalid(f"the data has a type that no table can keep: {error}") from error
+    conform(given.empty_table(), table.schema)
     operation = SparkWrite(table.metadata, table.options, frame, name, table.definition.commit_action)
     try:
         done = run(table.metadata, operation, attempts=table.options.commit_attempts)
@@ -127,17 +137,11 @@ class SparkWrite:
         """Tag every row in Spark tasks and return the plan for ``snapshot``."""
         self.release()
         definition = snapshot.definition
-        scope = () if definition.is_global else definition.partition_by
-        together = self.frame.repartition(*(_quoted(name) for name in dict.fromkeys((*definition.key, *scope))))
-        schema = from_arrow_schema(tasks.tagged_schema(definition.schema))
-        self._tagged = map_in_arrow(together, partial(tasks.tag, self._source(snapshot)), schema)
-        self._tagged.persist(StorageLevel.MEMORY_AND_DISK)
-        counted = self._tagged.groupBy("__mdt_kind", "__mdt_partition", "__mdt_group").agg(
-            sf.count("*").alias("rows"), sf.sum("__mdt_n").alias("n")
-        ).collect()  # fmt: skip
-        self._count(counted)
-        if self.name != "upsert":
-            self._refuse()
+        with in_driver():
+            counted = self._tag(snapshot)
+            self._count(counted)
+            if self.name != "upsert":
+                self._refuse()
         work = self._assign(snapshot, counted)
         if not work:
             return None
@@ -150,15 +154,24 @@ class SparkWrite:
         footprint = Footprint(txn, frozenset(names), self._absent)
         return Plan(footprint, sorted({w.partition for w in work}), dict(self.counts), work, located)
 
+    def _tag(self, snapshot: Snapshot) -> list[Row]:
+        """Tag the rows, equal keys in one task, and return how many there are of each kind, partition and file group."""
+        together = self.frame.repartition(*map(_quoted, snapshot.definition.key))
+        schema = from_arrow_schema(tasks.tagged_schema(snapshot.definition.schema))
+        self._tagged = map_in_arrow(together, partial(tasks.tag, self._source(snapshot)), schema)
+        self._tagged.persist(StorageLevel.MEMORY_AND_DISK)
+        by_place = self._tagged.groupBy("__mdt_kind", "__mdt_partition", "__mdt_group")
+        return by_place.agg(sf.count("*").alias("rows"), sf.sum("__mdt_n").alias("n")).collect()
+
     def write(self, snapshot: Snapshot, prepared: Plan, claim: Claim) -> Changes:
         """Bring the rows of each bucket to one task, which writes its files."""
-        assert self._tagged is not None, "prepared before"
+        assert self._tagged is not None and self._absent is not None, "prepared before"
         new_partitions(self.metadata, snapshot, claim, prepared.partitions)
-        rows = self._bucketed(prepared.work)
-        places = [(w.partition, w.group, w.mode) for w in prepared.work]
-        shared = Work(self._source(snapshot), claim, places)
-        rows = rows.drop("__mdt_key", "__mdt_partition", "__mdt_n").repartitionById(len(places), sf.col(BUCKET))
-        written = map_in_arrow(rows, partial(tasks.write, shared), "result binary").toArrow()
+        shared = Work(self._source(snapshot), claim, [(w.partition, w.group, w.mode) for w in prepared.work])
+        with in_driver(writing=True):
+            rows = self._bucketed(prepared.work).drop("__mdt_key", "__mdt_partition", "__mdt_n")
+            rows = rows.repartitionById(self._tasks(len(shared.buckets)), sf.col(BUCKET))
+            written = map_in_arrow(rows, partial(tasks.write, shared), "result binary").toArrow()
         done = [decode(data) for data in written["result"].to_pylist()]
         changes = Changes(
             files=[f for d in done for f in d.files],
@@ -166,17 +179,24 @@ class SparkWrite:
             vectors={s: v for d in done for s, v in d.vectors.items()},
             units=[u for d in done for u in d.units],
         )
-        assert self._absent is not None, "prepared before"
         self._absent.files = list(changes.files)
         self._drop_lost_attempts(claim, prepared.partitions, changes)
         return changes
+
+    def _tasks(self, buckets: int) -> int:
+        """Return how many tasks write: a few for each processor, more where a task would hold too many rows."""
+        rows = self.counts["inserted"] + self.counts["updated"]
+        wanted = max(_TASKS_PER_PROCESSOR * self.frame.sparkSession.sparkContext.defaultParallelism,
+                     -(-rows // _TASK_ROWS))  # fmt: skip
+        return min(buckets, wanted)
 
     def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
         """Start again on any conflict: rows must be located anew."""
         return
 
     def _source(self, snapshot: Snapshot) -> Source:
-        return Source(self.metadata.storage.url, snapshot.seq, self.options.to_mapping())
+        options = tuple(self.options.to_mapping().items())
+        return Source(self.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options)
 
     def _count(self, counted: Sequence[Row]) -> None:
         rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
@@ -205,6 +225,7 @@ class SparkWrite:
         def of(kind: int, by: str) -> dict[Any, Any]:
             return {row[by]: np.arange(row["rows"]) for row in counted if row["__mdt_kind"] == kind}
 
+        written = [row for row in counted if row["__mdt_kind"] != DROPPED]
         return assign(
             snapshot,
             self.options,
@@ -212,6 +233,7 @@ class SparkWrite:
             updates=of(UPDATE, "__mdt_group"),
             deletes=of(DELETE, "__mdt_group"),
             inserts=of(INSERT, "__mdt_partition"),
+            row_bytes_hint=STORED_SHARE * sum(r["n"] for r in written) / max(1, sum(r["rows"] for r in written)),
             use_small_files=self.name != "bulk_insert",
         )
 
@@ -272,14 +294,16 @@ class SparkWrite:
         return found
 
     def _drop_lost_attempts(self, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
-        """Delete the files of task attempts whose result was not used."""
+        """Delete the files and summaries of task attempts whose result was not used."""
+        storage = self.metadata.storage
         used = {paths.partition_file(f.partition, f.name) for f in changes.files}
+        used |= {f.key_map.path for f in changes.files if f.key_map is not None}
+        used |= {u.blob.path for u in changes.units if u.blob is not None}
         mark = f"-{claim.token}-"
-        for partition in partitions:
-            for info in self.metadata.storage.list_dir(partition):
-                name = info.path.rpartition("/")[2]
-                if mark in name and info.path not in used:
-                    self.metadata.storage.delete(info.path)
+        found = [info.path for partition in partitions for info in storage.list_dir(partition)
+                 if mark in info.path.rpartition("/")[2]]  # fmt: skip
+        found += [info.path for info in storage.list(paths.key_maps_dir(claim.instant))]
+        storage.delete_many([path for path in found if path not in used])
 
 
 def _quoted(name: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, reduce
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -32,13 +32,9 @@ from mdt.file_group import BASE
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.planner import plan
-from mdt.scan import Scan
 from mdt.snapshot import Snapshot
 from mdt.spark.file_index import Listing, NativeFile, union_frame
 from mdt.storage import Storage, open_storage
-
-if TYPE_CHECKING:
-    from mdt.table import Table
 
 SCRATCH_OPTION = "spark.mdt.scratch"
 """Spark setting: a directory that driver and executors share, for clusters."""
@@ -48,18 +44,20 @@ _UNPINNED = "call:"
 _WORD_BITS = 64
 
 
-def read(spark: SparkSession, table: Table) -> DataFrame:
-    """Return ``table`` as a DataFrame; each query is planned against the newest snapshot then."""
-    return _frame(spark, table.metadata, None, table.schema)
+def read(spark: SparkSession, metadata: Metadata) -> DataFrame:
+    """Return a table as a DataFrame; each query is planned against the newest snapshot then."""
+    return _frame(spark, metadata, None, metadata.newest().definition.schema)
 
 
-def scan(spark: SparkSession, found: Scan) -> DataFrame:
-    """Return the rows of a scan, of the snapshot that it was made on."""
-    schema = with_meta(found.snapshot.definition.schema)
-    frame = _frame(spark, found.metadata, found.snapshot, schema)
-    if found.predicate is not None:
-        frame = frame.where(to_column(found.predicate, schema))
-    return frame.select(*(_quoted(name) for name in found.columns))
+def scan(
+    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str]
+) -> DataFrame:
+    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``."""
+    schema = with_meta(snapshot.definition.schema)
+    frame = _frame(spark, metadata, snapshot, schema)
+    if predicate is not None:
+        frame = frame.where(to_column(predicate, schema))
+    return frame.select(*(_quoted(name) for name in columns))
 
 
 def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:

@@ -6,7 +6,7 @@ transaction's snapshot; a Python worker keeps it for the next task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,10 +16,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from indexes.base import Int64Array
-from mdt.config import parse_options
+from mdt.config import Options, parse_options
+from mdt.errors import Invalid, Unsupported
 from mdt.locate import Located
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
+from mdt.spark.failures import in_task
 from mdt.storage import open_storage
 from mdt.transaction import Claim
 from mdt.write.assign import Assignment
@@ -29,7 +31,11 @@ from mdt.write.operations import collect, decide, in_key_order, locate_batch, pa
 from mdt.write.transfer import Finished, encode
 
 INSERT, UPDATE, DELETE, DROPPED = range(4)
-"""Kinds of tagged rows; DROPPED rows carry no data, only how many rows were late in a file group (``n``)."""
+"""Kinds of tagged rows.
+
+The column ``n`` is the mean size of the task's rows in bytes of Arrow; DROPPED rows carry no data, there it is how many
+rows were late in a file group.
+"""
 
 CONTROL = pa.schema(
     [
@@ -47,21 +53,41 @@ BUCKET = "__mdt_bucket"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task finds the table: path or URL, seq of the snapshot, and the options of this writer."""
+    """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options."""
 
     url: str
+    table_id: str
     seq: int
-    options: Mapping[str, str]
+    options: tuple[tuple[str, str], ...]
+
+    def parsed(self) -> Options:
+        """Return the options."""
+        return parse_options(dict(self.options))
 
 
 @lru_cache(maxsize=4)
-def _metadata(url: str) -> Metadata:
-    return Metadata(open_storage(url))
+def _metadata(url: str, table_id: str, options: tuple[tuple[str, str], ...]) -> Metadata:
+    """Return what a worker keeps of a table; a table that replaced another at the same path has another id."""
+    return Metadata(open_storage(url, durable=parse_options(dict(options)).durable), dict(options))
 
 
 def _open(source: Source) -> tuple[Metadata, Snapshot]:
-    metadata = _metadata(source.url)
-    return metadata, metadata.at(source.seq)
+    """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
+    metadata = _metadata(source.url, source.table_id, source.options)
+    try:
+        snapshot = metadata.at(source.seq)
+    except Invalid as error:
+        raise _elsewhere(source) from error
+    if snapshot.definition.table_id != source.table_id:
+        raise _elsewhere(source)
+    return metadata, snapshot
+
+
+def _elsewhere(source: Source) -> Unsupported:
+    return Unsupported(
+        f"a Spark worker does not find at {source.url} the table that the driver sees",
+        hint="use a path or URL that the driver and all executors share",
+    )
 
 
 def tagged_schema(schema: pa.Schema) -> pa.Schema:
@@ -71,9 +97,15 @@ def tagged_schema(schema: pa.Schema) -> pa.Schema:
 
 def tag(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one Spark partition with CONTROL columns; equal keys must be in one partition."""
-    pieces = [batch for batch in batches if batch.num_rows]
+    with in_task():
+        parts = _tag(source, [batch for batch in batches if batch.num_rows])
+    for part in parts:
+        yield from part.to_batches()
+
+
+def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     if not pieces:
-        return
+        return []
     metadata, snapshot = _open(source)
     batch = normalize(pa.Table.from_batches(pieces), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
@@ -82,14 +114,12 @@ def tag(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     changed = np.flatnonzero(located.found & ~late & ~moved)
     moves = np.flatnonzero(moved)
     names = partition_names(batch)
-    parts = [
+    return [
         _tagged(batch, located, fresh, INSERT, names),
         _tagged(batch, located, changed, UPDATE, names),
         _tagged(batch, located, moves, DELETE, np.array([*snapshot.group_partition, ""], dtype=object)[located.group]),
-        _dropped(batch, located.group[late], snapshot),
+        _dropped(batch, located.group[late]),
     ]
-    for part in parts:
-        yield from part.to_batches()
 
 
 def _tagged(
@@ -103,7 +133,7 @@ def _tagged(
         located.group[rows] if kind != INSERT else np.full(len(rows), -1, np.int64),
         located.segment[rows] if kind != INSERT else np.full(len(rows), -1, np.int64),
         located.position[rows],
-        np.zeros(len(rows), np.int64),
+        np.full(len(rows), batch.table.nbytes // max(1, len(batch)), np.int64),
     ]
     columns = [*batch.table.take(pa.array(rows)).columns, *control]
     return pa.table([_array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
@@ -113,7 +143,7 @@ def _array(column: object, type: pa.DataType) -> object:
     return column if isinstance(column, pa.ChunkedArray | pa.Array) else pa.array(column, type)
 
 
-def _dropped(batch: Batch, groups: Int64Array, snapshot: Snapshot) -> pa.Table:
+def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
     """Return one row without data for each file group with late rows, and one (group -1) for repeated keys."""
     schema = tagged_schema(batch.table.schema)
     group, n = np.unique(groups, return_counts=True)
@@ -137,9 +167,15 @@ class Work:
 
 def write(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the buckets among the rows of one Spark partition; yield one row with what was written."""
-    pieces = [batch for batch in batches if batch.num_rows]
+    with in_task():
+        result = _write(work, [batch for batch in batches if batch.num_rows])
+    if result is not None:
+        yield pa.RecordBatch.from_pydict({"result": pa.array([encode(result)], pa.binary())})
+
+
+def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
     if not pieces:
-        return
+        return None
     table = pa.Table.from_batches(pieces)
     metadata, snapshot = _open(work.source)
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
@@ -151,7 +187,7 @@ def write(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     assert context is not None, "write runs in a Spark task"
     attempt = int(context.taskAttemptId())  # unique in the application: no two attempts share a name
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
-    shared = job(metadata, snapshot, parse_options(work.source.options), claim, batch, located)
+    shared = job(metadata, snapshot, work.source.parsed(), claim, batch, located)
     done = []
     for bucket in np.unique(control[BUCKET]).tolist():
         mine = control[BUCKET] == bucket
@@ -160,5 +196,4 @@ def write(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         inserts = in_key_order(batch.keys, kinds[1])
         done.append(shared.run(bucket, Assignment(partition, number, mode, kinds[0], inserts, kinds[2])))
     changes = collect(metadata, snapshot, claim, done, part=f"-{context.partitionId()}-{attempt}")
-    result = Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))
-    yield pa.RecordBatch.from_pydict({"result": pa.array([encode(result)], pa.binary())})
+    return Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))

@@ -19,9 +19,10 @@ from mdt.file_group import BASE, NewFile
 from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
+from mdt.hudi.schema import with_meta
 from mdt.locate import Located, base_key_map
 from mdt.metadata import Metadata
-from mdt.segment_file import live_mask, open_segment
+from mdt.segment_file import live_mask, read_rows
 from mdt.snapshot import Snapshot
 from mdt.transaction import Claim
 from mdt.write.assign import LOG, Assignment
@@ -266,7 +267,7 @@ def job(
 
 def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
     """Return the live rows of segment row ``i`` with meta columns, without the positions in ``ended``."""
-    table = open_segment(metadata.storage, snapshot, i).read()
+    table = read_rows(metadata.storage, snapshot, i, with_meta(snapshot.definition.schema))
     dead = snapshot.vector(i)
     gone = ended if dead is None else dead if ended is None else dead | ended
     mask = live_mask(len(table), gone)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
-from mdt.definition import TableDefinition
+from mdt.definition import NAIVE, TableDefinition
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
@@ -113,22 +114,24 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         raise Invalid(f"{column.null_count} values are null, but the column is required")
     if column.type == field.type:
         return column
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
     source = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not _castable(source, field.type):
+    if not _castable(source, field.type, NAIVE in (field.metadata or {})):
         raise Invalid("the types do not fit")
     return column.cast(source).cast(field.type, safe=True)
 
 
-def _castable(source: pa.DataType, target: pa.DataType) -> bool:
+def _castable(source: pa.DataType, target: pa.DataType, takes_naive: bool) -> bool:
     kinds = pa.types
     if source == target or kinds.is_null(source):
         return True
     if kinds.is_timestamp(source) and kinds.is_timestamp(target):
-        return (source.tz is None) == (target.tz is None)
+        return source.tz is not None or takes_naive
     if kinds.is_floating(source) and kinds.is_floating(target):
         return bool(source.bit_width <= target.bit_width)
     if kinds.is_nested(source) and kinds.is_nested(target):
-        return _nested_castable(source, target)
+        return _nested_castable(source, target, takes_naive)
     families = (
         (kinds.is_integer,),
         (kinds.is_string, kinds.is_large_string, kinds.is_string_view),
@@ -139,14 +142,16 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
     return any(any(f(source) for f in family) and any(f(target) for f in family) for family in families)
 
 
-def _nested_castable(source: pa.DataType, target: pa.DataType) -> bool:
-    if source.num_fields != target.num_fields:
+def _nested_castable(source: pa.DataType, target: pa.DataType, takes_naive: bool) -> bool:
+    # pyarrow's casts from list views lose values (seen with 26.0.1).
+    views = pa.types.is_list_view(source) or pa.types.is_large_list_view(source)
+    if views or source.num_fields != target.num_fields:
         return False
     if pa.types.is_struct(source) != pa.types.is_struct(target) or pa.types.is_map(source) != pa.types.is_map(target):
         return False
     if pa.types.is_struct(source) and [f.name for f in source] != [f.name for f in target]:
         return False
-    return all(_castable(source.field(i).type, target.field(i).type) for i in range(source.num_fields))
+    return all(_castable(source.field(i).type, target.field(i).type, takes_naive) for i in range(source.num_fields))
 
 
 def _keyed(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:

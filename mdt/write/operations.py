@@ -31,7 +31,8 @@ from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
 
 _NAMED_ROWS = 10
-_STORED_SHARE = 0.5
+STORED_SHARE = 0.5
+"""Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Upsert(RowOperation):
             updates=by_value(rows, located.group[rows]),
             deletes=by_value(moves, located.group[moves]),
             inserts=self._inserts(fresh),
-            row_bytes_hint=_STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
+            row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
             use_small_files=self.name != "bulk_insert",
         )
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)

@@ -1,0 +1,189 @@
+"""Run several writers in every order of their phases: a stateless model checker of some forty lines.
+
+An actor is a generator that pauses where another process could come in between.  A schedule is the list of actors that
+moved, one entry a step.  :func:`explore` runs the actors from the same start under every schedule, depth first; with a
+bound only those that take the turn from an actor that could go on at most so many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mdt.config import parse_options
+from mdt.errors import Invalid
+from mdt.metadata import Metadata
+from mdt.services import rollback
+from mdt.services.compaction import Compaction
+from mdt.storage import MemoryStorage, Storage
+from mdt.transaction import Operation, steps
+from mdt.write.normalize import normalize, normalize_keys
+from mdt.write.operations import Delete, Upsert
+from tests.worlds import State, as_state, deleted, rows, upserted
+
+Model = Callable[[State], State]
+PAUSES = frozenset(("begun", "written", "checked", "committed"))
+"""Where a step ends.  Preparing reads immutable files only and claims commute, so more pauses add no behaviour."""
+EVERY_PAUSE = PAUSES | {"prepared", "claimed"}
+
+
+@dataclass
+class Ended:
+    """How an actor ended: ``seq`` of its commit or -1, ``attempts``, ``refused``: why its data were not taken."""
+
+    seq: int = -1
+    attempts: int = 1
+    refused: str = ""
+    record: Any = None
+    begun_at: int = -1
+
+
+@dataclass(frozen=True)
+class Actor:
+    """``start`` makes the generator, with a Metadata of its own; ``model`` is what its commit does to the rows."""
+
+    name: str
+    start: Callable[[Storage], Generator[str, None, Ended]]
+    model: Model
+
+
+@dataclass
+class Run:
+    """One schedule that was run to its end: the storage, the order of steps and how each actor ended."""
+
+    storage: MemoryStorage
+    schedule: tuple[int, ...] = ()
+    ended: dict[int, Ended] = field(default_factory=dict)
+
+    @property
+    def conflicts(self) -> int:
+        """How many attempts lost."""
+        return sum(e.attempts - 1 for e in self.ended.values())
+
+
+def _driven(
+    storage: Storage, make: Callable[[Metadata], Operation[Any]], pauses: frozenset[str]
+) -> Generator[str, None, Ended]:
+    metadata = Metadata(storage)
+    driver = steps(metadata, make(metadata), attempts=20)
+    while True:
+        try:
+            phase = next(driver)
+        except StopIteration as done:
+            record = done.value.record
+            return Ended(
+                -1 if record is None else record.seq, done.value.attempts, "", record, done.value.snapshot.seq
+            )
+        except Invalid as error:
+            return Ended(refused=error.message)
+        if phase in pauses:
+            yield phase
+
+
+def _options(metadata: Metadata) -> Any:
+    return parse_options(metadata.newest().definition.options)
+
+
+def upsert(
+    ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES
+) -> Actor:
+    """A writer of rows."""
+
+    def make(metadata: Metadata) -> Upsert:
+        definition = metadata.newest().definition
+        batch = normalize(rows(ids, ts, fare), definition)
+        return Upsert(metadata, _options(metadata), batch, name, definition.commit_action)
+
+    return Actor(f"{name} {ids}", lambda s: _driven(s, make, pauses), lambda state: upserted(state, ids, ts, fare))
+
+
+def delete(ids: Sequence[int]) -> Actor:
+    """A writer that deletes keys."""
+
+    def make(metadata: Metadata) -> Delete:
+        definition = metadata.newest().definition
+        batch = normalize_keys(rows(ids, 0, 0.0), definition)
+        return Delete(metadata, _options(metadata), batch, "delete", definition.commit_action)
+
+    return Actor(f"delete {ids}", lambda s: _driven(s, make, PAUSES), lambda state: deleted(state, ids))
+
+
+def compaction() -> Actor:
+    """A table service."""
+
+    def make(metadata: Metadata) -> Compaction:
+        return Compaction(metadata, _options(metadata))
+
+    return Actor("compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def rollback_of_all() -> Actor:
+    """Somebody who takes every running transaction for dead, and pauses wherever recovery could be interrupted."""
+
+    def start(storage: Storage) -> Generator[str, None, Ended]:
+        metadata = Metadata(storage)
+        doomed = [c for c in rollback.pending(metadata) if c.txn not in metadata.newest().transactions]
+        yield "looked"
+        ended = yield from _driven(storage, lambda _: rollback._Rollback(doomed), PAUSES)
+        for claim in doomed:
+            yield "declared dead"
+            if claim.txn in metadata.newest().rolled_back:
+                rollback._remove(metadata, claim)
+        return ended
+
+    return Actor("rollback", start, lambda state: state)
+
+
+def reader() -> Actor:
+    """Somebody who takes a snapshot, reads it, reads it again later, and must see the same rows."""
+
+    def start(storage: Storage) -> Generator[str, None, Ended]:
+        import mdt
+
+        scan = mdt.open(storage).scan()
+        first = as_state(scan.to_arrow())
+        yield "read"
+        old = mdt.open(storage).scan()
+        yield "taken"
+        again, later = as_state(scan.to_arrow()), as_state(old.to_arrow())
+        assert again == first, "a snapshot changed under its reader"
+        return Ended(begun_at=scan.snapshot.seq, record=[(scan.snapshot.seq, first), (old.snapshot.seq, later)])
+
+    return Actor("reader", start, lambda state: state)
+
+
+def explore(
+    start: Callable[[], MemoryStorage],
+    actors: Sequence[Actor],
+    *,
+    preemptions: int | None = None,
+    watch: Callable[[Run, int], None] | None = None,
+) -> Iterator[Run]:
+    """Yield the run of every schedule; ``watch`` is called whenever an actor has ended."""
+    waiting: list[tuple[int, ...]] = [()]
+    while waiting:
+        prefix = waiting.pop()
+        run = Run(start())
+        alive = {n: actor.start(run.storage) for n, actor in enumerate(actors)}
+        taken = 0
+        while alive:
+            last = run.schedule[-1] if run.schedule else -1
+            choice = last if last in alive else min(alive)
+            depth = len(run.schedule)
+            if depth < len(prefix):
+                choice = prefix[depth]
+            else:
+                cost = int(last in alive)
+                if preemptions is None or taken + cost <= preemptions:
+                    waiting += [(*run.schedule, other) for other in alive if other != choice]
+            taken += int(last in alive and choice != last)
+            run.schedule = (*run.schedule, choice)
+            try:
+                next(alive[choice])
+            except StopIteration as done:
+                del alive[choice]
+                run.ended[choice] = done.value
+                if watch is not None:
+                    watch(run, choice)
+        yield run
