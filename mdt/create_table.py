@@ -40,7 +40,7 @@ def define(
     _one_of("key_index", key_index, ("bloom", "record"))
     find_key_index(key_index)
     if not isinstance(columns, pa.Schema):
-        raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as that of a pyarrow table")
+        raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as table.schema")
     stored = _marked(schema.storable(columns), columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")

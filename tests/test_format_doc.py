@@ -1,4 +1,4 @@
-"""FORMAT.md is enough to read a table: this reader follows the page with struct, zlib and json, and uses nothing of mdt."""
+"""FORMAT.md is enough to read a table: this reader follows the page with struct, zlib and json, without mdt's codec."""
 
 from __future__ import annotations
 
@@ -191,7 +191,8 @@ def record_groups(unit: bytes, hi: int) -> set[int]:
     starts = struct.unpack_from(f"<{shards + 1}Q", unit, 32)
     shard = hi >> 64 - b if b else 0
     first, last = starts[shard], starts[shard + 1]
-    hash_bytes, group_bytes = unit[end + 8 * first : end + 8 * last], unit[end + 8 * n + 4 * first :][: 4 * (last - first)]
+    hash_bytes = unit[end + 8 * first : end + 8 * last]
+    group_bytes = unit[end + 8 * n + 4 * first : end + 8 * n + 4 * last]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(hash_bytes, 0)[:4], "little")
     (check,) = struct.unpack_from("<8s", unit, 32 + 8 * (shards + 1) + 8 * shard)
     assert mmh3.mmh3_x64_128_digest(group_bytes, seed)[:8] == check

@@ -1,4 +1,4 @@
-"""Whatever stands in a partition column: it comes back equal, to us and to hudi-rs, or is refused; no file leaves the table."""
+"""Whatever stands in a partition column comes back equal, to us and to hudi-rs, or is refused; nothing leaves the table."""
 
 from __future__ import annotations
 
@@ -169,7 +169,8 @@ COMPOSITE = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())
 
 @pytest.mark.parametrize("table_type", trees.TABLE_TYPES)
 def test_composite_keys_keep_commas_and_colons_apart(table_type: str, tmp_path: Path) -> None:
-    pairs = [("x", "y"), ("x,y", "z"), ("x", "y,z"), ("x:b", ":"), ("x,b", ":y"), (",", ","), ("a:1", "b:2"), ("x,c:", "d")]
+    pairs = [("x", "y"), ("x,y", "z"), ("x", "y,z"), ("x:b", ":"), ("x,b", ":y"), (",", ","), ("a:1", "b:2")]
+    pairs.append(("x,c:", "d"))
     data = pa.table({"a": [a for a, _ in pairs], "b": [b for _, b in pairs], "v": list(range(len(pairs)))}, COMPOSITE)
     path = tmp_path / "t"
     table = trees.create(path, COMPOSITE, ["a", "b"], table_type=table_type)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,9 +39,6 @@ from mdt.write.normalize import conform
 from mdt.write.operations import STORED_SHARE, Plan, new_partitions
 from mdt.write.transfer import decode
 
-if TYPE_CHECKING:
-    from mdt.table import Table
-
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _SAMPLE_ROWS = 20_000
@@ -71,16 +68,19 @@ def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
     return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
 
 
-def write(table: Table, frame: DataFrame, name: str) -> tuple[CommitResult[Plan], dict[str, int]]:
+def write(
+    metadata: Metadata, options: Options, frame: DataFrame, name: str
+) -> tuple[CommitResult[Plan], dict[str, int]]:
     """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended and its counts."""
     try:
         given = to_arrow_schema(frame.schema)
     except PySparkException as error:
         raise Invalid(f"the data has a type that no table can keep: {error}") from error
-    conform(given.empty_table(), table.schema)
-    operation = SparkWrite(table.metadata, table.options, frame, name, table.definition.commit_action)
+    definition = metadata.newest().definition
+    conform(given.empty_table(), definition.schema)
+    operation = SparkWrite(metadata, options, frame, name, definition.commit_action)
     try:
-        done = run(table.metadata, operation, attempts=table.options.commit_attempts)
+        done = run(metadata, operation, attempts=options.commit_attempts)
     finally:
         operation.release()
     return done, operation.counts
