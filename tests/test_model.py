@@ -29,11 +29,11 @@ from strategies import Row, Shape, rows, shapes, smallest_ordering_value
 import mdt
 from indexes.predicate import matches
 from indexes.testing import predicates
-from mdt.config import parse_options
+from mdt import blobs
 from mdt.errors import Invalid
 from mdt.file_group import LOG
 from mdt.scan import Scan
-from mdt.storage import LocalStorage
+from mdt.storage import LocalStorage, MemoryStorage
 
 _EXAMPLES = int(os.environ.get("MDT_MODEL_EXAMPLES", "40"))
 _STEPS = 12
@@ -228,5 +228,45 @@ def test_every_reader_sees_what_the_model_holds_after_twenty_times_as_many_histo
     run_state_machine_as_test(TableAgainstDictionary, settings=_settings(20 * _EXAMPLES))
 
 
-def test_the_options_of_the_model_are_possible() -> None:
-    assert parse_options({"mdt.row.group.rows": 2}).row_group_rows == 2
+_SMALL = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+
+
+def _small(*rows: tuple[str, int]) -> pa.Table:
+    return pa.table([[key for key, _ in rows], [ts for _, ts in rows]], schema=_SMALL)
+
+
+def test_a_key_that_returns_with_a_smaller_ordering_value_does_not_bring_its_old_row_back(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts", key_index="record")
+    table.upsert(_small(("a", 5), ("b", 5)))
+    table.delete(_small(("a", 0)))
+    table.upsert(_small(("a", 1)))
+    expected = bag(_small(("a", 1), ("b", 5)))
+    for found in (table.scan().to_arrow(), hudi_table(tmp_path, _SMALL), hudi_table(tmp_path, _SMALL, BY_POSITION)):
+        assert bag(found) == expected
+
+
+def test_positions_of_updates_belong_to_the_rows_that_they_replace(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path, _SMALL, ["id"], ordering="ts")
+    table.upsert(_small(("a", 1), ("b", 5), ("c", 9)))
+    table.upsert(_small(("c", 9), ("a", 2), ("b", 6)))
+    assert bag(hudi_table(tmp_path, _SMALL, BY_POSITION)) == bag(_small(("a", 2), ("b", 6), ("c", 9)))
+
+
+def test_many_commits_leave_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "SUMMARY_FILES_OPEN_MAX", 3)
+    table = mdt.create(MemoryStorage(), _SMALL, ["id"], ordering="ts")
+    for number in range(12):
+        table.upsert(_small(("a", number), (f"k{number}", 0)))
+    assert len(table.metadata.blobs._files) <= 3
+    assert table.scan("id = 'a'").to_arrow().to_pylist() == [{"id": "a", "ts": 11}]
+
+
+def test_options_are_kept_under_one_name_and_may_be_overridden_by_the_other() -> None:
+    given = {"hoodie.metadata.compact.max.delta.commits": 2, "mdt.column.stats.columns": ["ts"]}
+    table = mdt.create(MemoryStorage(), _SMALL, ["id"], options=given)
+    assert table.options.column_stats_columns == ("ts",)
+    for number in range(3):
+        table.upsert(_small((f"k{number}", 0)))
+    assert table.metadata.base_seq == 2
+    again = mdt.open(table.storage, {"mdt.metadata.compact.records": 5, "hoodie.parquet.max.file.size": 1 << 20})
+    assert (again.options.metadata_compact_records, again.options.max_file_bytes) == (5, 1 << 20)

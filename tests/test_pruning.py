@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,8 @@ from pyroaring import BitMap
 from reader import bag
 
 import mdt
-from indexes import column_stats
+from indexes import column_stats, registry
+from indexes.base import SkippingIndex
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
 from indexes.testing import ALL_TYPES, predicates, scalars
 from mdt import locate, planner
@@ -270,6 +272,82 @@ def test_damaged_key_maps_cost_time_but_no_rows() -> None:
     _assert_pruned_is_full(again, rows, Leaf("id", "=", "k020"))
     notes = {note.index: note.reason for note in again.scan("id = 'k020'").explain().indexes}
     assert notes["key:bloom"] == "damaged"
+
+
+class _Equal(SkippingIndex):
+    """``equal/1``, for these tests: the values of a segment as JSON; proves for ``=`` segments and rows."""
+
+    name = "equal/1"
+
+    def supports(self, type: pa.DataType) -> bool:
+        return bool(pa.types.is_integer(type))
+
+    def summarize(self, values: pa.Array) -> bytes:
+        return json.dumps(values.to_pylist()).encode()
+
+    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> Any:
+        return np.array([leaf.op != "=" or leaf.value in json.loads(s) for s in summaries], dtype=np.bool_)
+
+    def rows(self, summary: bytes, leaf: Leaf, type: pa.DataType) -> BitMap | None:
+        found = [at for at, value in enumerate(json.loads(summary)) if value == leaf.value]
+        return BitMap(found) if leaf.op == "=" else None
+
+
+@pytest.fixture
+def indexed(monkeypatch: pytest.MonkeyPatch) -> tuple[mdt.Table, pa.Table]:
+    """A table of shuffled values with ``equal(n)``: minima and maxima prove nothing, the index does."""
+    own = registry.Registry(())
+    own.register(_Equal)
+    find = registry.find
+    monkeypatch.setattr(registry, "find", lambda name: own.find(name) if name.startswith("equal") else find(name))
+    table = _create(_CLUSTERS, indexes=["equal(n)"])
+    rows = pa.concat_tables([_cluster(number) for number in range(4)]).take(pa.array(np.arange(36).reshape(9, 4).T.ravel()))
+    for at in range(0, 36, 9):
+        table.upsert(rows.slice(at, 9))
+    table.delete(pa.table({"id": ["k013"]}))
+    return table, rows.filter(pc.not_equal(rows["id"], "k013"))
+
+
+def _note(table: mdt.Table, where: str) -> planner.IndexNote:
+    (note,) = [note for note in table.scan(where).explain().indexes if note.index == "equal(n)"]
+    return note
+
+
+def test_a_skipping_index_prunes_segments_and_row_groups(indexed: tuple[mdt.Table, pa.Table]) -> None:
+    table, rows = indexed
+    told = table.scan("n = 14").explain()
+    assert (told.files_read, told.row_groups_read) == (1, 1)
+    assert _note(table, "n = 14").used and _note(table, "n = 14").pruned >= 2
+    for value in range(-1, 38):
+        _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
+        _assert_pruned_is_full(table, rows, And((Leaf("n", "=", value), Leaf("x", ">", 8.0))))
+        _assert_pruned_is_full(table, rows, Or((Leaf("n", "=", value), Leaf("x", "=", 8.0))))
+
+
+def test_an_index_that_is_gone_damaged_or_incomplete_costs_time_and_says_why(
+    indexed: tuple[mdt.Table, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, rows = indexed
+    summaries = table.snapshot().summaries
+    at = summaries.schema.get_field_index("payload")
+    damaged = summaries.set_column(at, "payload", pa.array([b"?", *summaries["payload"].to_pylist()[1:]], pa.binary()))
+    for left, reason, covered in ((summaries.slice(0, 0), "used", 0), (summaries.slice(2), "used", 2), (damaged, "damaged", 0)):
+        with _snapshot(table, monkeypatch, summaries=left):
+            assert (_note(table, "n = 14").reason, _note(table, "n = 14").covered) == (reason, covered)
+            for value in range(36):
+                _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
+    monkeypatch.undo()
+    assert _note(table, "n = 14").reason == "not_installed"
+    for value in range(36):
+        _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
+    assert table.upsert(_cluster(5)).inserted == 9, "writers leave the segment uncovered"
+    assert _note(table, "x = 1").reason == "not_installed"
+
+
+def test_an_index_says_why_a_filter_does_not_reach_it(indexed: tuple[mdt.Table, pa.Table]) -> None:
+    table, _ = indexed
+    assert _note(table, "x = 1").reason == _note(table, "n = 1 or x = 1").reason == "column_not_tested"
+    assert "OR" in _note(table, "n = 1 or x = 1").detail
 
 
 # Mutants: each is a planner that loses rows; the fixed cases must tell every one from the true one
