@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -54,11 +55,11 @@ def define(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
             hint="integers, floats, dates and timestamps can order; strings cannot yet",
         )
-    _check_indexes(indexes, stored)
+    named = _named(indexes, stored)
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
         storage.random_hex(16), name, table_type, stored, key, partition_by, ordering, key_index, scope, seed,
-        tuple(indexes), dict(options),
+        named, dict(options),
     )  # fmt: skip
 
 
@@ -89,20 +90,22 @@ def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:
         raise Invalid(f"{role}: a column is named twice in {list(names)}")
 
 
-def _check_indexes(indexes: Sequence[str], stored: pa.Schema) -> None:
+def _named(indexes: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
+    """Return the specifications with the persisted name of each class, version included."""
+    named = []
     for text in indexes:
         try:
             spec = registry.parse_spec(text)
         except ValueError as error:
             raise Invalid(str(error)) from error
-        if not spec.column:
-            raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
         _exist(f"index {text}", (spec.column,), stored)
         index = find_index(spec)
         if isinstance(index, str):
             raise Invalid(f"index {text!r} cannot be used: {index}")
         if not index.supports(stored.field(spec.column).type):
             raise Invalid(f"index {text!r} does not support columns of type {stored.field(spec.column).type}")
+        named.append(str(replace(spec, kind=index.name)))
+    return tuple(named)
 
 
 def create(storage: Storage, definition: TableDefinition) -> None:

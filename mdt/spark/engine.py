@@ -31,6 +31,7 @@ from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 from mdt.spark import tasks
 from mdt.spark.arrow_map import map_in_arrow
+from mdt.spark.columns import quoted
 from mdt.spark.failures import in_driver
 from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, UPDATE, Source, Work
 from mdt.transaction import Changes, Claim, CommitResult, run
@@ -50,7 +51,7 @@ _TASK_ROWS = 500_000
 def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
     """Return all rows of ``frame`` in the driver; of its columns only those in ``names``, if given."""
     if names is not None and len(set(frame.columns)) == len(frame.columns):
-        frame = frame.select(*(_quoted(name) for name in frame.columns if name in names))
+        frame = frame.select(*(quoted(name) for name in frame.columns if name in names))
     return frame.toArrow()
 
 
@@ -156,7 +157,7 @@ class SparkWrite:
 
     def _tag(self, snapshot: Snapshot) -> list[Row]:
         """Tag the rows, equal keys in one task, and return how many there are of each kind, partition and file group."""
-        together = self.frame.repartition(*map(_quoted, snapshot.definition.key))
+        together = self.frame.repartition(*map(quoted, snapshot.definition.key))
         schema = from_arrow_schema(tasks.tagged_schema(snapshot.definition.schema))
         self._tagged = map_in_arrow(together, partial(tasks.tag, self._source(snapshot)), schema)
         self._tagged.persist(StorageLevel.MEMORY_AND_DISK)
@@ -304,7 +305,3 @@ class SparkWrite:
                  if mark in info.path.rpartition("/")[2]]  # fmt: skip
         found += [info.path for info in storage.list(paths.key_maps_dir(claim.instant))]
         storage.delete_many([path for path in found if path not in used])
-
-
-def _quoted(name: str) -> Any:
-    return sf.col("`" + name.replace("`", "``") + "`")

@@ -12,8 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property, reduce
+from functools import cached_property
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
@@ -21,11 +20,10 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sf
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown
+from indexes.predicate import And, Predicate
 from mdt import paths
 from mdt.errors import Unsupported
 from mdt.file_group import BASE
@@ -33,6 +31,7 @@ from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.planner import plan
 from mdt.snapshot import Snapshot
+from mdt.spark.columns import quoted, to_column
 from mdt.spark.file_index import Listing, NativeFile, union_frame
 from mdt.storage import Storage, open_storage
 
@@ -57,7 +56,7 @@ def scan(
     frame = _frame(spark, metadata, snapshot, schema)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
-    return frame.select(*(_quoted(name) for name in columns))
+    return frame.select(*(quoted(name) for name in columns))
 
 
 def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:
@@ -209,56 +208,3 @@ class _Lister:
     def release(self, query: str) -> None:
         """Forget what ``query`` was pinned to."""
         self._files.release(query)
-
-
-def _quoted(name: str) -> Column:
-    return sf.col("`" + name.replace("`", "``") + "`")
-
-
-def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
-    """Return ``predicate`` on columns of ``schema`` as a Spark column.  Raises Unsupported for what has no reference semantics."""
-    if isinstance(predicate, And | Or):
-        children = [to_column(child, schema) for child in predicate.children]
-        neutral = sf.lit(isinstance(predicate, And))
-        join = (lambda a, b: a & b) if isinstance(predicate, And) else (lambda a, b: a | b)
-        return reduce(join, children, neutral)
-    if isinstance(predicate, Unknown):
-        raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
-    return _leaf(predicate, schema.field(predicate.column).type)
-
-
-def _literal(value: Any, type: pa.DataType) -> Any:
-    """Return a literal as Spark must see it: times without a zone are UTC here, the session's zone there."""
-    if not pa.types.is_timestamp(type):
-        return value
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(moment, datetime):
-        return moment
-    if type.tz is None:
-        return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _leaf(leaf: Leaf, type: pa.DataType) -> Column:
-    column = _quoted(leaf.column)
-    if leaf.op in ("is null", "is not null"):
-        return column.isNull() if leaf.op == "is null" else column.isNotNull()
-    if leaf.op in ("in", "not in"):
-        literals: Sequence[object] = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
-        found = column.isin(*(_literal(value, type) for value in literals))
-        return found if leaf.op == "in" else ~found
-    value: Any = leaf.value
-    if leaf.op in ("like", "not like"):
-        found = column.like(value)
-        return found if leaf.op == "like" else ~found
-    literal = sf.lit(_literal(value, type))
-    return {
-        "=": column == literal,
-        "!=": column != literal,
-        "<": column < literal,
-        "<=": column <= literal,
-        ">": column > literal,
-        ">=": column >= literal,
-        "<=>": column.eqNullSafe(literal),
-        "starts with": column.startswith(literal),
-    }[leaf.op]

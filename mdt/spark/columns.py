@@ -1,0 +1,105 @@
+"""Predicates as Spark columns that are true for the same rows as the reference semantics, `indexes.predicate.matches`.
+
+A literal is first brought to the column's own type, exactly, as the reference does; so Spark's own coercions, and the
+zone of its session, have no say.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_type
+
+from indexes import values
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
+from mdt.errors import Unsupported
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+_MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def quoted(name: str) -> Column:
+    """Return the column called ``name``, whatever characters that holds."""
+    return sf.col("`" + name.replace("`", "``") + "`")
+
+
+def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
+    """Return ``predicate`` on columns of ``schema``.  Raises Unsupported for what has no reference semantics."""
+    if isinstance(predicate, And | Or):
+        children = [to_column(child, schema) for child in predicate.children]
+        join = operator.and_ if isinstance(predicate, And) else operator.or_
+        return reduce(join, children) if children else sf.lit(isinstance(predicate, And))
+    if isinstance(predicate, Unknown):
+        raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
+    return _leaf(predicate, schema.field(predicate.column).type)
+
+
+def _leaf(leaf: Leaf, type: pa.DataType) -> Column:
+    column = quoted(leaf.column)
+    if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
+        return column.isNull()
+    if leaf.op == "is not null":
+        return column.isNotNull()
+    if leaf.op in ("in", "not in"):
+        return _membership(leaf, column, type)
+    if leaf.value is None:
+        return sf.lit(False)
+    if leaf.op in ("like", "not like"):
+        found = column.like(_pattern(leaf.value))
+        return found if leaf.op == "like" else ~found
+    if leaf.op == "starts with":
+        return column.startswith(sf.lit(leaf.value))
+    return _comparison(leaf, column, type)
+
+
+def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
+    place = values.place(leaf.value, type)
+    op = "=" if leaf.op == "<=>" else leaf.op
+    if place.tie:
+        if op in ("=", "!="):
+            return sf.lit(False) if op == "=" else column.isNotNull()
+        op = op[0] + ("=" if (place.tie > 0) == (op[0] == "<") else "")
+    found: Column = _COMPARISONS[op](column, _literal(place.value, type))
+    return found
+
+
+def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
+    assert isinstance(leaf.value, tuple), "the parser makes a tuple of it"
+    places = [values.place(value, type) for value in leaf.value if value is not None]
+    found = [_literal(place.value, type) for place in places if place.tie == 0]
+    among = column.isin(*found) if found else sf.lit(False)
+    if leaf.op == "in":
+        return among
+    return sf.lit(False) if None in leaf.value else ~among & column.isNotNull()
+
+
+def _literal(value: Any, type: pa.DataType) -> Column:
+    """Return a value of ``type`` as Spark's literal of the same type."""
+    if pa.types.is_timestamp(type):
+        # As text: Spark would take a datetime for one of the driver's own zone.
+        moment = _EPOCH + timedelta(microseconds=value * _MICROS_PER_UNIT[type.unit])
+        zone = "" if type.tz is None else "+00:00"
+        text = moment.replace(tzinfo=None).isoformat(" ") + zone
+        return sf.lit(text).cast("timestamp" if zone else "timestamp_ntz")
+    if pa.types.is_date(type):
+        return sf.date_from_unix_date(sf.lit(value))
+    return sf.lit(value).cast(from_arrow_type(type))
+
+
+def _pattern(value: object) -> str:
+    """Return a LIKE pattern with backslashes only where Spark allows them: before a wildcard or a backslash."""
+    parts = parse_like(str(value))
+    return "".join(
+        "%" if part is None else "_" if not part else "".join("\\" + c if c in "%_\\" else c for c in part)
+        for part in parts
+    )
