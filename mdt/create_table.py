@@ -98,6 +98,8 @@ def _named(indexes: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
             spec = registry.parse_spec(text)
         except ValueError as error:
             raise Invalid(str(error)) from error
+        if not spec.column:
+            raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
         _exist(f"index {text}", (spec.column,), stored)
         index = find_index(spec)
         if isinstance(index, str):

@@ -13,4 +13,7 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
         return cls.reason
     if not issubclass(cls, SkippingIndex):
         return f"{spec.kind} is not a skipping index"
-    return cls(**spec.options)
+    try:
+        return cls(**spec.options)
+    except (TypeError, ValueError) as error:
+        return f"its options are not possible: {error}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import mdt
 from mdt.config import parse_options
 from mdt.errors import Invalid
 from mdt.metadata import Metadata
@@ -23,9 +24,11 @@ from mdt.write.operations import Delete, Upsert
 from tests.worlds import State, as_state, deleted, rows, upserted
 
 Model = Callable[[State], State]
-PAUSES = frozenset(("begun", "written", "checked", "committed"))
-"""Where a step ends.  Preparing reads immutable files only and claims commute, so more pauses add no behaviour."""
-EVERY_PAUSE = PAUSES | {"prepared", "claimed"}
+PAUSES = frozenset(("written", "checked", "committed"))
+"""Where a step ends.  Preparing reads immutable files, and claims and new names commute with everything that other writers
+do, so that for writers among themselves more pauses add schedules, but no behaviour."""
+EVERY_PAUSE = PAUSES | {"begun", "prepared", "claimed"}
+"""For company that looks at claims, at clocks or at names."""
 
 
 @dataclass

@@ -227,8 +227,8 @@ def test_writers_whose_clocks_stand_still_get_instants_of_their_own() -> None:
         storage.sleep(60)
         return storage
 
-    actors = (upsert([0], 3, 3.0), upsert([1], 3, 4.0))
-    for run in explore(start, actors):
+    actors = (upsert([0], 3, 3.0, pauses=EVERY_PAUSE), upsert([1], 3, 4.0, pauses=EVERY_PAUSE))
+    for run in explore(start, actors, preemptions=2):
         count("schedules")
         assert_serial(actors, run)
         instants = mdt.open(run.storage).history()["instant"].to_pylist()

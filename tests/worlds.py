@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ def assert_clean(storage: Storage) -> None:
     assert {info.path for info in storage.list(f"{paths.PRIVATE}/blobs")} <= known, "orphan summaries"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Flow:
     """Something that happens to a table: ``start`` makes the table, ``run`` does it, before and after are the model."""
 
@@ -134,8 +134,6 @@ class Flow:
     run: Callable[[Storage], object]
     before: State
     after: State
-    makes_table: bool = False
-    tags: frozenset[str] = field(default_factory=frozenset)
 
 
 BASE_STATE: State = upserted(upserted({}, range(6), 1, 1.0), range(3), 2, 2.0)
