@@ -93,7 +93,7 @@ def _literal(value: Any, type: pa.DataType) -> Column:
         return sf.lit(text).cast("timestamp" if zone else "timestamp_ntz")
     if pa.types.is_date(type):
         return sf.date_from_unix_date(sf.lit(value))
-    return sf.lit(value).cast(from_arrow_type(type))
+    return sf.lit(value).cast(from_arrow_type(type, prefer_timestamp_ntz=True))
 
 
 def _pattern(value: object) -> str:

@@ -158,7 +158,7 @@ class SparkWrite:
     def _tag(self, snapshot: Snapshot) -> list[Row]:
         """Tag the rows, equal keys in one task, and return how many there are of each kind, partition and file group."""
         together = self.frame.repartition(*map(quoted, snapshot.definition.key))
-        schema = from_arrow_schema(tasks.tagged_schema(snapshot.definition.schema))
+        schema = from_arrow_schema(tasks.tagged_schema(snapshot.definition.schema), prefer_timestamp_ntz=True)
         self._tagged = map_in_arrow(together, partial(tasks.tag, self._source(snapshot)), schema)
         self._tagged.persist(StorageLevel.MEMORY_AND_DISK)
         by_place = self._tagged.groupBy("__mdt_kind", "__mdt_partition", "__mdt_group")

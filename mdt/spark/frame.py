@@ -64,7 +64,7 @@ def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, sch
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
-        from_arrow_schema(schema), root,
+        from_arrow_schema(schema, prefer_timestamp_ntz=True), root,
     )  # fmt: skip
 
 

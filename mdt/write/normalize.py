@@ -167,9 +167,8 @@ def _keyed(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
 def _unique(batch: Batch, definition: TableDefinition) -> Batch:
     """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
     n = len(batch)
-    order = batch.hashes.order()
-    hi, lo = batch.hashes.hi[order], batch.hashes.lo[order]
-    if not bool(np.any((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]))):
+    ordered = np.sort(batch.hashes.hi)
+    if not bool(np.any(ordered[1:] == ordered[:-1])):
         return batch
     scope = np.zeros(n, dtype=np.int64) if definition.is_global else batch.partition
     ordering = np.zeros(n, dtype=np.uint64) if batch.ordering is None else batch.ordering

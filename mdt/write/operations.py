@@ -53,9 +53,14 @@ def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
     """Return value -> the ``rows`` that have it, in order.  ``of``: int64[len(rows)]."""
+    if not len(rows):
+        return {}
+    if of.min() == of.max():
+        return {int(of[0]): rows}
     order = np.argsort(of, kind="stable")
-    values, first = np.unique(of[order], return_index=True)
-    return dict(zip(values.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(rows) else {}
+    values = of[order]
+    first = np.flatnonzero(np.diff(values)) + 1
+    return dict(zip([int(values[0]), *values[first].tolist()], np.split(rows[order], first), strict=True))
 
 
 def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:

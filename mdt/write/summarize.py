@@ -34,10 +34,11 @@ def summarize(
         if not values.supports(field.type) or (chosen is not None and field.name not in wanted):
             continue
         column = table[field.name]
-        found.append(column_stats.summarize(column))
+        parts = column_stats.summarize_zones(column, zones)
+        found.append(column_stats.merge(parts))
         zone.append(-1)
         if len(zones) > 1:
-            found += column_stats.summarize_zones(column, zones)
+            found += parts
             zone += range(len(zones))
         columns += [field.name] * (len(found) - len(columns))
     if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from indexes.column_stats import (
     STATS_SCHEMA,
     ColumnStats,
     Stats,
+    merge,
     pack,
     prune,
     prune_predicate,
@@ -209,3 +211,13 @@ def test_summaries_with_denied_bounds_or_of_another_type_are_refused() -> None:
         unpack(good, pa.bool_())
     with pytest.raises(ValueError, match="version 9"):
         unpack(b"\x09" + good[1:], pa.int64())
+
+
+@given(data=st.data())
+def test_merged_zones_say_what_a_summary_of_all_rows_says(data: st.DataObject) -> None:
+    column = data.draw(scalar_types().flatmap(columns))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(column)), max_size=4)))
+    rows = [end - start for start, end in zip([0, *cuts], [*cuts, len(column)], strict=True)]
+    merged = merge(summarize_zones(column, rows))
+    merged.check()
+    assert replace(merged, size=0) == replace(summarize(column), size=0)
