@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import create_table, paths
+from mdt import create_table, foreign, paths
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
 from mdt.errors import Invalid, Unsupported
@@ -169,7 +169,8 @@ class Table:
         self._storage.require_conditional_put()
         data = self._storage.read_if_exists(paths.properties())
         if data is not None:
-            _refuse_foreign(properties.decode(data))
+            foreign.refuse_properties(properties.decode(data))
+        foreign.refuse_commits(self._metadata)
         recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
 
     # Reading
@@ -207,20 +208,6 @@ class Table:
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""
         return self._metadata.newest().files
-
-
-def _refuse_foreign(found: Mapping[str, str]) -> None:
-    """Refuse to write to a table that another Hudi writer has changed in ways we cannot keep up with."""
-    if found.get("hoodie.table.version") != "6":
-        raise Unsupported(
-            f"hoodie.properties says table version {found.get('hoodie.table.version')}; this writer keeps version 6",
-            hint="another writer has upgraded the table; set hoodie.write.table.version=6 there",
-        )
-    if found.get("hoodie.table.metadata.partitions"):
-        raise Unsupported(
-            "another writer keeps a Hudi metadata table here, which would hide our commits from readers",
-            hint="disable hoodie.metadata.enable in that writer and remove hoodie.table.metadata.partitions",
-        )
 
 
 def create(
@@ -264,12 +251,14 @@ def create(
 def open(path: Any, options: Mapping[str, Any] | None = None) -> Table:
     """Open the table at ``path`` (local path or URL); ``options`` override tuning options for this object.
 
-    Raises Invalid if there is no table, Unsupported if it was written by a newer version, Corrupt if it is damaged.
+    Raises Invalid if there is no table, Unsupported if it was written by a newer version or another Hudi writer has
+    committed to it, Corrupt if it is damaged.
     """
     storage = path if isinstance(path, Storage) else open_storage(path)
     table = Table(storage, options)
     if storage is not path and not table.options.durable:
         table = Table(open_storage(path, durable=False), options)
+    foreign.refuse_commits(table.metadata)
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")

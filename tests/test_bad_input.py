@@ -347,3 +347,13 @@ def test_a_required_field_is_kept_as_optional_except_for_keys(tmp_path: Path) ->
     assert all(field.nullable for field in table.schema)
     table.upsert(pa.table({"id": ["a"], "v": pa.array([None], pa.int32())}))
     assert table.scan().to_arrow().to_pylist() == [{"id": "a", "v": None}]
+
+
+def test_a_table_that_another_hudi_writer_has_committed_to_is_refused(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"])
+    table.upsert(rows())
+    (tmp_path / "t" / ".hoodie" / "20990101000000000.deltacommit").write_text("{}")
+    before = trees.tree(tmp_path)
+    for attempt in (lambda: table.upsert(rows()), lambda: mdt.open(tmp_path / "t")):
+        refused(Unsupported, attempt, "another Hudi writer", "20990101000000000", hint="Hudi reader")
+    assert trees.tree(tmp_path) == before

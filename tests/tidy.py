@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits"),
     ("codec", "config", "definition", "input", "paths", "skipping", "storage", "stores", "where"),
     ("hudi", "file_group", "key_map", "commit_log"),
-    ("blobs", "locate", "metadata", "publish", "segment_file", "snapshot"),
+    ("blobs", "foreign", "locate", "metadata", "publish", "segment_file", "snapshot"),
     ("conflicts", "transaction"),
     ("planner",),
     ("read", "write"),
