@@ -29,6 +29,7 @@ FILES = pa.schema(
         ("log_version", pa.int32()),
         ("instant", pa.string()),
         ("size", pa.int64()),
+        ("crc", pa.int64()),
         ("rows", pa.int64()),
         ("block_offset", pa.int64()),
         ("block_length", pa.int64()),
@@ -59,7 +60,7 @@ class Blob:
 class NewFile:
     """One data file that a transaction has written; names are relative to the partition.
 
-    ``base_instant``: of the slice.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
+    ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
     ``zone_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
     ``summaries``: (index specification, bytes) pairs of the table's skipping indexes.
     """
@@ -71,6 +72,7 @@ class NewFile:
     base_instant: str
     log_version: int
     size: int
+    crc: int
     rows: int
     block_offset: int
     block_length: int

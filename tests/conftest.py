@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["counting"]
+
 settings.register_profile(
     "quick",
     max_examples=40,

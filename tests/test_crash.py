@@ -11,8 +11,11 @@ import pytest
 import mdt
 from mdt import commit_log, paths, publish
 from mdt.errors import Invalid, Unavailable
+from mdt.metadata import Metadata
+from mdt.services.compaction import Compaction
 from mdt.services.rollback import pending
 from mdt.storage import Crash, FaultyStorage, MemoryStorage, Storage
+from mdt.transaction import steps
 from tests.counting import count
 from tests.worlds import (
     BASE_STATE,
@@ -34,6 +37,15 @@ MODES = ("before", "after", "torn")
 
 def upsert_mixed(storage: Storage) -> None:
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
+
+
+def compact_while_another_commits(storage: Storage) -> None:
+    """Compact; when all files are written, a writer changes one of the two file groups."""
+    metadata = Metadata(storage)
+    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
+    while (phase := next(driver, "ended")) != "ended":
+        if phase == "written":
+            mdt.open(storage).upsert(rows([0], 3, 3.0))
 
 
 def empty(table_type: str, key_index: str) -> MemoryStorage:
@@ -70,6 +82,7 @@ FLOWS = [
     flow("delete by rewrite", COW, "bloom", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
+    flow("compaction beside an upsert", MOR, "record", compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
     Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),

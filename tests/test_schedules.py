@@ -167,7 +167,7 @@ def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
 @kinds(0, 1, 2)
 def test_a_live_writer_that_was_rolled_back_cannot_commit_and_tries_again(kind: tuple[str, str]) -> None:
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
-    runs = explored(kind, writer, rollback_of_all(), preemptions=3, check_every=4)
+    runs = explored(kind, writer, rollback_of_all(), preemptions=2, check_every=4)
     assert all(ours(run.storage)["k0"] == (3, 3.0) for run in runs), "acknowledged means readable"
     assert {run.ended[0].attempts for run in runs} == {1, 2}
     for run in runs:
@@ -183,7 +183,7 @@ def test_two_recoveries_of_one_dead_writer_agree() -> None:
         return storage
 
     actors = (rollback_of_all(), rollback_of_all())
-    for run in explore(start, actors, preemptions=3):
+    for run in explore(start, actors, preemptions=2):
         count("schedules")
         mdt.open(run.storage).rollback()
         assert_serial(actors, run)
@@ -214,7 +214,7 @@ def test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way(kind: tu
 def test_a_reader_sees_one_state_from_its_beginning_to_its_end(kind: tuple[str, str]) -> None:
     other = delete([1, 3]) if kind[0] == COW else compaction()
     actors = (upsert([0, 1, 20], 3, 3.0), other, reader())
-    for run in explore(lambda: filled(*kind), actors, preemptions=2):
+    for run in explore(lambda: filled(*kind), actors, preemptions=1):
         count("schedules")
         after = states(actors, run)
         assert all(state == after[seq] for seq, state in run.ended[2].record), run.schedule
@@ -252,13 +252,13 @@ def trio(kind: tuple[str, str]) -> tuple[Actor, ...]:
 
 @kinds(1, 0, 2)
 def test_three_writers_end_as_one_after_the_other(kind: tuple[str, str]) -> None:
-    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=1)) >= 2
+    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=1)) >= 1
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_three_writers_with_many_preemptions_end_as_one_after_the_other(kind: tuple[str, str]) -> None:
-    explored(kind, *trio(kind), preemptions=3)
+    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=3)) >= 2
 
 
 @pytest.mark.nightly

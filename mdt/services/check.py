@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -100,19 +101,27 @@ class _SegmentChecker:
         nothing = np.empty(0, np.uint64)
         storage, schema = self._metadata.storage, with_meta(self._snapshot.definition.schema)
         table = None
+        problems: list[Problem] = []
         try:
+            problems = self._check_bytes(file, path)
             if file["rows"]:
                 table = read_rows(storage, self._snapshot, i, schema, verify=True)
-            problems = [Problem(path, -1, text) for text in self._texts(i, file, table)]
+            problems += [Problem(path, -1, text) for text in self._texts(i, file, table)]
         except (Corrupt, Invalid) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(str(error), path=path)
-            problems, table = [Problem(damaged.path or path, damaged.offset, str(error))], None
+            problems.append(Problem(damaged.path or path, damaged.offset, str(error)))
+            table = None
         if table is None:
             return _Checked(problems, KeyHashes(nothing, nothing), pa.array([], pa.string()))
         keys = table[RECORD_KEY].combine_chunks()
         mask = live_mask(len(table), self._snapshot.vector(i))
         keys = keys if mask is None else keys.filter(pa.array(mask))
         return _Checked(problems, hash_keys(keys, self._snapshot.definition.hash_seed), keys)
+
+    def _check_bytes(self, file: dict[str, Any], path: str) -> list[Problem]:
+        """Compare the file as a whole; what is damaged in it is found out afterwards."""
+        crc = zlib.crc32(self._metadata.storage.read(path))
+        return [] if crc == file["crc"] else [Problem(path, -1, f"crc is {crc:08x}, was written as {file['crc']:08x}")]
 
     def _texts(self, i: int, file: dict[str, object], table: pa.Table | None) -> Iterator[str]:
         if file["kind"] != BASE:

@@ -55,11 +55,18 @@ def in_driver(*, writing: bool = False) -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         found = _made_again(str(error))
         if found is None and writing:
-            first = next((line for line in str(error).splitlines() if line.strip()), "")
-            found = Unavailable(f"Spark could not write the files: {first}", hint="nothing was committed; try again")
+            found = Unavailable(
+                f"Spark could not write the files: {_last_line(str(error))}", hint="nothing was committed; try again"
+            )
         if found is None:
             raise
         raise found from error
+
+
+def _last_line(text: str) -> str:
+    """Return the last line of a Python traceback, without the JVM's frames after it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "JVM"))]
+    return lines[-1] if lines else ""
 
 
 def _made_again(text: str) -> MdtError | None:

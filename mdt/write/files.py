@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,7 +144,7 @@ class WriteJob:
         members = () if work.group < 0 else self.snapshot.members[work.group].tolist()
         previous = self.snapshot.file(members[0])["base_instant"] if members else "null"
         file = self._new_file(
-            work, file_id, name, BASE, found, size=len(data), rows=len(table), block=(0, len(data)), zones=zones,
+            work, file_id, name, BASE, found, content=[data], rows=len(table), block=(0, len(data)), zones=zones,
             base_instant=self.claim.instant, previous=previous,
         )  # fmt: skip
         encoded = key_map.encode(key_map.build(hashes, ordering)) if len(table) else None
@@ -204,7 +206,7 @@ class WriteJob:
         base_name = next((str(m["name"]) for m in members if m["kind"] == BASE), "")
         log_names = tuple(str(m["name"]) for m in members if m["kind"] != BASE)
         file = self._new_file(
-            work, file_id, name, LOG_KIND, found, size=len(block) + len(deletes), rows=len(rows),
+            work, file_id, name, LOG_KIND, found, content=[block, deletes], rows=len(rows),
             block=(offset, length), zones=zones, base_instant=base_instant, previous=base_instant, version=version,
             base_name=base_name, log_names=(*log_names, name),
         )  # fmt: skip
@@ -235,13 +237,17 @@ class WriteJob:
         )  # fmt: skip
 
     def _new_file(
-        self, work: Assignment, file_id: str, name: str, kind: int, found: Summaries, *, size: int, rows: int,
+        self, work: Assignment, file_id: str, name: str, kind: int, found: Summaries, *,
+        content: Sequence[bytes | pa.Buffer], rows: int,
         block: tuple[int, int], zones: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
         base_name: str = "", log_names: tuple[str, ...] = (),
     ) -> NewFile:  # fmt: skip
+        crc = 0
+        for part in content:
+            crc = zlib.crc32(part, crc)
         return NewFile(
             partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
-            log_version=version, size=size, rows=rows, block_offset=block[0], block_length=block[1],
+            log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block[0], block_length=block[1],
             zone_rows=zones, inserts=len(work.inserts), updates=len(work.updates), deletes=len(work.deletes),
             key_map=None, stats=found.stats, summaries=found.indexes, previous_instant=previous,
             base_name=base_name, log_names=log_names,

@@ -1,0 +1,39 @@
+"""Write tasks that fail; a module of its own, because Spark's workers import it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from mdt.errors import Corrupt
+from mdt.spark import failures, tasks
+
+_write = tasks.write
+
+
+def fails_first(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write, then lose what the first attempt would have told."""
+    done = list(_write(work, batches))
+    context = TaskContext.get()
+    assert context is not None
+    if done and context.attemptNumber() == 0:
+        raise RuntimeError("this executor was lost")
+    yield from done
+
+
+def finds_damage(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write, then meet an error of mdt."""
+    done = list(_write(work, batches))
+    with failures.in_task():
+        if done:
+            raise Corrupt("a block is damaged", path="p", offset=3, hint="restore it")
+    yield from done
+
+
+def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write, then fail for a reason that is none of ours."""
+    if list(_write(work, batches)):
+        raise RuntimeError("this executor was lost")
+    yield from ()
