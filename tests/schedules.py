@@ -142,7 +142,6 @@ def reader() -> Actor:
     """Somebody who takes a snapshot, reads it, reads it again later, and must see the same rows."""
 
     def start(storage: Storage) -> Generator[str, None, Ended]:
-        import mdt
 
         scan = mdt.open(storage).scan()
         first = as_state(scan.to_arrow())

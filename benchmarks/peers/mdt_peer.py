@@ -10,7 +10,7 @@ import mdt
 from benchmarks.peers import Peer
 from benchmarks.trips import FILES, SCHEMA
 
-BYTES_A_ROW = 100
+BYTES_A_ROW = 47
 """Of a base file, measured: sets the number of files."""
 
 
