@@ -74,7 +74,7 @@ def write(
 ) -> tuple[CommitResult[Plan], dict[str, int]]:
     """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended and its counts."""
     try:
-        given = to_arrow_schema(frame.schema)
+        given = to_arrow_schema(frame.schema, timezone="UTC")
     except PySparkException as error:
         raise Invalid(f"the data has a type that no table can keep: {error}") from error
     definition = metadata.newest().definition

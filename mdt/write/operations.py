@@ -31,7 +31,7 @@ from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
 
 _NAMED_ROWS = 10
-STORED_SHARE = 0.5
+STORED_SHARE = 0.35
 """Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still empty."""
 
 
