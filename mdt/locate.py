@@ -157,6 +157,13 @@ def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.
     return ~np.isin(position, np.asarray(dead.to_array()))
 
 
+def key_maps(metadata: Metadata, snapshot: Snapshot, group: int) -> Iterator[KeyMap]:
+    """Yield the key map of each segment of ``group`` that has one, dead rows included."""
+    for i in snapshot.members[group].tolist():
+        if (blob := snapshot.key_map_blob(i)) is not None:
+            yield metadata.blobs.key_map(blob)
+
+
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
     """Return the key map of the base file of ``group``, dead rows included, or None if it has no base file."""
     for i in snapshot.members[group].tolist():

@@ -19,12 +19,11 @@ from mdt.commit_log import REMOVED, SLICES, STATS, SUMMARIES, VECTORS, CommitRec
 from mdt.conflicts import Footprint
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
 from mdt.file_group import NewFile, files_table
-from mdt.hudi import timeline
+from mdt.hudi import base_file, log_file, timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import Metadata
 from mdt.publish import Pending
 from mdt.snapshot import Snapshot, Unit, units_table
-from mdt.storage import Storage
 
 _BACKOFF_SECONDS = 0.02
 
@@ -143,7 +142,7 @@ def steps(
             changes = operation.write(snapshot, prepared, claim)
         except MdtError as error:
             if not isinstance(error, Unavailable):
-                abandon(storage, claim, operation, prepared)
+                abandon(metadata, claim, operation, prepared)
             raise
         yield "written"
         # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
@@ -152,7 +151,7 @@ def steps(
             yield "committed"
             warnings = finish(metadata, committed)
             return CommitResult(metadata.newest(), committed, prepared, attempt, warnings)
-        abandon(storage, claim, operation, prepared)
+        abandon(metadata, claim, operation, prepared)
         storage.sleep(_BACKOFF_SECONDS * attempt)
     raise Conflict(
         f"{operation.name} met a conflict in each of {attempts} attempts; the last: {why}",
@@ -274,26 +273,37 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
         records_max = metadata.options(newest.definition).metadata_compact_records
         if newest.seq - max(metadata.base_seq, 0) >= records_max:
             metadata.compact()
-    except Unavailable as error:
-        return (f"committed, but not all was published: {error}",)
+    except MdtError as error:
+        return (f"committed, but the work after it is left to the next writer: {error}",)
     return ()
 
 
-def abandon(storage: Storage, claim: Claim, operation: Operation[P], prepared: P) -> None:
+def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], prepared: P) -> None:
     """Remove what a transaction of this process wrote and will not commit."""
-    remove_files(storage, claim.instant, claim.token, prepared.partitions)
-    publish.retract(storage, claim.instant, operation.action)
-    storage.delete(paths.pending(claim.instant))
+    remove_files(metadata, claim.instant, claim.token, prepared.partitions)
+    publish.retract(metadata.storage, claim.instant, operation.action)
+    metadata.storage.delete(paths.pending(claim.instant))
 
 
-def remove_files(storage: Storage, instant: str, token: int, partitions: Sequence[str]) -> int:
-    """Delete the data files and summaries that carry a transaction's token; return how many."""
-    mark = f"-{token}-"
+def remove_files(metadata: Metadata, instant: str, token: int, partitions: Sequence[str]) -> int:
+    """Delete the data files and summaries that carry a transaction's instant and token; return how many.
+
+    The name of a log file has no instant of its own, only the token, which is drawn at random: what the table refers to
+    stays in any case.
+    """
+    storage = metadata.storage
+    files = metadata.newest().files
+    live = set(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
     doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
     for partition in partitions:
-        for info in storage.list_dir(partition):
-            name = info.path.rsplit("/", 1)[-1]
-            if mark in name.removesuffix(".parquet").split("_", 1)[-1] and not name.startswith(".hoodie"):
-                doomed.append(info.path)
+        names = (info.path for info in storage.list_dir(partition))
+        doomed += [path for path in names if _is_of(path.rpartition("/")[2], instant, token) and path not in live]
     storage.delete_many(doomed)
     return len(doomed)
+
+
+def _is_of(name: str, instant: str, token: int) -> bool:
+    """Return whether a file of a partition was written by the transaction with ``instant`` and ``token``."""
+    base, log = base_file.parse_name(name), log_file.parse_name(name)
+    write_token = base.token if base is not None else log.token if log is not None else ""
+    return f"-{token}-" in write_token and (base is None or base.instant == instant)

@@ -92,6 +92,7 @@ def test_of_two_writers_of_one_key_the_larger_ordering_value_wins_in_every_sched
     assert {len([e for e in run.ended.values() if e.seq >= 0]) for run in runs} == {1, 2}, "one may come late"
 
 
+@pytest.mark.nightly
 def test_of_two_writers_of_one_key_with_equal_ordering_values_the_later_commit_wins() -> None:
     runs = explored((MOR, "record"), upsert([0], 3, 3.0), upsert([0], 3, 4.0))
     assert {ours(run.storage)["k0"] for run in runs} == {(3, 3.0), (3, 4.0)}
@@ -127,6 +128,7 @@ def test_of_two_inserts_of_one_new_key_exactly_one_is_refused() -> None:
         assert sorted(bool(e.refused) for e in run.ended.values()) == [False, True]
 
 
+@pytest.mark.nightly
 def test_an_insert_and_a_delete_of_one_new_key_end_as_one_after_the_other() -> None:
     runs = explored((MOR, "bloom"), upsert([20], 3, 3.0), delete([20, 0]))
     assert {"k20" in ours(run.storage) for run in runs} == {True, False}

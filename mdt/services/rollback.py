@@ -126,7 +126,7 @@ def _remove(metadata: Metadata, claim: Pending) -> int:
     storage = metadata.storage
     if claim.txn in metadata.newest().transactions:
         raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
-    removed = remove_files(storage, claim.instant, claim.token, claim.partitions)
+    removed = remove_files(metadata, claim.instant, claim.token, claim.partitions)
     publish.retract(storage, claim.instant, claim.action)
     storage.delete(paths.pending(claim.instant))
     return removed

@@ -166,7 +166,9 @@ class _Files:
     def view(self, query: str) -> _View:
         """Return the view that ``query`` reads: equal keys get the same snapshot until they are released."""
         with self._lock:
-            snapshot = self._pinned or self._pins.get(query) or self.metadata.newest()
+            snapshot = self._pinned if self._pinned is not None else self._pins.get(query)
+            if snapshot is None:  # an empty snapshot is false
+                snapshot = self.metadata.newest()
             if self._pinned is None and not query.startswith(_UNPINNED):
                 self._pins[query] = snapshot
             view = self._views.get(snapshot.seq)

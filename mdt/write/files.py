@@ -22,7 +22,7 @@ from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import with_meta
-from mdt.locate import Located, base_key_map
+from mdt.locate import Located, base_key_map, key_maps
 from mdt.metadata import Metadata
 from mdt.segment_file import live_mask, read_rows
 from mdt.snapshot import Snapshot
@@ -65,24 +65,20 @@ class WriteJob:
 
     def run(self, task: int, work: Assignment) -> Written:
         """Write the files of ``work``, the ``task``-th assignment."""
-        if work.mode == LOG and not self._returns_older(work):
+        if work.mode == LOG and not self._returns(work):
             return self._log(task, work)
         return self._base(task, work)
 
-    def _returns_older(self, work: Assignment) -> bool:
-        """Return whether a key comes back with a smaller ordering value than its dead base row has.
+    def _returns(self, work: Assignment) -> bool:
+        """Return whether a key comes back into a slice that it was deleted from, of a table with an ordering field.
 
-        A Hudi reader would let the old base row win over the log (HUDI's buffer forgets the delete in between), so the
-        base file must go.
+        Hudi readers fail on its log record or lose it: Hudi 1.0 compares its ordering value with the int 0 of the delete
+        (a ClassCastException for other types), others with the value of the dead base row.  So the slice must end.
         """
         if self.batch.ordering is None or not len(work.inserts):
             return False
-        base = base_key_map(self.metadata, self.snapshot, work.group)
-        if base is None or base.ordering is None:
-            return False
-        entry = base.find(self.batch.hashes.take(work.inserts))
-        known = entry >= 0
-        return bool(np.any(base.ordering[entry[known]] > self.batch.ordering[work.inserts[known]]))
+        wanted = self.batch.hashes.take(work.inserts)
+        return any(bool(np.any(known.find(wanted) >= 0)) for known in key_maps(self.metadata, self.snapshot, work.group))
 
     def _file_id(self, work: Assignment) -> str:
         if work.group < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -50,6 +50,15 @@ def rows(draw: random.Random, numbers: Sequence[int]) -> list[dict[str, Any]]:
 
 def arrow(some: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(some, schema=SCHEMA)
+
+
+@pytest.fixture(autouse=True)
+def interpreted(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare Spark the compiling, which takes longer than running, in all but two tests."""
+    compiled = any(word in request.node.name for word in ("types", "MERGE_ON_READ-bloom"))
+    spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
+    yield
+    spark.conf.unset("spark.sql.codegen.wholeStage")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -104,7 +113,7 @@ class Pair:
 
 
 def pair(spark: SparkSession, folder: Path, **arguments: Any) -> Pair:
-    options = {**UNFLUSHED, "mdt.max.file.bytes": 2048, "mdt.row.group.rows": 50, "mdt.metadata.compact.records": 3}
+    options = {**UNFLUSHED, "mdt.max.file.bytes": 1024, "mdt.row.group.rows": 50, "mdt.metadata.compact.records": 3}
     both = [mdt.create(folder / name, SCHEMA, **{**PLAIN, "options": options, **arguments}) for name in ("spark", "arrow")]
     return Pair(spark, mdt.open(both[0].path, options=ON_SPARK), both[1])
 
@@ -161,8 +170,6 @@ BAD: dict[str, tuple[str, str, list[str], str]] = {
     "a column twice": ("upsert", "x", ["*", "1.0D as x"], "occur twice"),
     "a type of no table": ("upsert", "x", ["id", "sub", "city", "ts", "parse_json('1') x"], "x"),
     "a null key": ("upsert", "id", ["if(id = 'k3', null, id) id", "sub", "city", "ts", "x"], "null"),
-    "an empty key": ("upsert", "id", ["if(id = 'k3', '', id) id", "sub", "city", "ts", "x"], "is empty"),
-    "a null ordering value": ("upsert", "ts", ["id", "sub", "city", "nullif(ts, 13) ts", "x"], "null"),
     "an empty partition value": ("upsert", "c", ["id", "sub", "'' as city", "ts", "x"], "is empty"),
     "a key that exists": ("insert", "k3", ["*"], "1 keys exist already: \\['k3'\\]"),
     "a key twice": ("bulk_insert", "k9", ["explode(array('k9', 'k9')) id", "sub", "city", "ts", "x"], "repeat"),
@@ -289,7 +296,6 @@ def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark:
     for seed in (1, 2):
         both = pair(spark, tmp_path)
         both.run("upsert", rows(random.Random(seed), range(0, 30 * seed, 2)))
-        both.run("upsert", rows(random.Random(seed), range(0, 40, 2)))
         shutil.rmtree(tmp_path / "spark")
         shutil.rmtree(tmp_path / "arrow")
 
