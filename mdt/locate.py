@@ -162,11 +162,3 @@ def key_maps(metadata: Metadata, snapshot: Snapshot, group: int) -> Iterator[Key
     for i in snapshot.members[group].tolist():
         if (blob := snapshot.key_map_blob(i)) is not None:
             yield metadata.blobs.key_map(blob)
-
-
-def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
-    """Return the key map of the base file of ``group``, dead rows included, or None if it has no base file."""
-    for i in snapshot.members[group].tolist():
-        if snapshot.kind[i] == 0 and (blob := snapshot.key_map_blob(i)) is not None:
-            return metadata.blobs.key_map(blob)
-    return None

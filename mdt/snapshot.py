@@ -77,6 +77,9 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.files)
 
+    def __bool__(self) -> bool:
+        return True  # a snapshot of an empty table is a snapshot
+
     @cached_property
     def segments(self) -> npt.NDArray[np.int64]:
         """Numbers of the live segments, rising -> int64[n]."""

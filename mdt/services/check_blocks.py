@@ -1,23 +1,15 @@
-"""Check the blocks of our log files: each must be, byte for byte, what its rows ask for.
-
-A reader that trusts positions (HUDI_FORMAT: header 5) returns wrong rows for wrong positions, so they are found anew from
-the key map of the base file.
-"""
+"""Check the blocks of our log files: each must be, byte for byte, what its rows ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
-from indexes.hashing import hash_keys
 from mdt import paths, publish
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
-from mdt.locate import base_key_map
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 from mdt.write.files import RECORD_KEY
@@ -40,7 +32,7 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
     if rows and (rows[0].content_offset, rows[0].content_length) != (file["block_offset"], file["block_length"]):
         yield "the data block stands elsewhere than the metadata says"
     if rows and table is not None:
-        yield from _compare(metadata, snapshot, i, data, rows[0], table[RECORD_KEY].combine_chunks())
+        yield from _compare(snapshot, i, data, rows[0], table[RECORD_KEY].combine_chunks())
     deleted = 0
     for block in deletes:
         keys = log_file.decode_delete_block(block.content)["key"].combine_chunks()
@@ -48,21 +40,19 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
         if keys.null_count:
             yield "a delete block holds a null key"
         else:
-            yield from _compare(metadata, snapshot, i, data, block, keys)
+            yield from _compare(snapshot, i, data, block, keys)
     if deleted != file["deletes"]:
         yield f"delete blocks hold {deleted} keys, the metadata says {file['deletes']}"
 
 
-def _compare(
-    metadata: Metadata, snapshot: Snapshot, i: int, data: bytes, block: Block, keys: pa.Array
-) -> Iterator[str]:
+def _compare(snapshot: Snapshot, i: int, data: bytes, block: Block, keys: pa.Array) -> Iterator[str]:
     """Yield a sentence if ``block`` differs from the block that we would write for ``keys``: string[n]."""
     file = snapshot.file(i)
     shared: dict[str, Any] = {
         "instant": file["instant"],
         "avro_schema": publish.avro_schema(snapshot.definition, meta_fields=True),
-        "positions": _positions(metadata, snapshot, i, keys),
-        "base_instant": file["base_instant"],
+        "positions": None,
+        "base_instant": None,
     }
     if block.kind == PARQUET:
         expected, _ = log_file.data_block(bytes(block.content), **shared)
@@ -72,15 +62,3 @@ def _compare(
     if found != expected:
         here = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), len(expected))
         yield f"the log block at byte {block.offset} differs from what its rows ask for, first at byte {block.offset + here}"
-
-
-def _positions(metadata: Metadata, snapshot: Snapshot, i: int, keys: pa.Array) -> BitMap | None:
-    """Return the positions in the base file of ``keys``, None unless each has one and they rise."""
-    base = base_key_map(metadata, snapshot, int(snapshot.group_of[i]))
-    if base is None or not len(keys):
-        return None
-    entry = base.find(hash_keys(keys, snapshot.definition.hash_seed))
-    if bool(np.any(entry < 0)):
-        return None
-    position = base.position[entry]
-    return BitMap(position) if bool(np.all(np.diff(position.astype(np.int64)) > 0)) else None

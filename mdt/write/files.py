@@ -22,7 +22,7 @@ from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import with_meta
-from mdt.locate import Located, base_key_map, key_maps
+from mdt.locate import Located, key_maps
 from mdt.metadata import Metadata
 from mdt.segment_file import live_mask, read_rows
 from mdt.snapshot import Snapshot
@@ -178,14 +178,17 @@ class WriteJob:
         return table, None if field is None else key_map.ordering_words(table[field])
 
     def _log(self, task: int, work: Assignment) -> Written:
-        """Write a log file: a data block for new rows, a delete block for deletes."""
+        """Write a log file: a data block for new rows, a delete block for deletes.
+
+        Without record positions: they need header 8, on which Hudi 0.14 and 0.15, the releases of table version 6, fail.
+        """
         snapshot, claim = self.snapshot, self.claim
         members = [snapshot.file(i) for i in snapshot.members[work.group].tolist()]
         base_instant = str(members[0]["base_instant"])
         version = 1 + max(int(m["log_version"]) for m in members)
         file_id = self._file_id(work)
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
-        rows, positions = self._by_base_position(work.group, np.concatenate([work.updates, work.inserts]))
+        rows = np.concatenate([work.updates, work.inserts])
         block, offset, length = b"", 0, 0
         zones: tuple[int, ...] = ()
         found = Summaries(None, ())
@@ -194,10 +197,10 @@ class WriteJob:
             data, zones = self._encode(table)
             length = len(data)
             block, offset = log_file.data_block(
-                data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions, base_instant=base_instant
+                data, instant=claim.instant, avro_schema=self.avro_meta, positions=None, base_instant=None
             )
             found = summarize(snapshot.definition, self.options, table, zones)
-        deletes = self._delete_block(work, base_instant)
+        deletes = self._delete_block(work)
         self.metadata.storage.create(paths.partition_file(work.partition, name), [block, deletes])
         base_name = next((str(m["name"]) for m in members if m["kind"] == BASE), "")
         log_names = tuple(str(m["name"]) for m in members if m["kind"] != BASE)
@@ -211,25 +214,12 @@ class WriteJob:
         vectors = {int(snapshot.segments[i]): positions for i, positions in self._replaced(work).items()}
         return self._written(work, file, encoded, (), vectors)
 
-    def _by_base_position(self, group: int, rows: Int64Array) -> tuple[Int64Array, BitMap | None]:
-        """Return ``rows`` sorted by their position in the base file, and the positions if every row has one."""
-        base = base_key_map(self.metadata, self.snapshot, group)
-        if base is None or not len(rows):
-            return rows, None
-        entry = base.find(self.batch.hashes.take(rows))
-        if bool(np.any(entry < 0)):
-            return rows, None
-        position = base.position[entry]
-        order = np.argsort(position, kind="stable")
-        return rows[order], BitMap(position[order])
-
-    def _delete_block(self, work: Assignment, base_instant: str) -> bytes:
-        rows, positions = self._by_base_position(work.group, work.deletes)
-        if not len(rows):
+    def _delete_block(self, work: Assignment) -> bytes:
+        if not len(work.deletes):
             return b""
         return log_file.delete_block(
-            self.batch.keys.take(pa.array(rows)), work.partition, instant=self.claim.instant,
-            avro_schema=self.avro_meta, positions=positions, base_instant=base_instant,
+            self.batch.keys.take(pa.array(work.deletes)), work.partition, instant=self.claim.instant,
+            avro_schema=self.avro_meta, positions=None, base_instant=None,
         )  # fmt: skip
 
     def _new_file(
