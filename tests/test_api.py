@@ -271,7 +271,7 @@ def test_tuning_options_shape_the_files(tmp_path: Path) -> None:
         {"id": [f"k{i:05}" for i in range(5000)], "v": np.arange(5000, dtype=np.int64)},
         pa.schema([("id", pa.string()), ("v", pa.int64())]),
     )
-    small = {"mdt.max.file.bytes": 16_384, "mdt.small.file.bytes": 0, "mdt.row.group.rows": 1024}
+    small = {"mdt.max.file.bytes": 8_192, "mdt.small.file.bytes": 0, "mdt.row.group.rows": 1024}
     table = trees.create(tmp_path / "t", data.schema, options={**small, "mdt.column.stats.columns": "v"})
     table.upsert(data)
     assert len(table.files()) > 2

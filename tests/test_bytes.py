@@ -24,10 +24,7 @@ from mdt.blobs import Blobs
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.file_group import LOG, Blob
 from mdt.hudi import log_file
-from mdt.hudi.schema import with_meta
 from mdt.metadata import key_index
-from mdt.segment_file import read_rows
-from mdt.services.check_blocks import check_blocks
 from mdt.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
@@ -316,23 +313,17 @@ def test_updates_find_their_rows_when_the_unit_is_gone(name: str) -> None:
 
 def test_check_reports_every_flipped_bit_in_the_structure_of_a_log_file() -> None:
     table = _table()
-    storage, snapshot = table.storage, table.snapshot()
-    for i, file in enumerate(table.files().to_pylist()):
+    storage = table.storage
+    for file in table.files().to_pylist():
         if file["kind"] != LOG:
             continue
         data = storage.read(file["name"])
-        rows = read_rows(storage, snapshot, i, with_meta(SCHEMA)) if file["rows"] else None
         parquet = range(file["block_offset"], file["block_offset"] + file["block_length"])
-        for at, damaged in _flips(data, step=7):
+        for at, damaged in _flips(data, step=37):
             if at not in parquet:
                 storage.replace(file["name"], damaged)
-                try:
-                    assert list(check_blocks(table.metadata, snapshot, i, rows)), f"{file['name']}: byte {at}"
-                except Corrupt as error:
-                    assert error.offset >= 0
+                assert file["name"] in [p.path for p in table.check().problems], f"{file['name']}: byte {at}"
                 count("flipped bits in the structure of log files, all reported by check")
-        storage.replace(file["name"], data[:30] + b"?" + data[31:])
-        assert file["name"] in [p.path for p in table.check().problems]
         storage.replace(file["name"], data)
     assert table.check().ok
 
