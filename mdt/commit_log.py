@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexes.column_stats import STATS_SCHEMA
 from mdt import codec, paths
 from mdt.errors import Corrupt, Unavailable, Unsupported
 from mdt.file_group import FILES
@@ -27,21 +28,7 @@ _BLOB = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), 
 REMOVED = pa.schema([("segment", pa.int64())])
 VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
 """Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions."""
-STATS = pa.schema(
-    [
-        ("column", pa.string()),
-        ("segment", pa.int64()),
-        ("zone", pa.int32()),
-        ("min", pa.binary()),
-        ("max", pa.binary()),
-        ("min_exact", pa.bool_()),
-        ("max_exact", pa.bool_()),
-        ("nulls", pa.int64()),
-        ("nans", pa.int64()),
-        ("values", pa.int64()),
-        ("bytes", pa.int64()),
-    ]
-)
+STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("zone", pa.int32()), *STATS_SCHEMA])
 """Column statistics; ``zone`` is the number of a row group, or -1 for the whole segment."""
 SUMMARIES = pa.schema([("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary())])
 UNITS = pa.schema(

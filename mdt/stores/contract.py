@@ -7,6 +7,8 @@ a test can make a whole history repeatable.
 
 from __future__ import annotations
 
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -97,17 +99,17 @@ class Storage(ABC):
     def size(self, path: str) -> int | None:
         """Return the size of an object in bytes, or None if it is absent."""
 
-    @abstractmethod
     def now_us(self) -> int:
-        """Return the time in UTC microseconds."""
+        """Return the time in UTC microseconds, by this machine's clock unless a store has its own."""
+        return time.time_ns() // 1000
 
-    @abstractmethod
     def random_hex(self, bytes: int) -> str:
         """Return ``bytes`` random bytes as twice as many hexadecimal digits."""
+        return os.urandom(bytes).hex()
 
-    @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Wait."""
+        time.sleep(seconds)
 
     @abstractmethod
     def uri(self, path: str) -> str:

@@ -12,7 +12,6 @@ import errno
 import io
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -135,18 +134,6 @@ class LocalStorage(Storage):
                 return os.stat(self._absolute(path)).st_size
             except (FileNotFoundError, NotADirectoryError):
                 return None
-
-    def now_us(self) -> int:
-        """See :class:`Storage`."""
-        return time.time_ns() // 1000
-
-    def random_hex(self, bytes: int) -> str:
-        """See :class:`Storage`."""
-        return os.urandom(bytes).hex()
-
-    def sleep(self, seconds: float) -> None:
-        """See :class:`Storage`."""
-        time.sleep(seconds)
 
     def uri(self, path: str) -> str:
         """See :class:`Storage`."""

@@ -6,9 +6,7 @@ ignore it, so it is tried out once, on an object of its own, before the first wr
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -119,18 +117,6 @@ class ObjectStorage(Storage):
             return self._require_size(path)
         except errors.Missing:
             return None
-
-    def now_us(self) -> int:
-        """See :class:`Storage`."""
-        return time.time_ns() // 1000
-
-    def random_hex(self, bytes: int) -> str:
-        """See :class:`Storage`."""
-        return os.urandom(bytes).hex()
-
-    def sleep(self, seconds: float) -> None:
-        """See :class:`Storage`."""
-        time.sleep(seconds)
 
     def uri(self, path: str) -> str:
         """See :class:`Storage`; Hadoop calls S3 ``s3a``."""
