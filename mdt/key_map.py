@@ -112,7 +112,8 @@ def orderable(type: pa.DataType) -> bool:
 def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
     """Return ordering values as unsigned words that compare as the values do -> uint64[n].
 
-    Integers, floats (NaN above all), dates and timestamps.  Raises Invalid for nulls, naming the first rows.
+    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates and
+    timestamps.  Raises Invalid for nulls, naming the first rows.
     """
     if column.null_count:
         rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
@@ -133,4 +134,8 @@ def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
     if len(encoded) == 0:
         return np.empty(0, dtype=np.uint64)
     flat = b"".join(encoded.to_pylist()) if encoded.offset else encoded.buffers()[2]
-    return np.frombuffer(flat, ">u8", len(encoded)).astype(np.uint64)
+    words = np.frombuffer(flat, ">u8", len(encoded)).astype(np.uint64)
+    if pa.types.is_floating(wide.type):
+        numbers = wide.to_numpy()
+        words -= np.signbit(numbers) & (numbers == 0)  # 0.0 and -0.0 have one word; the one below it is free
+    return words

@@ -309,7 +309,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> tuple[mdt.Table, pa.Table]:
 
 
 def _note(table: mdt.Table, where: str) -> planner.IndexNote:
-    (note,) = [note for note in table.scan(where).explain().indexes if note.index == "equal(n)"]
+    (note,) = [note for note in table.scan(where).explain().indexes if note.index == "equal/1(n)"]
     return note
 
 
