@@ -102,6 +102,11 @@ class Options:
         "mdt.write.footer.bloom", False, "write Hudi's Bloom filter into Parquet footers, for Hudi writers on this table",
         scope="table",
     )  # fmt: skip
+    write_record_positions: bool = _option(
+        "mdt.write.record.positions", False,
+        "say in log blocks which rows of the base file they replace; Hudi 1 can use it, Hudi 0.14 and 0.15 fail on it",
+        scope="table", aliases=("hoodie.write.record.positions",),
+    )  # fmt: skip
     column_stats_columns: tuple[str, ...] | None = _option(
         "mdt.column.stats.columns", None, "columns whose statistics are kept",
         kind=tuple, aliases=("hoodie.metadata.index.column.stats.column.list",),

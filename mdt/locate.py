@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
+from mdt.file_group import BASE
 from mdt.key_map import KeyMap
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
@@ -155,6 +156,22 @@ def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.
     if dead is None:
         return np.ones(len(position), dtype=np.bool_)
     return ~np.isin(position, np.asarray(dead.to_array()))
+
+
+def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
+    """Return the key map of the base file of ``group``, dead rows included, or None if it has none."""
+    for i in snapshot.members[group].tolist():
+        if snapshot.kind[i] == BASE and (blob := snapshot.key_map_blob(i)) is not None:
+            return metadata.blobs.key_map(blob)
+    return None
+
+
+def positions_in_base(base: KeyMap | None, wanted: KeyHashes) -> Int64Array | None:
+    """Return where each wanted key stands in the base file, live or dead -> int64[n]; None if one does not."""
+    entry = np.full(1, -1) if base is None else base.find(wanted)
+    if base is None or bool(np.any(entry < 0)):
+        return None
+    return base.position[entry].astype(np.int64)
 
 
 def key_maps(metadata: Metadata, snapshot: Snapshot, group: int) -> Iterator[KeyMap]:

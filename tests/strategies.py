@@ -32,6 +32,7 @@ class Shape:
     max_file_bytes: int
     row_group_rows: int
     compact_records: int
+    positions: bool
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -53,6 +54,7 @@ class Shape:
             "hoodie.parquet.max.file.size": self.max_file_bytes,
             "mdt.row.group.rows": self.row_group_rows,
             "mdt.metadata.compact.records": self.compact_records,
+            "hoodie.write.record.positions": self.positions,
         }
         return {
             "key": self.key, "partition_by": self.partition_by, "ordering": "ts" if self.ordering else None,
@@ -82,6 +84,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         max_file_bytes=st.sampled_from((1024, 8192, 1 << 20)),
         row_group_rows=st.sampled_from((2, 5, 1024)),
         compact_records=st.sampled_from((2, 5, 32)),
+        positions=st.booleans(),
     )
 
 

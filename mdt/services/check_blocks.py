@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
+from indexes.hashing import hash_keys
 from mdt import paths, publish
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
+from mdt.locate import base_key_map, positions_in_base
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 from mdt.write.files import RECORD_KEY
@@ -32,7 +36,7 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
     if rows and (rows[0].content_offset, rows[0].content_length) != (file["block_offset"], file["block_length"]):
         yield "the data block stands elsewhere than the metadata says"
     if rows and table is not None:
-        yield from _compare(snapshot, i, data, rows[0], table[RECORD_KEY].combine_chunks())
+        yield from _compare(metadata, snapshot, i, data, rows[0], table[RECORD_KEY].combine_chunks())
     deleted = 0
     for block in deletes:
         keys = log_file.decode_delete_block(block.content)["key"].combine_chunks()
@@ -40,19 +44,21 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
         if keys.null_count:
             yield "a delete block holds a null key"
         else:
-            yield from _compare(snapshot, i, data, block, keys)
+            yield from _compare(metadata, snapshot, i, data, block, keys)
     if deleted != file["deletes"]:
         yield f"delete blocks hold {deleted} keys, the metadata says {file['deletes']}"
 
 
-def _compare(snapshot: Snapshot, i: int, data: bytes, block: Block, keys: pa.Array) -> Iterator[str]:
+def _compare(
+    metadata: Metadata, snapshot: Snapshot, i: int, data: bytes, block: Block, keys: pa.Array
+) -> Iterator[str]:
     """Yield a sentence if ``block`` differs from the block that we would write for ``keys``: string[n]."""
     file = snapshot.file(i)
     shared: dict[str, Any] = {
         "instant": file["instant"],
         "avro_schema": publish.avro_schema(snapshot.definition, meta_fields=True),
-        "positions": None,
-        "base_instant": None,
+        "positions": _positions(metadata, snapshot, i, keys),
+        "base_instant": file["base_instant"],
     }
     if block.kind == PARQUET:
         expected, _ = log_file.data_block(bytes(block.content), **shared)
@@ -62,3 +68,15 @@ def _compare(snapshot: Snapshot, i: int, data: bytes, block: Block, keys: pa.Arr
     if found != expected:
         here = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), len(expected))
         yield f"the log block at byte {block.offset} differs from what its rows ask for, first at byte {block.offset + here}"
+
+
+def _positions(metadata: Metadata, snapshot: Snapshot, i: int, keys: pa.Array) -> BitMap | None:
+    """Return the positions in the base file of ``keys`` as a block of this table must have them, None for none.
+
+    A reader that trusts positions returns wrong rows for wrong ones, so they are found anew from the key map.
+    """
+    if not metadata.options(snapshot.definition).write_record_positions or not len(keys):
+        return None
+    base = base_key_map(metadata, snapshot, int(snapshot.group_of[i]))
+    found = positions_in_base(base, hash_keys(keys, snapshot.definition.hash_seed))
+    return BitMap(found.astype(np.uint32)) if found is not None and bool(np.all(np.diff(found) > 0)) else None

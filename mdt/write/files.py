@@ -22,7 +22,7 @@ from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import with_meta
-from mdt.locate import Located, key_maps
+from mdt.locate import Located, base_key_map, key_maps, positions_in_base
 from mdt.metadata import Metadata
 from mdt.segment_file import live_mask, read_rows
 from mdt.snapshot import Snapshot
@@ -180,7 +180,7 @@ class WriteJob:
     def _log(self, task: int, work: Assignment) -> Written:
         """Write a log file: a data block for new rows, a delete block for deletes.
 
-        Without record positions: they need header 8, on which Hudi 0.14 and 0.15, the releases of table version 6, fail.
+        Record positions only where the table asks for them: they need header 8, on which Hudi 0.14 and 0.15 fail.
         """
         snapshot, claim = self.snapshot, self.claim
         members = [snapshot.file(i) for i in snapshot.members[work.group].tolist()]
@@ -188,7 +188,7 @@ class WriteJob:
         version = 1 + max(int(m["log_version"]) for m in members)
         file_id = self._file_id(work)
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
-        rows = np.concatenate([work.updates, work.inserts])
+        rows, positions = self._by_position(work.group, np.concatenate([work.updates, work.inserts]))
         block, offset, length = b"", 0, 0
         zones: tuple[int, ...] = ()
         found = Summaries(None, ())
@@ -197,10 +197,11 @@ class WriteJob:
             data, zones = self._encode(table)
             length = len(data)
             block, offset = log_file.data_block(
-                data, instant=claim.instant, avro_schema=self.avro_meta, positions=None, base_instant=None
+                data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
+                base_instant=base_instant,
             )
             found = summarize(snapshot.definition, self.options, table, zones)
-        deletes = self._delete_block(work)
+        deletes = self._delete_block(work, base_instant)
         self.metadata.storage.create(paths.partition_file(work.partition, name), [block, deletes])
         base_name = next((str(m["name"]) for m in members if m["kind"] == BASE), "")
         log_names = tuple(str(m["name"]) for m in members if m["kind"] != BASE)
@@ -214,12 +215,23 @@ class WriteJob:
         vectors = {int(snapshot.segments[i]): positions for i, positions in self._replaced(work).items()}
         return self._written(work, file, encoded, (), vectors)
 
-    def _delete_block(self, work: Assignment) -> bytes:
-        if not len(work.deletes):
+    def _by_position(self, group: int, rows: Int64Array) -> tuple[Int64Array, BitMap | None]:
+        """Return ``rows`` sorted by their positions in the base file, and those, if wanted and every row has one."""
+        if not self.options.write_record_positions or not len(rows):
+            return rows, None
+        base = base_key_map(self.metadata, self.snapshot, group)
+        position = positions_in_base(base, self.batch.hashes.take(rows))
+        if position is None:
+            return rows, None
+        return rows[np.argsort(position, kind="stable")], BitMap(position.astype(np.uint32))
+
+    def _delete_block(self, work: Assignment, base_instant: str) -> bytes:
+        rows, positions = self._by_position(work.group, work.deletes)
+        if not len(rows):
             return b""
         return log_file.delete_block(
-            self.batch.keys.take(pa.array(work.deletes)), work.partition, instant=self.claim.instant,
-            avro_schema=self.avro_meta, positions=None, base_instant=None,
+            self.batch.keys.take(pa.array(rows)), work.partition, instant=self.claim.instant,
+            avro_schema=self.avro_meta, positions=positions, base_instant=base_instant,
         )  # fmt: skip
 
     def _new_file(
