@@ -42,6 +42,7 @@ from mdt.write.transfer import decode
 
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
+_TASK_BYTES = 64 << 20
 _SAMPLE_ROWS = 20_000
 _NAMED_ROWS = 10
 _TASKS_PER_PROCESSOR = 3
@@ -55,12 +56,29 @@ def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
     return frame.toArrow()
 
 
+def _estimated_bytes(frame: DataFrame) -> int:
+    """Return Spark's estimate of the rows of ``frame``; at least _UNKNOWN_BYTES where it has none."""
+    java: Any = frame._jdf
+    return int(java.queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+def _tasks(frame: DataFrame) -> int:
+    """Return how many tasks should tag the rows of ``frame``.
+
+    One Python task costs some 60 ms however few its rows, and adaptive execution does not join them in a cached plan, so
+    their number follows the estimated size, within the number of cores and ``spark.sql.shuffle.partitions``.
+    """
+    session = frame.sparkSession
+    most = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+    wanted = -(-_estimated_bytes(frame) // _TASK_BYTES)
+    return max(1, min(most, max(wanted, session.sparkContext.defaultParallelism)))
+
+
 def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
     """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first ones), else None."""
     if bytes_max <= 0:
         return None
-    java: Any = frame._jdf
-    size = int(java.queryExecution().optimizedPlan().stats().sizeInBytes())
+    size = _estimated_bytes(frame)
     if size <= bytes_max:
         return frame.toArrow()
     if size < _UNKNOWN_BYTES:
@@ -157,7 +175,7 @@ class SparkWrite:
 
     def _tag(self, snapshot: Snapshot) -> list[Row]:
         """Tag the rows, equal keys in one task, and return how many there are of each kind, partition and file group."""
-        together = self.frame.repartition(*map(quoted, snapshot.definition.key))
+        together = self.frame.repartition(_tasks(self.frame), *map(quoted, snapshot.definition.key))
         schema = from_arrow_schema(tasks.tagged_schema(snapshot.definition.schema), prefer_timestamp_ntz=True)
         self._tagged = map_in_arrow(together, partial(tasks.tag, self._source(snapshot)), schema)
         self._tagged.persist(StorageLevel.MEMORY_AND_DISK)
