@@ -88,14 +88,9 @@ class NewFile:
     log_names: tuple[str, ...] = field(default=())
 
 
-def segment_number(seq: int, ordinal: int) -> int:
-    """Return the number of the ``ordinal``-th file of commit ``seq``."""
-    assert 0 <= ordinal < SEGMENTS_PER_COMMIT_MAX
-    return seq * SEGMENTS_PER_COMMIT_MAX + ordinal
-
-
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
     """Return ``files`` as a table with the schema FILES; ``segment`` holds ordinals (0, 1, 2 …)."""
+    assert len(files) <= SEGMENTS_PER_COMMIT_MAX, "more files would run into the next commit's segment numbers"
 
     def blob(attribute: str) -> list[object]:
         return [None if f.key_map is None else getattr(f.key_map, attribute) for f in files]

@@ -25,15 +25,6 @@ INLINE_SUMMARY_BYTES_MAX = 64 << 10
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
 
-BOUND_BYTES_MAX = 64
-"""Longer minima and maxima are cut (down, up): the first bytes decide nearly always, and bounds stay in memory."""
-
-PARTITION_COMPONENT_BYTES_MAX = 255
-"""What ext4, XFS, APFS and NTFS allow for one part of a path."""
-
-COLUMNS_MAX = 10_000
-"""Column statistics are kept per column and segment; wider tables would make each commit record unreadably large."""
-
 ROW_GROUP_ROWS = 16_384
 """What a look-up of one row must decode; half of it saves 25 % of a look-up and costs 7 % of a full scan, twice as many
 rows cost 80 % of a look-up and save nothing measurable (2 M rows of nine columns)."""

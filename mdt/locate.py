@@ -31,6 +31,12 @@ class Located:
     group: Int64Array
     ordering: UInt64Array
 
+    @classmethod
+    def nothing(cls) -> Located:
+        """Return the location of no keys."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, none, np.empty(0, np.uint64))
+
     @property
     def found(self) -> npt.NDArray[np.bool_]:
         """Which keys have a live row -> bool[n]."""

@@ -129,9 +129,12 @@ class Snapshot:
         return list(np.split(order, bounds)) if len(order) else []
 
     @cached_property
-    def position_of_segment(self) -> dict[int, int]:
-        """Segment number -> row number in ``files``."""
-        return {segment: i for i, segment in enumerate(self.segments.tolist())}
+    def groups_in(self) -> dict[str, list[int]]:
+        """Partition path -> numbers of its file groups."""
+        found: dict[str, list[int]] = {}
+        for group, partition in enumerate(self.group_partition):
+            found.setdefault(partition, []).append(group)
+        return found
 
     def file(self, i: int) -> dict[str, Any]:
         """Return row ``i`` of ``files`` as a mapping of FILES' columns."""

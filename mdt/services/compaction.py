@@ -61,7 +61,7 @@ class Compaction:
 
     def write(self, snapshot: Snapshot, prepared: Slices, claim: Claim) -> Changes:
         """Write one base file for each file group."""
-        shared = job(self.metadata, snapshot, self.options, claim, _no_rows(snapshot), _nowhere())
+        shared = job(self.metadata, snapshot, self.options, claim, _no_rows(snapshot), Located.nothing())
         work = [Assignment(snapshot.group_partition[g], g, REWRITE) for g in prepared.groups]
         done = []
         with ThreadPoolExecutor(self.options.writer_threads or pa.cpu_count()) as pool:
@@ -102,11 +102,6 @@ def _no_rows(snapshot: Snapshot) -> Batch:
     ordering = None if snapshot.definition.ordering is None else words
     table = snapshot.definition.schema.empty_table()
     return Batch(table, pa.array([], pa.string()), KeyHashes(words, words), nothing, (), ordering)
-
-
-def _nowhere() -> Located:
-    nothing = np.empty(0, np.int64)
-    return Located(nothing, nothing, nothing, np.empty(0, np.uint64))
 
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:

@@ -168,10 +168,8 @@ class SparkWrite:
             w.group for w in work if w.group >= 0})  # fmt: skip
         names = snapshot.groups.dictionary.take(pa.array(groups, pa.int64())).to_pylist() if groups else []
         self._absent = _WrittenKeys(self.metadata.blobs, definition.is_global)
-        nowhere = np.empty(0, np.int64)
-        located = Located(nowhere, nowhere, nowhere, np.empty(0, np.uint64))
         footprint = Footprint(txn, frozenset(names), self._absent)
-        return Plan(footprint, sorted({w.partition for w in work}), dict(self.counts), work, located)
+        return Plan(footprint, sorted({w.partition for w in work}), dict(self.counts), work, Located.nothing())
 
     def _tag(self, snapshot: Snapshot) -> list[Row]:
         """Tag the rows, equal keys in one task, and return how many there are of each kind, partition and file group."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from indexes.base import Int64Array
 from mdt.config import Options
@@ -108,15 +107,11 @@ def _row_bytes(snapshot: Snapshot, partition: str, hint: float) -> float:
     """Return the mean bytes of a row in the base files of the partition, or of the table, or ``hint``."""
     base = snapshot.kind == BASE
     size, rows = np.asarray(snapshot.files["size"].to_numpy()), snapshot.rows
-    for mask in (base & _in_partition(snapshot, partition), base):
+    mine = np.isin(snapshot.group_of, snapshot.groups_in.get(partition, []))
+    for mask in (base & mine, base):
         if rows[mask].sum() > 1000:
             return float(size[mask].sum() / rows[mask].sum())
     return max(hint, 1.0)
-
-
-def _in_partition(snapshot: Snapshot, partition: str) -> npt.NDArray[np.bool_]:
-    of_group = np.array([p == partition for p in snapshot.group_partition], dtype=np.bool_)
-    return np.asarray(of_group[snapshot.group_of]) if len(of_group) else np.zeros(len(snapshot), np.bool_)
 
 
 def _small_groups(
@@ -125,9 +120,7 @@ def _small_groups(
     """Return the file groups of ``partition`` that may take inserts, smallest first."""
     size = np.asarray(snapshot.files["size"].to_numpy())
     found = []
-    for group, name in enumerate(snapshot.group_partition):
-        if name != partition:
-            continue
+    for group in snapshot.groups_in.get(partition, []):
         members = snapshot.members[group]
         total = int(size[members].sum())
         without_logs = bool(np.all(snapshot.kind[members] == BASE))

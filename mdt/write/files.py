@@ -31,7 +31,6 @@ from mdt.write.assign import LOG, Assignment
 from mdt.write.normalize import Batch
 from mdt.write.summarize import Summaries, summarize
 
-META_COLUMNS = 5
 FOOTER_BLOOM_FPP = 1e-9
 """As Hudi's hoodie.index.bloom.fpp."""
 RECORD_KEY = "_hoodie_record_key"
