@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +35,50 @@ Int64Array = npt.NDArray[np.int64]
 UInt64Array = npt.NDArray[np.uint64]
 
 
+class Summary(Protocol):
+    """The bytes of one summary, which need not be in memory: an index reads the ranges that it needs."""
+
+    def __len__(self) -> int:
+        """Return the size in bytes.  O(1), no I/O."""
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop), cut at the end as slices are.
+
+        What it raises when the bytes cannot be had passes through the index untouched.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """A summary whose bytes are at hand."""
+
+    data: bytes | memoryview
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop).  O(1)."""
+        return memoryview(self.data)[start:stop]
+
+
 class SkippingIndex(ABC):
     """Proves for one column that segments, or rows of a segment, cannot match a test.
 
     Subclasses are stateless apart from their options, which arrive as keyword arguments of ``__init__``, all strings
     (as in ``"text(note, tokenizer='word')"``).
+
+    A small summary lies in memory and is asked by :meth:`prune`.  An index that knows positions sets
+    :attr:`finds_rows`: it is asked by :meth:`rows` alone, after cheaper indexes, for the segments that those left; its
+    summaries may be large, and it should read only the parts that the test needs and check each part (a checksum) before
+    it believes it.
     """
 
     name: ClassVar[str]
     """Persisted name and format version, for example ``"bitmap/1"``."""
+
+    finds_rows: ClassVar[bool] = False
+    """Whether :meth:`rows` knows more than "any row may match"."""
 
     @abstractmethod
     def supports(self, type: pa.DataType) -> bool:
@@ -53,17 +88,32 @@ class SkippingIndex(ABC):
     def summarize(self, values: pa.Array) -> bytes:
         """Return the summary of one segment's column; ``values``: any supported type [rows], nulls and NaN included."""
 
+    def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
+        """Return whether the index may prove anything about ``leaf`` on a column of ``type``.  O(1), no summary needed.
+
+        If not, the table does not even read the summaries.
+        """
+        return True
+
     @abstractmethod
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         """Return MAYBE or NO for each of n summaries -> bool[n].
 
         ``leaf`` tests the summarized column, whose type is ``type``.  An operator that the index does not know gives
         MAYBE.  Raises ValueError for bytes that it did not write; the table then treats the segment as MAYBE.
         """
 
-    def rows(self, summary: bytes, leaf: Leaf, type: pa.DataType) -> BitMap | None:
-        """Return a superset of the positions that match ``leaf``, or None for "any row may match"."""
-        return None
+    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+        """Return for each of n summaries a superset of the positions that match ``leaf``, None for "any row may match".
+
+        A bitmap is the caller's to change.  Raises ValueError as :meth:`prune` does.
+        """
+        return [None] * len(summaries)
+
+
+def whole(summary: Summary) -> memoryview:
+    """Return all bytes of a summary; for indexes whose summaries are small."""
+    return summary.read(0, len(summary))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
-from indexes.base import BoolArray, SkippingIndex
+from indexes.base import BoolArray, SkippingIndex, Summary, whole
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
 
 BOUND_BYTES_MAX = 64
@@ -196,9 +196,9 @@ class ColumnStats(SkippingIndex):
         """Return the packed statistics of a segment's column [rows].  O(rows)."""
         return pack(summarize(values))
 
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign bytes."""
-        return prune(to_batch([unpack(summary, type) for summary in summaries]), leaf, type)
+        return prune(to_batch([unpack(whole(summary), type) for summary in summaries]), leaf, type)
 
 
 def pack(stats: Stats) -> bytes:
@@ -215,7 +215,7 @@ def pack(stats: Stats) -> bytes:
     return _HEADER.pack(_VERSION, flags, *counts, len(low), len(high)) + low + high
 
 
-def unpack(summary: bytes, type: pa.DataType) -> Stats:
+def unpack(summary: bytes | memoryview, type: pa.DataType) -> Stats:
     """Return the statistics in a summary of a column of ``type``; raises ValueError for bytes not made by pack."""
     if len(summary) < _HEADER.size:
         raise ValueError(f"a column statistics summary has at least {_HEADER.size} bytes, this one {len(summary)}")

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexes import values as order
-from indexes.base import SkippingIndex
+from indexes.base import InMemory, SkippingIndex
 from indexes.predicate import OPS, And, Leaf, Or, Predicate, matches, negate
 
 ALL_TYPES: tuple[Any, ...] = (
@@ -164,7 +164,7 @@ def predicates(draw: st.DrawFn, schema: pa.Schema, table: pa.Table, depth: int =
 
 def violations(index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Leaf], type: pa.DataType) -> list[str]:
     """Return what the index gets wrong about ``segments`` (arrays of ``type``) under each leaf, as sentences."""
-    summaries = [index.summarize(segment) for segment in segments]
+    summaries = [InMemory(index.summarize(segment)) for segment in segments]
     whole = pa.chunked_array(segments, type)
     ends = np.cumsum([len(segment) for segment in segments])
     found = []
@@ -178,9 +178,15 @@ def violations(index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Le
             hits = np.flatnonzero(part)
             if len(hits) and not verdict[at]:
                 found.append(f"{leaf}: NO for {segments[at].to_pylist()}, but row {hits[0]} matches")
-            rows = index.rows(summaries[at], leaf, type)
-            if rows is not None and not set(hits.tolist()) <= set(rows):
+        positions = index.rows(summaries, leaf, type)
+        if len(positions) != len(segments):
+            found.append(f"rows gave {len(positions)} answers for {len(segments)} segments")
+            continue
+        for at, (part, rows) in enumerate(zip(np.split(mask, ends[:-1]), positions, strict=True)):
+            if rows is not None and not set(np.flatnonzero(part).tolist()) <= set(rows):
                 found.append(f"{leaf}: rows {list(rows)} of {segments[at].to_pylist()} leave out a match")
+            if rows is not None and not index.finds_rows:
+                found.append(f"{leaf}: rows are known, but finds_rows says they are not")
     return found
 
 
@@ -252,7 +258,7 @@ class SkippingIndexConformance:
         """An operator that the index does not know gives MAYBE, not an error."""
         for type in self._types():
             drawn = leaves_for("c", type, pool(type)[:2])
-            summary = self.index.summarize(column_of(pool(type), type))
+            summary = InMemory(self.index.summarize(column_of(pool(type), type)))
             for leaf in drawn:
                 assert leaf.op in OPS and len(self.index.prune([summary, summary], leaf, type)) == 2
 
@@ -263,9 +269,9 @@ class SkippingIndexConformance:
 
     def survives(self, damaged: bytes, leaf: Leaf, type: pa.DataType) -> None:
         """Ask the index about damaged bytes; only ValueError may come out."""
-        for answer in (lambda: self.index.prune([damaged], leaf, type), lambda: self.index.rows(damaged, leaf, type)):
+        for answer in (self.index.prune, self.index.rows):
             try:
-                answer()
+                answer([InMemory(damaged)], leaf, type)
             except ValueError:
                 continue
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes import column_stats, registry
-from indexes.base import BoolArray, SkippingIndex
+from indexes.base import BoolArray, InMemory, SkippingIndex
 from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate, columns, leaves
 from mdt.errors import Corrupt, Invalid
@@ -227,12 +227,11 @@ def _by_index(work: _Planning, text: str, index: SkippingIndex, tests: Sequence[
     asked = [i for i in np.flatnonzero(work.maybe).tolist() if summaries[i] is not None]
     type = work.snapshot.definition.schema.field(tests[0].column).type
     verdict = np.ones(len(work.snapshot), dtype=np.bool_)
-    present = [s for i in asked if (s := summaries[i]) is not None]
+    present = [InMemory(s) for i in asked if (s := summaries[i]) is not None]
     try:
         for test in tests:
             verdict[asked] &= index.prune(present, test, type)
-            for i, summary in zip(asked, present, strict=True):
-                rows = index.rows(summary, test, type) if verdict[i] else None
+            for i, rows in zip(asked, index.rows(present, test, type), strict=True):
                 if rows is not None:
                     work.positions[i] = rows if i not in work.positions else work.positions[i] & rows
     except ValueError as error:

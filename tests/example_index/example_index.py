@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import BoolArray, SkippingIndex
+from indexes.base import BoolArray, SkippingIndex, Summary, whole
 from indexes.predicate import Leaf
 
 _SUMMARY = struct.Struct("<4sqq")
@@ -32,11 +32,12 @@ class LengthIndex(SkippingIndex):
         lengths = pc.min_max(pc.binary_length(values)).as_py()
         return _SUMMARY.pack(_MAGIC, *((1, 0) if lengths["min"] is None else lengths.values()))
 
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         """NO where no length fits one of the literals."""
-        if any(len(summary) != _SUMMARY.size or summary[:4] != _MAGIC for summary in summaries):
+        found = [bytes(whole(summary)) for summary in summaries]
+        if any(len(summary) != _SUMMARY.size or summary[:4] != _MAGIC for summary in found):
             raise ValueError("not a summary of length/1")
-        bounds = np.array([_SUMMARY.unpack(summary)[1:] for summary in summaries], np.int64).reshape(-1, 2)
+        bounds = np.array([_SUMMARY.unpack(summary)[1:] for summary in found], np.int64).reshape(-1, 2)
         literals: Any = leaf.value if leaf.op == "in" else (leaf.value,)
         if leaf.op not in ("=", "in", "starts with") or not all(isinstance(one, str) for one in literals):
             return np.ones(len(summaries), np.bool_)

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyroaring import BitMap
 
 from indexes import values as order
-from indexes.base import BoolArray, SkippingIndex
+from indexes.base import BoolArray, SkippingIndex, Summary, whole
 from indexes.column_stats import BOUND_BYTES_MAX, ColumnStats, Stats, pack, prune, summarize, to_batch, unpack
 from indexes.predicate import Leaf
 from indexes.testing import SkippingIndexConformance, first_failure
@@ -37,7 +38,7 @@ class WrongPrune(ColumnStats):
     def __init__(self, change: Callable[[Leaf], Leaf]) -> None:
         self.change = change
 
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         return super().prune(summaries, self.change(leaf), type)
 
 
@@ -47,24 +48,26 @@ class WrongOrder(ColumnStats):
     def __init__(self, change: Callable[[Stats, pa.DataType], Stats]) -> None:
         self.change = change
 
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
-        return prune(to_batch([self.change(unpack(one, type), type) for one in summaries]), leaf, type)
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        return prune(to_batch([self.change(unpack(whole(one), type), type) for one in summaries]), leaf, type)
 
 
 class WrongBytes(ColumnStats):
     """Lets struct's own error out of damaged bytes."""
 
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         for summary in summaries:
-            summary[43]
+            whole(summary)[43]
         return super().prune(summaries, leaf, type)
 
 
 class WrongRows(ColumnStats):
     """Calls the first row the only one that may match."""
 
-    def rows(self, summary: bytes, leaf: Leaf, type: pa.DataType) -> pa.Array:
-        return [0]
+    finds_rows = True
+
+    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+        return [BitMap([0]) for _ in summaries]
 
 
 class Forgetful(ColumnStats):
@@ -80,7 +83,7 @@ class Forgetful(ColumnStats):
 class NoOnUnknownOperator(ColumnStats):
     """Says NO where it does not know an operator."""
 
-    def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
         verdict = super().prune(summaries, leaf, type)
         return verdict & (leaf.op not in ("like", "not like", "<=>"))
 
@@ -228,7 +231,7 @@ def test_the_suite_kills_an_index_that_lets_other_exceptions_out() -> None:
 
 def test_the_suite_kills_an_index_that_answers_in_another_shape() -> None:
     class Shapeless(ColumnStats):
-        def prune(self, summaries: Sequence[bytes], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
             return np.ones(1, dtype=np.bool_)
 
     class Suite(SkippingIndexConformance):
