@@ -30,7 +30,8 @@ VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
 """Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions."""
 STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("zone", pa.int32()), *STATS_SCHEMA])
 """Column statistics; ``zone`` is the number of a row group, or -1 for the whole segment."""
-SUMMARIES = pa.schema([("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary())])
+SUMMARIES = pa.schema([("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary()), *_BLOB])
+"""Summaries of skipping indexes: inline in ``payload`` or referred to."""
 UNITS = pa.schema(
     [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_BLOB],
 )
@@ -48,6 +49,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "stats": STATS,
     "vectors": VECTORS,
     "summaries": SUMMARIES,
+    "covers": SUMMARIES,
     "units": UNITS,
 }
 
@@ -57,8 +59,9 @@ class CommitRecord:
     """One transaction as it stands in the log.
 
     ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
-    rolled_back, compaction_plan.  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a
-    file of this record; in ``removed`` and ``vectors`` it holds the numbers of older segments.
+    rolled_back, compaction_plan, indexes (the specifications from here on) and forgotten (those whose older summaries
+    are dropped).  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
+    record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
     """
 
     seq: int

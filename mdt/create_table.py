@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
-from indexes import registry
 from mdt import commit_log, paths, publish
 from mdt.commit_log import CommitRecord
 from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, NAIVE, TableDefinition
@@ -15,7 +13,7 @@ from mdt.errors import Invalid
 from mdt.hudi import keys, partitions, schema, timeline
 from mdt.key_map import orderable
 from mdt.metadata import key_index as find_key_index
-from mdt.skipping import find_index
+from mdt.skipping import named_spec
 from mdt.storage import Storage
 
 
@@ -55,7 +53,7 @@ def define(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
             hint="integers, floats, dates and timestamps can order; strings cannot yet",
         )
-    named = _named(indexes, stored)
+    named = tuple(named_spec(text, stored) for text in indexes)
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
         storage.random_hex(16), name, table_type, stored, key, partition_by, ordering, key_index, scope, seed,
@@ -88,26 +86,6 @@ def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:
         raise Invalid(f"{role}: the schema has no column {missing}", hint=f"it has {', '.join(stored.names)}")
     if len(set(names)) != len(names):
         raise Invalid(f"{role}: a column is named twice in {list(names)}")
-
-
-def _named(indexes: Sequence[str], stored: pa.Schema) -> tuple[str, ...]:
-    """Return the specifications with the persisted name of each class, version included."""
-    named = []
-    for text in indexes:
-        try:
-            spec = registry.parse_spec(text)
-        except ValueError as error:
-            raise Invalid(str(error)) from error
-        if not spec.column:
-            raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
-        _exist(f"index {text}", (spec.column,), stored)
-        index = find_index(spec)
-        if isinstance(index, str):
-            raise Invalid(f"index {text!r} cannot be used: {index}")
-        if not index.supports(stored.field(spec.column).type):
-            raise Invalid(f"index {text!r} does not support columns of type {stored.field(spec.column).type}")
-        named.append(str(replace(spec, kind=index.name)))
-    return tuple(named)
 
 
 def create(storage: Storage, definition: TableDefinition) -> None:

@@ -62,7 +62,7 @@ class NewFile:
 
     ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
     ``zone_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
-    ``summaries``: (index specification, bytes) pairs of the table's skipping indexes.
+    ``summaries``: (index specification, bytes or where they stand) pairs of the table's skipping indexes.
     """
 
     partition: str
@@ -82,7 +82,7 @@ class NewFile:
     deletes: int
     key_map: Blob | None
     stats: pa.Table | None = None
-    summaries: tuple[tuple[str, bytes], ...] = ()
+    summaries: tuple[tuple[str, bytes | Blob], ...] = ()
     previous_instant: str = "null"
     base_name: str = ""
     log_names: tuple[str, ...] = field(default=())

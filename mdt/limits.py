@@ -22,6 +22,9 @@ IPC_BYTES_MAX = 4 << 30
 INLINE_SUMMARY_BYTES_MAX = 64 << 10
 """Every reader of the log pays for inline summaries; above this one ranged read is cheaper than carrying it along."""
 
+INLINE_INDEX_BYTES_MAX = 256
+"""As above, for the summaries of skipping indexes: there is one for each file and index, so the limit is lower."""
+
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
 

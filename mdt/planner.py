@@ -7,42 +7,26 @@ proves; the predicate is always applied to the rows that are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes import column_stats, registry
-from indexes.base import BoolArray, InMemory, SkippingIndex
+from indexes import column_stats
+from indexes.base import BoolArray
 from indexes.hashing import hash_keys
-from indexes.predicate import And, Leaf, Predicate, columns, leaves
+from indexes.predicate import And, Leaf, Predicate, columns
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys
 from mdt.locate import find
 from mdt.metadata import Metadata
-from mdt.skipping import find_index
+from mdt.row_sets import IndexNote, RowSets, conjuncts_of
 from mdt.snapshot import Snapshot
 
 KEYS_LOOKED_UP_MAX = 100_000
 """More literals than this are not looked up one by one; column statistics still apply."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexNote:
-    """What one index did for a plan.
-
-    ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty.  ``used``: whether it was
-    asked.  ``reason``: a code, ``detail``: a sentence.
-    """
-
-    index: str
-    used: bool
-    covered: int
-    pruned: int
-    reason: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +113,10 @@ def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None) ->
     return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
 
 
-def _conjuncts(predicate: Predicate) -> Iterable[Predicate]:
-    if isinstance(predicate, And):
-        for child in predicate.children:
-            yield from _conjuncts(child)
-    else:
-        yield predicate
-
-
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     """Return the record keys, as columns of their fields, that a matching row must have one of; None if any key may."""
     fixed: dict[str, Sequence[object]] = {}
-    for test in _conjuncts(predicate):
+    for test in conjuncts_of(predicate):
         if isinstance(test, Leaf) and test.column in snapshot.definition.key:
             if test.op in ("=", "<=>"):
                 fixed[test.column] = [test.value]
@@ -208,36 +184,11 @@ def _by_statistics(work: _Planning) -> None:
 
 
 def _by_indexes(work: _Planning) -> None:
-    for text in work.snapshot.definition.indexes:
-        spec = registry.parse_spec(text)
-        index = find_index(spec)
-        mine = [t for t in _conjuncts(work.predicate) if isinstance(t, Leaf) and t.column == spec.column]
-        if isinstance(index, str):
-            work.unused(text, "not_installed", index)
-        elif not mine:
-            inside = any(leaf.column == spec.column for leaf in leaves(work.predicate))
-            detail = "its column is only tested inside OR" if inside else "its column is not tested"
-            work.unused(text, "column_not_tested", detail)
-        else:
-            _by_index(work, text, index, mine)
-
-
-def _by_index(work: _Planning, text: str, index: SkippingIndex, tests: Sequence[Leaf]) -> None:
-    summaries = work.snapshot.index_summaries(text)
-    asked = [i for i in np.flatnonzero(work.maybe).tolist() if summaries[i] is not None]
-    type = work.snapshot.definition.schema.field(tests[0].column).type
-    verdict = np.ones(len(work.snapshot), dtype=np.bool_)
-    present = [InMemory(s) for i in asked if (s := summaries[i]) is not None]
-    try:
-        for test in tests:
-            verdict[asked] &= index.prune(present, test, type)
-            for i, rows in zip(asked, index.rows(present, test, type), strict=True):
-                if rows is not None:
-                    work.positions[i] = rows if i not in work.positions else work.positions[i] & rows
-    except ValueError as error:
-        work.unused(text, "damaged", f"a summary cannot be read: {error}")
+    if not work.snapshot.definition.indexes:
         return
-    work.note(text, verdict, sum(s is not None for s in summaries), f"tests on {tests[0].column}")
+    sets = RowSets(work.metadata, work.snapshot, work.predicate, work.maybe, work.positions)
+    sets.run()
+    work.notes += sets.notes
 
 
 def _segment(work: _Planning, i: int) -> SegmentScan:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pyarrow as pa
+
 from indexes import registry
 from indexes.base import SkippingIndex
+from mdt.errors import Invalid
 
 
 def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
@@ -11,9 +16,28 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
     cls = registry.find(spec.kind)
     if isinstance(cls, registry.Unknown):
         return cls.reason
-    if not issubclass(cls, SkippingIndex):
-        return f"{spec.kind} is not a skipping index"
     try:
         return cls(**spec.options)
     except (TypeError, ValueError) as error:
         return f"its options are not possible: {error}"
+
+
+def named_spec(text: str, schema: pa.Schema) -> str:
+    """Return the specification ``text`` with the persisted name of its class, version included.
+
+    Raises Invalid for text that does not parse, an unknown kind or column, impossible options or an unsupported type.
+    """
+    try:
+        spec = registry.parse_spec(text)
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+    if not spec.column:
+        raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
+    if spec.column not in schema.names:
+        raise Invalid(f"index {text}: the schema has no column {spec.column!r}", hint=f"it has {', '.join(schema.names)}")
+    index = find_index(spec)
+    if isinstance(index, str):
+        raise Invalid(f"index {text!r} cannot be used: {index}")
+    if not index.supports(schema.field(spec.column).type):
+        raise Invalid(f"index {text!r} does not support columns of type {schema.field(spec.column).type}")
+    return str(replace(spec, kind=index.name))

@@ -6,7 +6,7 @@ is columnar; per-file Python objects are made only for the files that an operati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -193,10 +193,25 @@ class Snapshot:
         )
         return self.stats.filter(mine)
 
-    def index_summaries(self, index: str) -> list[bytes | None]:
-        """Return the summary of each segment by the index specification ``index``, None where not covered."""
+    def covered(self, index: str) -> npt.NDArray[np.bool_]:
+        """Return which segments the index with the specification ``index`` covers -> bool[n]."""
+        mine = self._summaries_of(index)
+        return np.asarray(mine["segment"].is_valid().to_numpy())
+
+    def index_summaries(self, index: str, rows: npt.NDArray[np.int64]) -> list[bytes | Blob | None]:
+        """Return the summaries of the segment rows ``rows`` by the index specification ``index``, None: not covered."""
+        found = self._summaries_of(index).take(pa.array(rows)).select(SUMMARIES.names[2:]).to_pylist()
+        return [summary_of(row) for row in found]
+
+    def _summaries_of(self, index: str) -> pa.Table:
         mine = self.summaries.filter(pc.equal(self.summaries["index"], index))
-        return list(self._aligned(mine, mine["segment"].to_numpy())["payload"].to_pylist())
+        return self._aligned(mine, mine["segment"].to_numpy())
+
+    def index_bytes(self, index: str) -> int:
+        """Return the size in bytes of all live summaries of an index."""
+        mine = self._summaries_of(index)
+        inline = pc.sum(pc.binary_length(mine["payload"])).as_py() or 0
+        return int(inline + (pc.sum(mine["length"]).as_py() or 0))
 
     @property
     def last_instant(self) -> str:
@@ -224,6 +239,26 @@ class Snapshot:
             assert vector is None or vector.max() < self.rows[i], "a dead position must be a row"
         for rows in self.members:
             assert int(np.sum(self.kind[rows] == BASE)) <= 1, "a file group has at most one live base file"
+
+
+def summary_of(row: Mapping[str, Any]) -> bytes | Blob | None:
+    """Return the summary in a row of SUMMARIES: its bytes, where they stand, or None."""
+    if row["path"] is not None:
+        return Blob(row["path"], row["offset"], row["length"], row["crc"])
+    payload: bytes | None = row["payload"]
+    return payload
+
+
+def summaries_table(rows: Sequence[tuple[str, int, bytes | Blob]]) -> pa.Table:
+    """Return (specification, segment, summary) triples as a table with the schema SUMMARIES."""
+    blobs = [data if isinstance(data, Blob) else None for _, _, data in rows]
+    columns = [
+        [spec for spec, _, _ in rows],
+        [segment for _, segment, _ in rows],
+        [None if isinstance(data, Blob) else data for _, _, data in rows],
+        *([getattr(blob, name, None) for blob in blobs] for name in ("path", "offset", "length", "crc")),
+    ]
+    return pa.table(columns, schema=SUMMARIES)
 
 
 def _history_row(record: CommitRecord) -> pa.Table:
@@ -314,12 +349,21 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         dead = pc.is_in(files["segment"], pa.array(sorted(removed), pa.int64()))
         files = files.filter(pc.invert(dead))
     units = units_of(record.table("units"))
+    summaries = snapshot.summaries
+    if forgotten := record.header.get("forgotten"):
+        summaries = summaries.filter(pc.invert(pc.is_in(summaries["index"], pa.array(forgotten, pa.string()))))
+    definition = snapshot.definition
+    if "indexes" in record.header:
+        definition = replace(definition, indexes=tuple(record.header["indexes"]))
     return replace(
         snapshot,
         seq=record.seq,
+        definition=definition,
         files=pa.concat_tables([files, _numbered(record.table("files"), record.seq)]),
         stats=pa.concat_tables([snapshot.stats, _numbered(record.table("stats"), record.seq)]),
-        summaries=pa.concat_tables([snapshot.summaries, _numbered(record.table("summaries"), record.seq)]),
+        summaries=pa.concat_tables(
+            [summaries, _numbered(record.table("summaries"), record.seq), record.table("covers")]
+        ),
         vectors=_vectors(snapshot, record, removed),
         units=snapshot.units + units,
         uncovered=_uncovered(snapshot, record, units, snapshot.definition.key_index),

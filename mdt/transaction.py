@@ -15,15 +15,15 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from mdt import commit_log, conflicts, paths, publish
-from mdt.commit_log import REMOVED, SLICES, STATS, SUMMARIES, VECTORS, CommitRecord
+from mdt.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
-from mdt.file_group import NewFile, files_table
+from mdt.file_group import Blob, NewFile, files_table
 from mdt.hudi import base_file, log_file, timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import Metadata
 from mdt.publish import Pending
-from mdt.snapshot import Snapshot, Unit, units_table
+from mdt.snapshot import Snapshot, Unit, summaries_table, units_table
 
 _BACKOFF_SECONDS = 0.02
 
@@ -50,13 +50,15 @@ class Changes:
     """What a transaction has written and wants to commit.
 
     ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
-    deletion vector.  ``extra``: further header fields.
+    deletion vector.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
+    ``extra``: further header fields.
     """
 
     files: Sequence[NewFile] = ()
     removed: Sequence[int] = ()
     vectors: Mapping[int, BitMap] = field(default_factory=dict)
     units: Sequence[Unit] = ()
+    covers: Sequence[tuple[str, int, bytes | Blob]] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -223,7 +225,8 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
         "stats": pa.concat_tables(stats).combine_chunks() if stats else STATS.empty_table(),
         "vectors": pa.table([[s for s, _ in vectors], [v.serialize() for _, v in vectors]], schema=VECTORS),
-        "summaries": pa.table([list(column) for column in zip(*summaries, strict=True)] or [[], [], []], SUMMARIES),
+        "summaries": summaries_table(summaries),
+        "covers": summaries_table(changes.covers),
         "units": units_table(tuple(changes.units)),
     }
 

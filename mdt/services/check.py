@@ -17,7 +17,7 @@ from indexes.hashing import hash_keys
 from mdt import paths
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Invalid
-from mdt.file_group import BASE
+from mdt.file_group import BASE, Blob
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
@@ -169,7 +169,9 @@ class _SegmentChecker:
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
         for spec, data in fresh.indexes:
-            found = snapshot.index_summaries(spec)[i]
+            found = snapshot.index_summaries(spec, np.array([i]))[0]
+            if isinstance(found, Blob):
+                found = self._metadata.blobs.read(found, verify=True).to_pybytes()
             if found is not None and found != data:
                 yield f"the summary of {spec} differs from the rows"
 

@@ -21,7 +21,7 @@ from mdt.conflicts import TABLE, Footprint
 from mdt.errors import Invalid
 from mdt.file_group import Blob
 from mdt.hudi import properties
-from mdt.limits import INLINE_SUMMARY_BYTES_MAX
+from mdt.limits import INLINE_INDEX_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
 from mdt.locate import Located, locate
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot, Unit
@@ -244,7 +244,14 @@ def collect(
     ``part`` distinguishes the objects of a transaction that writes several.
     """
     blobs = BlobWriter(paths.key_maps(claim.instant, f"{claim.token}{part}"))
-    files = [replace(w.file, key_map=None if w.key_map is None else blobs.add(w.key_map)) for w in done]
+    files = [
+        replace(
+            w.file,
+            key_map=None if w.key_map is None else blobs.add(w.key_map),
+            summaries=tuple((spec, placed(blobs, data)) for spec, data in w.file.summaries),
+        )
+        for w in done
+    ]
     units = _units(metadata, snapshot, blobs, done)
     blobs.write(metadata.storage)
     return Changes(
@@ -253,6 +260,13 @@ def collect(
         vectors={s: positions for w in done for s, positions in w.vectors.items()},
         units=units,
     )
+
+
+def placed(blobs: BlobWriter, summary: bytes | Blob) -> bytes | Blob:
+    """Return a summary as a commit record holds it: a small one itself, of a larger one where it stands."""
+    if isinstance(summary, Blob) or len(summary) <= INLINE_INDEX_BYTES_MAX:
+        return summary
+    return blobs.add(summary)
 
 
 def _units(metadata: Metadata, snapshot: Snapshot, blobs: BlobWriter, done: Sequence[Written]) -> list[Unit]:

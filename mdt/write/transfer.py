@@ -62,8 +62,14 @@ def _file(file: NewFile) -> dict[str, Any]:
     return {
         **{name: getattr(file, name) for name in _PLAIN},
         "key_map": None if blob is None else [blob.path, blob.offset, blob.length, blob.crc],
-        "summaries": [[spec, base64.b64encode(data).decode()] for spec, data in file.summaries],
+        "summaries": [[spec, _summary(data)] for spec, data in file.summaries],
     }
+
+
+def _summary(data: bytes | Blob) -> str | list[Any]:
+    if isinstance(data, Blob):
+        return [data.path, data.offset, data.length, data.crc]
+    return base64.b64encode(data).decode()
 
 
 def _new_file(value: dict[str, Any]) -> NewFile:
@@ -73,6 +79,9 @@ def _new_file(value: dict[str, Any]) -> NewFile:
             "zone_rows": tuple(value["zone_rows"]),
             "log_names": tuple(value["log_names"]),
             "key_map": None if value["key_map"] is None else Blob(*value["key_map"]),
-            "summaries": tuple((spec, base64.b64decode(data)) for spec, data in value["summaries"]),
+            "summaries": tuple(
+                (spec, base64.b64decode(data) if isinstance(data, str) else Blob(*data))
+                for spec, data in value["summaries"]
+            ),
         }
     )

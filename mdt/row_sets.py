@@ -1,0 +1,288 @@
+"""What a table's skipping indexes prove about a predicate: segments without a match, and positions that may match.
+
+Two rounds, cheapest first.  Indexes that keep a small summary a segment (Bloom filters, counts) give a verdict on whole
+segments.  Then indexes that know positions (bitmaps, inverted text) are asked about the segments that are left: for each
+leaf the first index that covers a segment answers, positions of several leaves are intersected under And and united
+under Or, and a segment without positions is done.  Their summaries are read only now, and only the parts that the test
+needs; from remote storage in threads.
+
+What is not covered, not installed, damaged or not understood proves nothing and is named in the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes import registry
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
+from mdt.errors import Corrupt
+from mdt.file_group import Blob
+from mdt.metadata import Metadata
+from mdt.skipping import find_index
+from mdt.snapshot import Snapshot
+from mdt.summaries import readable
+
+REMOTE_THREADS = 32
+"""Requests that wait at the same time for summaries of a store that is not local."""
+_CHEAP = {"=": 0, "<=>": 0, "match": 1, "in": 1, "starts with": 2, "is null": 2, "like": 3}
+_OTHER_OP = 4
+
+T = TypeVar("T")
+
+Rows = list[BitMap | None]
+"""For each asked segment the positions that may match; None: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexNote:
+    """What one index did for a plan.
+
+    ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty (where several indexes
+    answered one condition together, each counts them).  ``used``: whether it was asked.  ``reason``: a code, ``detail``:
+    a sentence.
+    """
+
+    index: str
+    used: bool
+    covered: int
+    pruned: int
+    reason: str
+    detail: str
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One index of the table and what became of it."""
+
+    spec: str
+    column: str
+    index: SkippingIndex
+    covered: BoolArray
+    asked: bool = False
+    pruned: int = 0
+    damaged: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RowSets:
+    """The state of the two rounds.  ``maybe``: bool[segments]; ``positions``: segment row -> rows that may match."""
+
+    metadata: Metadata
+    snapshot: Snapshot
+    predicate: Predicate
+    maybe: BoolArray
+    positions: dict[int, BitMap] = field(default_factory=dict)
+    notes: list[IndexNote] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Ask every index of the table that can help; shrink ``maybe`` and ``positions``, fill ``notes``."""
+        entries = list(self._entries())
+        conjuncts = sorted(conjuncts_of(self.predicate), key=_cost)
+        for conjunct in conjuncts:
+            self._verdicts([e for e in entries if not e.index.finds_rows], conjunct)
+        for conjunct in conjuncts:
+            self._rows([e for e in entries if e.index.finds_rows], conjunct)
+        self.notes += [self._note(entry) for entry in entries]
+
+    def _entries(self) -> Iterator[_Entry]:
+        tested = {leaf.column for leaf in leaves(self.predicate)}
+        for text in self.snapshot.definition.indexes:
+            spec = registry.parse_spec(text)
+            index = find_index(spec)
+            if isinstance(index, str):
+                self._unused(text, 0, "not_installed", index)
+            elif spec.column not in tested:
+                self._unused(text, 0, "column_not_tested", f"the predicate does not test {spec.column}")
+            elif not any(self._can_test(index, leaf) for leaf in leaves(self.predicate) if leaf.column == spec.column):
+                self._unused(text, 0, "operator_not_supported", f"it knows nothing about these tests of {spec.column}")
+            else:
+                covered = self.snapshot.covered(text)
+                if covered.any() or not len(covered):
+                    yield _Entry(text, spec.column, index, covered)
+                else:
+                    self._unused(text, 0, "not_covered", "no file is covered yet; t.rebuild_index() or mdt index build")
+
+    def _unused(self, spec: str, covered: int, reason: str, detail: str) -> None:
+        self.notes.append(IndexNote(spec, False, covered, 0, reason, detail))
+
+    def _note(self, entry: _Entry) -> IndexNote:
+        covered = int(entry.covered.sum())
+        if not entry.asked:
+            why = "cheaper indexes left no file that it covers" if not self._left(entry) else "another index answered"
+            reason = "nothing_left" if not self._left(entry) else "another_index"
+            return IndexNote(entry.spec, False, covered, 0, reason, why)
+        if entry.damaged:
+            detail = f"{len(entry.damaged)} summaries cannot be read, the first: {entry.damaged[0]}"
+            return IndexNote(entry.spec, True, covered, entry.pruned, "damaged", detail)
+        return IndexNote(entry.spec, True, covered, entry.pruned, "used", f"tests on {entry.column}")
+
+    def _left(self, entry: _Entry) -> bool:
+        return bool((self.maybe & entry.covered).any())
+
+    def _can_test(self, index: SkippingIndex, leaf: Leaf) -> bool:
+        return index.can_test(leaf, self._type(leaf))
+
+    def _type(self, leaf: Leaf) -> pa.DataType:
+        return self.snapshot.definition.schema.field(leaf.column).type
+
+    # Round 1: whole segments
+
+    def _verdicts(self, entries: Sequence[_Entry], conjunct: Predicate) -> None:
+        usable = self._usable(entries, conjunct)
+        if not usable:
+            return
+        asked = np.flatnonzero(self.maybe)
+        verdict = self._verdict(usable, conjunct, asked)
+        self.maybe[asked[~verdict]] = False
+        for entry in usable:
+            entry.pruned += int((~verdict & entry.covered[asked]).sum())
+
+    def _usable(self, entries: Sequence[_Entry], conjunct: Predicate) -> list[_Entry]:
+        tests = list(leaves(conjunct))
+        return [e for e in entries if any(t.column == e.column and self._can_test(e.index, t) for t in tests)]
+
+    def _verdict(self, entries: Sequence[_Entry], predicate: Predicate, asked: Int64Array) -> BoolArray:
+        """Return MAYBE or NO -> bool[len(asked)]."""
+        match predicate:
+            case Unknown():
+                return np.ones(len(asked), np.bool_)
+            case And(children):
+                return _reduced(np.logical_and, [self._verdict(entries, c, asked) for c in children], True, len(asked))
+            case Or(children):
+                return _reduced(np.logical_or, [self._verdict(entries, c, asked) for c in children], False, len(asked))
+        verdict = np.ones(len(asked), np.bool_)
+        for entry in entries:
+            if entry.column == predicate.column and self._can_test(entry.index, predicate):
+                mine = np.flatnonzero(entry.covered[asked])
+                question = partial(_verdicts_of, entry.index, predicate, self._type(predicate))
+                found = self._ask(entry, asked[mine], question, True)
+                verdict[mine] &= np.array(found, np.bool_)
+        return verdict
+
+    # Round 2: positions
+
+    def _rows(self, entries: Sequence[_Entry], conjunct: Predicate) -> None:
+        usable = self._usable(entries, conjunct)
+        if not usable:
+            return
+        asked = np.flatnonzero(self.maybe)
+        found = self._evaluate(usable, conjunct, asked)
+        for i, rows in zip(asked.tolist(), found, strict=True):
+            if rows is None:
+                continue
+            if i in self.positions:
+                rows &= self.positions[i]
+            self.positions[i] = rows
+            if not rows:
+                self.maybe[i] = False
+                for entry in usable:
+                    entry.pruned += int(entry.covered[i])
+
+    def _evaluate(self, entries: Sequence[_Entry], predicate: Predicate, asked: Int64Array) -> Rows:
+        match predicate:
+            case Unknown():
+                return [None] * len(asked)
+            case And(children):
+                return self._all(entries, sorted(children, key=_cost), asked)
+            case Or(children):
+                return self._any(entries, children, asked)
+        found: Rows = [None] * len(asked)
+        open_ = np.ones(len(asked), np.bool_)
+        for entry in entries:
+            if entry.column != predicate.column or not self._can_test(entry.index, predicate):
+                continue
+            mine = np.flatnonzero(open_ & entry.covered[asked])
+            question = partial(_rows_of, entry.index, predicate, self._type(predicate))
+            for at, answer in zip(mine.tolist(), self._ask(entry, asked[mine], question, None), strict=True):
+                found[at] = answer
+                open_[at] = answer is None
+        return found
+
+    def _all(self, entries: Sequence[_Entry], children: Sequence[Predicate], asked: Int64Array) -> Rows:
+        """Intersect; a segment that has no position left is not asked about the rest."""
+        found: Rows = [None] * len(asked)
+        for child in children:
+            live = np.array([n for n, rows in enumerate(found) if rows is None or rows], np.int64)
+            for at, rows in zip(live.tolist(), self._evaluate(entries, child, asked[live]), strict=True):
+                before = found[at]
+                found[at] = rows if before is None else before if rows is None else rows & before
+        return found
+
+    def _any(self, entries: Sequence[_Entry], children: Sequence[Predicate], asked: Int64Array) -> Rows:
+        """Unite; None wherever one of the children says so."""
+        if not children:
+            return [BitMap() for _ in asked]
+        found = self._evaluate(entries, children[0], asked)
+        for child in children[1:]:
+            live = np.array([n for n, rows in enumerate(found) if rows is not None], np.int64)
+            for at, rows in zip(live.tolist(), self._evaluate(entries, child, asked[live]), strict=True):
+                before = found[at]
+                found[at] = None if rows is None or before is None else before | rows
+        return found
+
+    # Asking one index
+
+    def _ask(
+        self, entry: _Entry, rows: Int64Array, question: Callable[[Sequence[Summary]], list[T]], guess: T
+    ) -> list[T]:
+        """Return the answers of an index about segment ``rows``, ``guess`` where a summary cannot be read."""
+        if not len(rows):
+            return []
+        entry.asked = True
+        blobs = self.metadata.blobs
+        stored = [s for s in self.snapshot.index_summaries(entry.spec, rows) if s is not None]
+        assert len(stored) == len(rows), "covered segments have summaries"
+
+        def answer(part: Sequence[bytes | Blob]) -> list[T]:
+            try:
+                return question([readable(blobs, entry.index, s) for s in part])
+            except (ValueError, Corrupt) as error:
+                if len(part) > 1:
+                    return [one for single in part for one in answer([single])]
+                entry.damaged.append(str(error))
+                return [guess]
+
+        if self.metadata.storage.local_path("") is not None or len(rows) < 2:
+            return answer(stored)
+        size = -(-len(stored) // REMOTE_THREADS)
+        parts = [stored[at : at + size] for at in range(0, len(stored), size)]
+        with ThreadPoolExecutor(REMOTE_THREADS) as pool:
+            return [one for part in pool.map(answer, parts) for one in part]
+
+
+def _verdicts_of(index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary]) -> list[bool]:
+    verdicts: list[bool] = index.prune(summaries, leaf, type).tolist()
+    return verdicts
+
+
+def _rows_of(index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary]) -> Rows:
+    return index.rows(summaries, leaf, type)
+
+
+def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
+    """Yield the conditions that must all hold."""
+    if isinstance(predicate, And):
+        for child in predicate.children:
+            yield from conjuncts_of(child)
+    else:
+        yield predicate
+
+
+def _cost(predicate: Predicate) -> int:
+    """Return a rank: what costs little and leaves little comes first."""
+    if isinstance(predicate, Leaf):
+        return _CHEAP.get(predicate.op, _OTHER_OP)
+    return _OTHER_OP + 1
+
+
+def _reduced(join: np.ufunc, parts: Sequence[BoolArray], empty: bool, n: int) -> BoolArray:
+    return np.asarray(reduce(join, parts) if parts else np.full(n, empty), np.bool_)
