@@ -123,6 +123,11 @@ def filter_set(data: bytes | memoryview, blocks: Int64Array) -> FilterSet:
     return FilterSet(np.frombuffer(data, np.dtype("<u4")), np.cumsum(blocks) - blocks, blocks)
 
 
+def blocks_of(hashes: KeyHashes, blocks: Int64Array) -> Int64Array:
+    """Return the one block that decides about each of n keys, in a filter of ``blocks``: int64[n] -> int64[n]."""
+    return _place(hashes.lo, blocks)
+
+
 @lru_cache(maxsize=64)
 def keys_per_block(fpp: float) -> float:
     """Return how many keys a block may hold on average for a false-positive probability of ``fpp``.

@@ -315,6 +315,8 @@ def _verdict(columns: _Columns, leaf: Leaf, type: pa.DataType) -> BoolArray:
         return _in_verdict(columns, value, type) if op == "in" else _not_in_verdict(columns, value, type)
     if value is None:
         return np.zeros(len(columns.known), dtype=np.bool_)
+    if op in ("match", "not match"):
+        return columns.has_values
     if op in ("starts with", "like", "not like"):
         return columns.has_values & _text_verdict(columns, op, value, type)
     return columns.has_values & _comparison_verdict(columns, op, order.compare_key(value, type))

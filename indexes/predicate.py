@@ -20,16 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes import values
+from indexes import paths, tokenizers, values
+from indexes.tokenizers import Tokenizer
 
 OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
-    ("starts with", "like", "not like")
+    ("starts with", "like", "not like", "match", "not match")
 )
 """Every operator of a leaf."""
 
 _NEGATED = {
     "=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "in": "not in", "not in": "in",
     "is null": "is not null", "is not null": "is null", "like": "not like", "not like": "like",
+    "match": "not match", "not match": "match",
 }  # fmt: skip
 _KERNELS: dict[str, Any] = {
     "=": pc.equal,
@@ -46,11 +48,13 @@ Test = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    r"""``column op value``.
+    r"""``column op value``; the column may be a path into a struct (``indexes.paths``).
 
     ``op`` is one of :data:`OPS`.  ``value``: a literal (see ``values.place``), a tuple of literals for in / not in,
     None for the null tests; a None literal elsewhere is SQL's null, which no row matches (except ``<=>``, null-safe
-    equality).  ``like`` knows ``%``, ``_`` and the escape ``\``.  Raises ValueError for another op, or for in
+    equality).  ``like`` knows ``%``, ``_`` and the escape ``\``.  ``match`` is true for texts that have all tokens of
+    a query: ``value`` is the query, tokenized by "word", or a tuple of the query and the spec of a tokenizer
+    (``indexes.tokenizers``); a query without tokens matches nothing.  Raises ValueError for another op, or for in
     without a tuple.
     """
 
@@ -107,7 +111,7 @@ def negate(predicate: Predicate) -> Predicate:
 
 
 def columns(predicate: Predicate) -> frozenset[str]:
-    """Return the names of the columns that the predicate tests; those inside Unknown are not known."""
+    """Return the columns that the predicate tests, as paths; those inside Unknown are not known."""
     return frozenset(leaf.column for leaf in leaves(predicate))
 
 
@@ -185,6 +189,23 @@ def parse_like(pattern: str) -> list[str | None]:
     return parts + ([text] if text else [])
 
 
+def quote_like(text: str) -> str:
+    """Return the LIKE pattern that only ``text`` itself fits."""
+    return "".join("\\" + c if c in "%_\\" else c for c in text)
+
+
+def match_query(leaf: Leaf) -> tuple[str, Tokenizer]:
+    """Return the query of a leaf "match" or "not match", and the tokenizer that cuts it and the texts.
+
+    Raises ValueError for a value of another form, an unknown tokenizer, or text that is not Unicode.
+    """
+    pair = leaf.value if isinstance(leaf.value, tuple) else (leaf.value, "word")
+    if len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+        raise ValueError("match takes text, or a tuple of text and a tokenizer such as ('fast car', 'ngram(3)')")
+    pair[0].encode("utf-8")
+    return pair[0], tokenizers.find(pair[1])
+
+
 def _not_starting(column: str, value: object) -> Predicate:
     """Return NOT (column starts with value); text has an operator for it, bytes have a range."""
     if isinstance(value, bytes):
@@ -193,7 +214,7 @@ def _not_starting(column: str, value: object) -> Predicate:
         return below if above is None else Or((below, Leaf(column, ">=", above)))
     if not isinstance(value, str):
         return Leaf(column, "not like", value)
-    return Leaf(column, "not like", "".join("\\" + c if c in "%_\\" else c for c in value) + "%")
+    return Leaf(column, "not like", quote_like(value) + "%")
 
 
 def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
@@ -222,17 +243,17 @@ def _all(tests: list[Test], table: Any) -> Any:
 
 
 def _bind_leaf(leaf: Leaf, schema: pa.Schema) -> Callable[[Any], Any]:
-    at = schema.get_all_field_indices(leaf.column)
-    if len(at) != 1:
-        found = "no" if not at else "more than one"
+    way = paths.steps(schema, leaf.column)
+    if way is None:
+        found = "more than one" if schema.get_all_field_indices(leaf.column) else "no"
         raise ValueError(f"there is {found} column {leaf.column!r}; columns: {', '.join(schema.names)}")
-    position, type = at[0], schema.field(at[0]).type
+    type = paths.fields(schema, way)[-1].type
     try:
         test = _leaf_test(leaf, type)
     except ValueError as error:
         where = f"{leaf.column} {leaf.op} {_shorten(leaf.value)}: column {leaf.column!r} has type {type}"
         raise ValueError(f"{where}; {error}") from error
-    return lambda table: test(table.column(position))
+    return lambda table: test(paths.follow(table, way))
 
 
 def _shorten(value: object) -> str:
@@ -276,6 +297,8 @@ def _value_test(leaf: Leaf, type: pa.DataType) -> Test:
         return _never
     if leaf.op == "starts with":
         return _starts_with(leaf.value, kind)
+    if leaf.op in ("match", "not match"):
+        return _match(leaf, kind)
     if leaf.op in ("like", "not like"):
         return _like(leaf.value, kind, leaf.op == "not like")
     return _comparison("=" if leaf.op == "<=>" else leaf.op, leaf.value, kind, type)
@@ -352,6 +375,21 @@ def _like(value: object, kind: values.Kind, negated: bool) -> Test:
     value.encode("utf-8")
     test = _like_test(parse_like(value))
     return (lambda column: pc.invert(test(column))) if negated else test
+
+
+def _match(leaf: Leaf, kind: values.Kind) -> Test:
+    if kind != "string":
+        raise ValueError("match looks for words of text; the column must be text")
+    text, tokenizer = match_query(leaf)
+    wanted = tokenizer.query(text)
+
+    def test(column: Any) -> Any:
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([test(chunk) for chunk in column.chunks], pa.bool_())
+        found = tokenizer.holds_all(column, wanted)
+        return found if leaf.op == "match" else pc.invert(found)
+
+    return test
 
 
 def _like_test(parts: list[str | None]) -> Test:

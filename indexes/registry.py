@@ -7,9 +7,11 @@ points of installed packages in the group ``mdt.indexes``::
     [project.entry-points."mdt.indexes"]
     length = "example_index:LengthIndex"
 
-Installed packages are looked at once, when a name is asked for that is not known without them.  A package that
-cannot be
-loaded, or that claims a name which is taken, costs its own indexes and nothing else; :func:`find` says why.
+The two contracts have a name space each: ``bloom(status)`` is a skipping index, ``key_index="bloom"`` a key index, and
+:func:`find` and :func:`find_key_index` know which is meant.
+
+Installed packages are looked at once, when a name is asked for that is not known without them.  A package that cannot
+be loaded, or that claims a name which is taken, costs its own indexes and nothing else; :func:`find` says why.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from indexes.base import KeyIndex, SkippingIndex
 
 IndexClass = type[SkippingIndex] | type[KeyIndex]
 _Class = TypeVar("_Class", bound=type[SkippingIndex] | type[KeyIndex])
+_Kind = TypeVar("_Kind", type[SkippingIndex], type[KeyIndex])
 
 ENTRY_POINT_GROUP = "mdt.indexes"
 """Where installed packages announce their index classes."""
@@ -34,6 +37,7 @@ ENTRY_POINT_GROUP = "mdt.indexes"
 _BUILT_IN_MODULES = (
     "indexes.column_stats",
     "indexes.bitmap",
+    "indexes.column_bloom",
     "indexes.text",
     "indexes.keys.bloom",
     "indexes.keys.record",
@@ -55,7 +59,8 @@ class Registry:
     def __init__(self, modules: tuple[str, ...] = _BUILT_IN_MODULES) -> None:
         """Offer the index classes of ``modules``, which are constants of the program."""
         self._modules = modules
-        self._classes: dict[str, IndexClass] = {}
+        self._skipping: dict[str, type[SkippingIndex]] = {}
+        self._keys: dict[str, type[KeyIndex]] = {}
         self._failures: list[str] = []
         self._pending: list[Callable[[], None]] = [self._load_modules, self._load_entry_points]
         self._lock = RLock()
@@ -63,7 +68,8 @@ class Registry:
     def register(self, index: _Class) -> _Class:
         """Offer ``index`` under its ``name``.  The same class again is no change.
 
-        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, or a name that is taken.
+        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, or a name that another class of
+        the same contract has.
         """
         if not (isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)) or isabstract(index):
             raise ValueError(f"{index!r} is not a complete SkippingIndex or KeyIndex; implement its abstract methods")
@@ -71,38 +77,49 @@ class Registry:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
         with self._lock:
-            taken = self._classes.setdefault(name, index)
+            taken: IndexClass
+            if issubclass(index, SkippingIndex):
+                taken = self._skipping.setdefault(name, index)
+            else:
+                taken = self._keys.setdefault(name, index)
         if taken is not index:
             raise ValueError(f"{_where(index)}: the name {name!r} belongs to {_where(taken)}; choose another")
         return index
 
-    def find(self, name: str) -> IndexClass | Unknown:
-        """Return the class called ``name`` ("bitmap/1"), or the newest version of a short name ("bitmap").
+    def find(self, name: str) -> type[SkippingIndex] | Unknown:
+        """Return the skipping index called ``name`` ("bitmap/1"), or the newest version of a short name ("bitmap").
 
         Never raises and never imports what ``name`` says.
         """
-        with self._lock:
-            while (found := self._newest(name)) is None and self._pending:
-                self._pending.pop(0)()
-            return found or Unknown(name, self._reason(name))
+        return self._find(self._skipping, name, "skipping index")
+
+    def find_key_index(self, name: str) -> type[KeyIndex] | Unknown:
+        """Return the key index called ``name`` ("bloom/1", or the short "bloom"), as :meth:`find` does."""
+        return self._find(self._keys, name, "key index")
 
     def names(self) -> list[str]:
-        """Return all names, sorted; loads everything."""
+        """Return the names of all skipping indexes, sorted; loads everything."""
+        return self._names(self._skipping)
+
+    def key_index_names(self) -> list[str]:
+        """Return the names of all key indexes, sorted; loads everything."""
+        return self._names(self._keys)
+
+    def _find(self, classes: dict[str, _Kind], name: str, contract: str) -> _Kind | Unknown:
+        with self._lock:
+            while (found := _newest(classes, name)) is None and self._pending:
+                self._pending.pop(0)()
+            if found is not None:
+                return found
+            known = ", ".join(sorted(classes)) or "none"
+            failures = "".join(f"; {failure}" for failure in self._failures)
+            return Unknown(name, f"no {contract} is called {name!r}; known are {known}{failures}")
+
+    def _names(self, classes: dict[str, _Kind]) -> list[str]:
         with self._lock:
             while self._pending:
                 self._pending.pop(0)()
-            return sorted(self._classes)
-
-    def _newest(self, name: str) -> IndexClass | None:
-        if "/" in name:
-            return self._classes.get(name)
-        versions = [known for known in self._classes if known.partition("/")[0] == name]
-        return self._classes[max(versions, key=lambda known: int(known.partition("/")[2]))] if versions else None
-
-    def _reason(self, name: str) -> str:
-        known = ", ".join(sorted(self._classes)) or "none"
-        failures = "".join(f"; {failure}" for failure in self._failures)
-        return f"no index is called {name!r}; known are {known}{failures}"
+            return sorted(classes)
 
     def _load_modules(self) -> None:
         for module in self._modules:
@@ -130,14 +147,31 @@ def register(index: _Class) -> _Class:
     return _SHARED.register(index)
 
 
-def find(name: str) -> IndexClass | Unknown:
-    """Return the class called ``name``, or why there is none.  See :meth:`Registry.find`."""
+def find(name: str) -> type[SkippingIndex] | Unknown:
+    """Return the skipping index called ``name``, or why there is none.  See :meth:`Registry.find`."""
     return _SHARED.find(name)
 
 
+def find_key_index(name: str) -> type[KeyIndex] | Unknown:
+    """Return the key index called ``name``, or why there is none.  See :meth:`Registry.find_key_index`."""
+    return _SHARED.find_key_index(name)
+
+
 def names() -> list[str]:
-    """Return the names of all indexes that this process offers, sorted."""
+    """Return the names of all skipping indexes that this process offers, sorted."""
     return _SHARED.names()
+
+
+def key_index_names() -> list[str]:
+    """Return the names of all key indexes that this process offers, sorted."""
+    return _SHARED.key_index_names()
+
+
+def _newest(classes: dict[str, _Kind], name: str) -> _Kind | None:
+    if "/" in name:
+        return classes.get(name)
+    versions = [known for known in classes if known.partition("/")[0] == name]
+    return classes[max(versions, key=lambda known: int(known.partition("/")[2]))] if versions else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ ALL_TYPES: tuple[Any, ...] = (
 )  # fmt: skip
 """One of every kind of type that has an order."""
 
+MATCH_TOKENIZERS = ("ngram(1)", "ngram(2)", "ngram(3)")
+"""Tokenizers of the leaves for ``match``, besides the default."""
+
 _PREFIX = "p" * 63
 _TEXTS = (
     "", "\x00", "a", "a%b_\\", "a\nb", "ab", "b", "é", "\ud7ff", "\ue000", "\uffff", "\U0001f600", "\U0010ffff",
@@ -144,6 +147,8 @@ def leaves_for(column: str, type: pa.DataType, drawn: Iterable[Any]) -> list[Lea
         quoted = ["".join("\\" + c if c in "%_\\" else c for c in value) for value in drawn]
         shapes = ("{}", "{}%", "%{}", "%{}%", "{}_", "_{}%", "{}%b")
         found += [Leaf(column, op, s.format(text)) for text in quoted for s in shapes for op in ("like", "not like")]
+        queries = [None, *drawn, *((value, spec) for value in drawn for spec in MATCH_TOKENIZERS)]
+        found += [Leaf(column, op, value) for value in queries for op in ("match", "not match")]
     return found
 
 

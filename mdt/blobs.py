@@ -9,17 +9,21 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from threading import Lock
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from mdt import key_map
+from mdt import key_map, page_map
 from mdt.errors import Corrupt
 from mdt.file_group import Blob
 from mdt.key_map import KeyMap
-from mdt.limits import KEY_MAP_CACHE_BYTES_MAX, SUMMARY_FILES_OPEN_MAX
+from mdt.limits import KEY_MAP_CACHE_BYTES_MAX, PAGE_MAP_CACHE_BYTES_MAX, SUMMARY_FILES_OPEN_MAX
+from mdt.mapped_files import MappedFiles
+from mdt.page_map import PageMap
 from mdt.storage import Storage
 
 _ALIGNMENT = 8
+_T = TypeVar("_T")
 
 
 class BlobWriter:
@@ -44,15 +48,43 @@ class BlobWriter:
             storage.create(self.path, self._parts)
 
 
+class _Recent(Generic[_T]):
+    """The decoded pieces that were used last, within a limit of bytes; safe for many threads."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._found: OrderedDict[Blob, tuple[_T, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, blob: Blob) -> _T | None:
+        with self._lock:
+            known = self._found.get(blob)
+            if known is None:
+                return None
+            self._found.move_to_end(blob)
+            return known[0]
+
+    def put(self, blob: Blob, value: _T, size: int) -> None:
+        with self._lock:
+            if blob not in self._found:
+                self._found[blob] = value, size
+                self._bytes += size
+            while self._bytes > self._bytes_max and len(self._found) > 1:
+                self._bytes -= self._found.popitem(last=False)[1][1]
+
+
 class Blobs:
     """Reads pieces of summary objects; safe for many threads."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
-        self._maps: OrderedDict[Blob, KeyMap] = OrderedDict()
-        self._bytes = 0
+        self._key_maps: _Recent[KeyMap] = _Recent(KEY_MAP_CACHE_BYTES_MAX)
+        self._page_maps: _Recent[PageMap] = _Recent(PAGE_MAP_CACHE_BYTES_MAX)
         self._lock = Lock()
+        self.data_files = MappedFiles(storage)
+        """Data files that look-ups have opened."""
 
     def read(self, blob: Blob, *, verify: bool) -> pa.Buffer:
         """Return the bytes of ``blob``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
@@ -84,17 +116,16 @@ class Blobs:
 
     def key_map(self, blob: Blob) -> KeyMap:
         """Return the key map at ``blob``, from memory if it was read before."""
-        with self._lock:
-            known = self._maps.get(blob)
-            if known is not None:
-                self._maps.move_to_end(blob)
-                return known
-        decoded = key_map.decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
-        with self._lock:
-            if blob not in self._maps:
-                self._maps[blob] = decoded
-                self._bytes += blob.length
-            while self._bytes > KEY_MAP_CACHE_BYTES_MAX and len(self._maps) > 1:
-                old, _ = self._maps.popitem(last=False)
-                self._bytes -= old.length
-        return decoded
+        found = self._key_maps.get(blob)
+        if found is None:
+            found = key_map.decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
+            self._key_maps.put(blob, found, blob.length)
+        return found
+
+    def page_map(self, blob: Blob) -> PageMap:
+        """Return the page map at ``blob``, from memory if it was read before."""
+        found = self._page_maps.get(blob)
+        if found is None:
+            found = page_map.decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
+            self._page_maps.put(blob, found, found.nbytes)
+        return found

@@ -6,10 +6,8 @@ Results go to stdout, progress and errors to stderr.  Exit codes: 0, 1 if ``chec
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,22 +16,16 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table as Grid
-from rich.text import Text
 from typer.core import TyperGroup
 
-from mdt import config, table
+from mdt import cli_index, config, table
 from mdt.definition import MERGE_ON_READ
 from mdt.errors import Invalid, MdtError
 from mdt.scan import Scan
+from mdt.terminal import Settings, TablePath, output, progress, settings, show, show_error, show_table, warn
 
 ROWS_SHOWN = 20
 """Rows that ``scan`` shows as a table unless told otherwise."""
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_WIDE = 10_000
 
 
 class _Commands(TyperGroup):
@@ -43,9 +35,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except MdtError as error:
-            _errors().print(f"error: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True)
-            if error.hint:
-                _errors().print(f"hint: {error.hint}", markup=False, highlight=False, soft_wrap=True)
+            show_error(error)
             raise typer.Exit(2) from error
 
 
@@ -56,6 +46,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(cli_index.app, name="index")
 
 
 class Format(StrEnum):
@@ -67,10 +58,8 @@ class Format(StrEnum):
     arrow = "arrow"
 
 
-TablePath = Annotated[str, typer.Argument(help="Local path or URL of the table.", metavar="PATH")]
 Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
 Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
-Settings = Annotated[list[str], typer.Option("--option", help="An option as name=value; may be repeated.")]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 
@@ -99,19 +88,19 @@ def info(path: TablePath) -> None:
         "bytes": f"{sum(files['size']):,}",
         "columns": ", ".join(f"{field.name} {field.type}" for field in definition.schema),
     }
-    _show(["", ""], facts.items(), header=False)
+    show(["", ""], facts.items(), header=False)
 
 
 @app.command()
 def history(path: TablePath) -> None:
     """Show every commit, oldest first."""
-    _show_table(table.open(path).history().drop_columns(["txn", "rolled_back"]))
+    show_table(table.open(path).history().drop_columns(["txn", "rolled_back"]))
 
 
 @app.command()
 def files(path: TablePath) -> None:
     """Show the live files."""
-    _show_table(table.open(path).files().select(["partition", "name", "instant", "size", "rows"]))
+    show_table(table.open(path).files().select(["partition", "name", "instant", "size", "rows"]))
 
 
 @app.command()
@@ -124,19 +113,23 @@ def scan(
     explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
 ) -> None:
     """Write the rows that match."""
-    found = table.open(path).scan(where, _names(columns) or None)
+    opened = table.open(path)
+    found = opened.scan(where, _names(columns) or None)
     if explain:
-        _output().print(str(found.explain()), markup=False, highlight=False)
+        output().print(str(found.explain()), markup=False, highlight=False)
         return
     if format is Format.table and limit is None:
         limit = ROWS_SHOWN
     _WRITERS[format](found.schema, _limited(found, limit))
+    opened.metadata.usage.report()
 
 
 @app.command()
 def count(path: TablePath, where: Where = None) -> None:
     """Write the number of rows that match."""
-    print(table.open(path).scan(where).count())
+    opened = table.open(path)
+    print(opened.scan(where).count())
+    opened.metadata.usage.report()
 
 
 @app.command()
@@ -164,7 +157,7 @@ def create(
     """Create an empty table with the columns of a file."""
     made = table.create(
         path, _schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
-        key_index=key_index, scope=scope, indexes=index, options=_settings(option),
+        key_index=key_index, scope=scope, indexes=index, options=settings(option),
     )  # fmt: skip
     print(f"created {made.path}")
 
@@ -172,14 +165,14 @@ def create(
 @app.command()
 def upsert(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
     """Insert the rows of files, and replace rows whose key exists; one commit."""
-    opened = table.open(path, _settings(option))
+    opened = table.open(path, settings(option))
     _tell(opened.upsert(_read_all(file, opened.schema)))
 
 
 @app.command()
 def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
     """Delete the rows whose keys stand in files."""
-    opened = table.open(path, _settings(option))
+    opened = table.open(path, settings(option))
     _tell(opened.delete(_read_all(file, opened.schema)))
 
 
@@ -189,19 +182,19 @@ def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa
 @app.command()
 def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
     """Merge log files and deleted rows into new base files."""
-    opened = table.open(path, _settings(option))
-    with _progress("compacting") as progress:
-        result = opened.compact(progress)
+    opened = table.open(path, settings(option))
+    with progress("compacting") as told:
+        result = opened.compact(told)
     print(f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact")
-    _warn(result.warnings)
+    warn(result.warnings)
 
 
 @app.command()
 def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
-    with _progress("checking") as progress:
-        report = table.open(path).check(progress)
-    _output().print(str(report), markup=False, highlight=False, soft_wrap=True)
+    with progress("checking") as told:
+        report = table.open(path).check(told)
+    output().print(str(report), markup=False, highlight=False, soft_wrap=True)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -265,14 +258,6 @@ def _names(given: Sequence[str]) -> list[str]:
     return [name.strip() for text in given for name in text.split(",") if name.strip()]
 
 
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise Invalid(f"--option {name!r} has no value", hint="write --option name=value; see mdt options")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
 # Rows out
 
 
@@ -289,7 +274,7 @@ def _limited(found: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
 
 
 def _write_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    _show_table(pa.Table.from_batches(batches, schema))
+    show_table(pa.Table.from_batches(batches, schema))
 
 
 def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -323,50 +308,8 @@ def _json_text(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-# What people see
-
-
-def _output() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDE)
-
-
-def _errors() -> Console:
-    return Console(stderr=True)
-
-
-def _show_table(found: pa.Table) -> None:
-    _show(found.column_names, (row.values() for row in found.to_pylist()))
-
-
-def _show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:
-    grid = Grid(show_header=header)
-    for name in names:
-        grid.add_column(Text(name), overflow="fold")
-    for row in rows:
-        grid.add_row(*(_cell(value) for value in row))
-    _output().print(grid)
-
-
-def _cell(value: object) -> Text:
-    """Return a value as harmless text: neither markup nor control characters reach the terminal."""
-    return Text(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "-" if value is None else str(value)))
-
-
 def _tell(result: table.WriteResult) -> None:
     names = ("inserted", "updated", "deleted", "late", "missing")
     done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
     print(f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest"))
-    _warn(result.warnings)
-
-
-def _warn(warnings: Sequence[str]) -> None:
-    for warning in warnings:
-        _errors().print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
-    console = _errors()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    warn(result.warnings)

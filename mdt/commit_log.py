@@ -59,8 +59,8 @@ class CommitRecord:
     """One transaction as it stands in the log.
 
     ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
-    rolled_back, compaction_plan, indexes (the specifications from here on) and forgotten (those whose older summaries
-    are dropped).  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
+    rolled_back, compaction_plan and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
+    summaries are dropped).  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
     record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
     """
 

@@ -6,8 +6,9 @@ Every file is one *segment*: a base file, or a log file with at most one data bl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -41,9 +42,12 @@ FILES = pa.schema(
         ("key_map_offset", pa.int64()),
         ("key_map_length", pa.int64()),
         ("key_map_crc", pa.int64()),
+        ("page_map_offset", pa.int64()),
+        ("page_map_length", pa.int64()),
+        ("page_map_crc", pa.int64()),
     ]
 )
-"""Columns of the metadata partition ``files``; sizes and offsets in bytes."""
+"""Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in the object of the key map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class NewFile:
     updates: int
     deletes: int
     key_map: Blob | None
+    page_map: Blob | None = None
     stats: pa.Table | None = None
     summaries: tuple[tuple[str, bytes | Blob], ...] = ()
     previous_instant: str = "null"
@@ -88,26 +93,32 @@ class NewFile:
     log_names: tuple[str, ...] = field(default=())
 
 
+def page_map_blob(file: Mapping[str, Any]) -> Blob | None:
+    """Return where the page map of a row of FILES stands, None if it has none."""
+    if file["page_map_offset"] is None:
+        return None
+    return Blob(file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
+
+
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
     """Return ``files`` as a table with the schema FILES; ``segment`` holds ordinals (0, 1, 2 …)."""
     assert len(files) <= SEGMENTS_PER_COMMIT_MAX, "more files would run into the next commit's segment numbers"
 
-    def blob(attribute: str) -> list[object]:
-        return [None if f.key_map is None else getattr(f.key_map, attribute) for f in files]
+    def blob(member: str, attribute: str) -> list[object]:
+        blobs = [getattr(f, member) for f in files]
+        return [None if found is None else getattr(found, attribute) for found in blobs]
 
     plain = {
         name: [getattr(f, name) for f in files]
         for name in FILES.names
-        if name not in ("segment", "instant", "zone_rows") and not name.startswith("key_map")
+        if name not in ("segment", "instant", "zone_rows") and not name.startswith(("key_map", "page_map"))
     }
     columns: dict[str, Iterable[object]] = {
         **plain,
         "segment": list(range(len(files))),
         "instant": [instant] * len(files),
         "zone_rows": [list(f.zone_rows) for f in files],
-        "key_map_path": blob("path"),
-        "key_map_offset": blob("offset"),
-        "key_map_length": blob("length"),
-        "key_map_crc": blob("crc"),
+        **{f"key_map_{name}": blob("key_map", name) for name in ("path", "offset", "length", "crc")},
+        **{f"page_map_{name}": blob("page_map", name) for name in ("offset", "length", "crc")},
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)

@@ -25,12 +25,30 @@ INLINE_SUMMARY_BYTES_MAX = 64 << 10
 INLINE_INDEX_BYTES_MAX = 256
 """As above, for the summaries of skipping indexes: there is one for each file and index, so the limit is lower."""
 
+INDEX_COMMIT_ROWS = 4_000_000
+"""Rows that an index builder covers between two commits: what a crash costs it, some seconds of work."""
+
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
 
 ROW_GROUP_ROWS = 16_384
 """What a look-up of one row must decode; half of it saves 25 % of a look-up and costs 7 % of a full scan, twice as many
 rows cost 80 % of a look-up and save nothing measurable (2 M rows of nine columns)."""
+
+PAGE_BYTES = 4_096
+"""TBD"""
+
+PAGE_ROWS_MAX = 512
+"""TBD"""
+
+SINGLE_PAGE_ROWS_MAX = 1_024
+"""TBD"""
+
+PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
+"""Page maps kept in one process, some 70 bytes a page; beyond it the oldest are dropped."""
+
+DATA_FILES_OPEN_MAX = 256
+"""Data files kept mapped in one process for the next look-up; each holds a descriptor, of which there may be 1,024."""
 
 COMMIT_ATTEMPTS_MAX = 1_000
 """A retry repeats the whole operation; one that lost a thousand times will not win, and says so."""

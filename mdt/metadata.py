@@ -30,6 +30,7 @@ from mdt.file_group import FILES, Blob
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX, RECORDS_CACHED_MAX
 from mdt.snapshot import HISTORY, Snapshot, Unit, apply, first, units_of, units_table
 from mdt.storage import Storage
+from mdt.usage import Usage
 
 MANIFEST = b"BASE"
 PART = b"PART"
@@ -53,6 +54,7 @@ class Metadata:
         self.storage = storage
         self._overrides = canonical(overrides)
         self.blobs = Blobs(storage)
+        self.usage = Usage(storage)
         self.base_seq = -1
         self._newest: Snapshot | None = None
         self._records: dict[int, CommitRecord] = {}
@@ -233,7 +235,7 @@ def key_index(name: str, bloom_fpp: float = 0.01) -> KeyIndex:
 
     Raises Unsupported if there is none.
     """
-    found = registry.find(name)
+    found = registry.find_key_index(name)
     if isinstance(found, registry.Unknown) or not issubclass(found, KeyIndex):
         reason = found.reason if isinstance(found, registry.Unknown) else f"{name} is not a key index"
         raise Unsupported(f"the key index {name!r} is not available: {reason}", hint="install the package that has it")

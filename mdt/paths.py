@@ -53,6 +53,16 @@ def pending_dir() -> str:
     return f"{PRIVATE}/pending"
 
 
+def usage_dir() -> str:
+    """Return the directory of what processes report about the use of indexes."""
+    return f"{PRIVATE}/usage"
+
+
+def usage(process: str) -> str:
+    """Return the name of the report of one process."""
+    return f"{usage_dir()}/{process}.json"
+
+
 def key_maps(instant: str, token: str) -> str:
     """Return the name of the key maps that the transaction ``instant`` wrote in its attempt ``token``."""
     return f"{key_maps_dir(instant)}/{token}.keys"

@@ -19,7 +19,7 @@ from mdt.hudi import commit_metadata, layout_v6, properties, schema, timeline
 from mdt.hudi.commit_metadata import WriteStat
 from mdt.storage import Storage
 
-NO_INSTANTS = ("rollback",)
+NO_INSTANTS = ("rollback", "index")
 """Actions of ours that leave no instant on Hudi's timeline."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from indexes.predicate import Predicate
+from indexes.predicate import Predicate, leaves
 from mdt.config import Options
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
@@ -88,5 +88,9 @@ class Scan:
         return self._metadata
 
     def _tables(self, names: Sequence[str]) -> Iterator[pa.Table]:
+        if self.predicate is not None:
+            asked = {note.index: note.pruned for note in self.plan.notes if note.used}
+            known = self.snapshot.definition.indexes
+            self._metadata.usage.record({i: n for i, n in asked.items() if i in known}, leaves(self.predicate))
         threads = self._options.reader_threads or pa.cpu_count()
-        return read(self._metadata.storage, self.plan, names, threads=threads)
+        return read(self._metadata, self.plan, names, threads=threads)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from indexes import registry
+from indexes import paths, registry
 from indexes.base import SkippingIndex
 from mdt.errors import Invalid
 
@@ -33,11 +33,12 @@ def named_spec(text: str, schema: pa.Schema) -> str:
         raise Invalid(str(error)) from error
     if not spec.column:
         raise Invalid(f"index {text!r} names no column", hint=f"write {text}(column)")
-    if spec.column not in schema.names:
+    field = paths.field_at(schema, spec.column)
+    if field is None:
         raise Invalid(f"index {text}: the schema has no column {spec.column!r}", hint=f"it has {', '.join(schema.names)}")
     index = find_index(spec)
     if isinstance(index, str):
         raise Invalid(f"index {text!r} cannot be used: {index}")
-    if not index.supports(schema.field(spec.column).type):
-        raise Invalid(f"index {text!r} does not support columns of type {schema.field(spec.column).type}")
+    if not index.supports(field.type):
+        raise Invalid(f"index {text!r} does not support columns of type {field.type}")
     return str(replace(spec, kind=index.name))

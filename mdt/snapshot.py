@@ -261,6 +261,27 @@ def summaries_table(rows: Sequence[tuple[str, int, bytes | Blob]]) -> pa.Table:
     return pa.table(columns, schema=SUMMARIES)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """Specifications that a record adds to the table, removes from it, and whose older summaries it drops."""
+
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
+
+    def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the table's indexes after the change; changes of several writers do not get lost."""
+        kept = tuple(spec for spec in indexes if spec not in self.dropped)
+        return kept + tuple(spec for spec in self.added if spec not in kept)
+
+
+def index_change(record: CommitRecord) -> IndexChange:
+    """Return what ``record`` changes of the table's indexes."""
+    found = record.header.get("indexes", {})
+    dropped = tuple(found.get("drop", ()))
+    return IndexChange(tuple(found.get("add", ())), dropped, dropped + tuple(found.get("forget", ())))
+
+
 def _history_row(record: CommitRecord) -> pa.Table:
     counts = record.header.get("counts", {})
     row: dict[str, Any] = {
@@ -349,12 +370,11 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         dead = pc.is_in(files["segment"], pa.array(sorted(removed), pa.int64()))
         files = files.filter(pc.invert(dead))
     units = units_of(record.table("units"))
+    change = index_change(record)
     summaries = snapshot.summaries
-    if forgotten := record.header.get("forgotten"):
-        summaries = summaries.filter(pc.invert(pc.is_in(summaries["index"], pa.array(forgotten, pa.string()))))
-    definition = snapshot.definition
-    if "indexes" in record.header:
-        definition = replace(definition, indexes=tuple(record.header["indexes"]))
+    if change.forgotten:
+        summaries = summaries.filter(pc.invert(pc.is_in(summaries["index"], pa.array(change.forgotten, pa.string()))))
+    definition = replace(snapshot.definition, indexes=change.applied(snapshot.definition.indexes))
     return replace(
         snapshot,
         seq=record.seq,

@@ -17,8 +17,11 @@ from mdt.hudi import properties
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.scan import Scan, Where
+from mdt.services import index_report, indexing
 from mdt.services.check import CheckReport, check
 from mdt.services.compaction import Compaction
+from mdt.services.index_report import Advice
+from mdt.services.indexing import BuildResult, Progress
 from mdt.services.rollback import Recovery, recover
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage, open_storage
@@ -200,6 +203,59 @@ class Table:
     def check(self, progress: Callable[[int, int], None] | None = None) -> CheckReport:
         """Recompute everything that can be recomputed and compare; the report names file and byte."""
         return check(self._metadata, self._metadata.newest(), progress=progress)
+
+    # Indexes
+
+    def create_index(
+        self, specs: str | Sequence[str], *, mode: str = "sync", progress: Progress | None = None
+    ) -> BuildResult:
+        """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
+
+        ``mode``: "sync" covers the existing files before it returns; "async" leaves that to :meth:`build_indexes`, here or
+        in another process (``mdt index build --watch``).  Files that are not covered are read.  An index that the table
+        has already is only caught up with.  Raises Invalid for an unknown kind, column or option.
+        """
+        if mode not in ("sync", "async"):
+            raise Invalid(f"mode={mode!r} is not possible", hint="give sync or async")
+        wanted = indexing.wanted_specs(self._metadata.newest(), specs)
+        self._change_indexes(indexing.IndexChange("create_index", added=wanted))
+        return BuildResult() if mode == "async" else indexing.build(self._metadata, self.options, wanted, progress)
+
+    def drop_index(self, specs: str | Sequence[str]) -> None:
+        """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
+        gone = indexing.known_specs(self._metadata.newest(), specs)
+        self._change_indexes(indexing.IndexChange("drop_index", dropped=gone))
+
+    def rebuild_index(
+        self, specs: str | Sequence[str] | None = None, *, mode: str = "sync", progress: Progress | None = None
+    ) -> BuildResult:
+        """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`."""
+        again = indexing.known_specs(self._metadata.newest(), specs)
+        self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
+        return BuildResult() if mode == "async" else indexing.build(self._metadata, self.options, again, progress)
+
+    def build_indexes(
+        self, specs: str | Sequence[str] | None = None, *, progress: Progress | None = None
+    ) -> BuildResult:
+        """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
+        self._before_write()
+        known = indexing.known_specs(self._metadata.newest(), specs)
+        return indexing.build(self._metadata, self.options, known, progress)
+
+    def indexes(self) -> pa.Table:
+        """Return one row per index: kind, column, coverage in percent, bytes, use so far (``index_report.INDEXES``)."""
+        return index_report.index_table(self._metadata, self._metadata.newest())
+
+    def advise(self) -> list[Advice]:
+        """Return indexes that no query uses, with what they cost, and columns that queries filter on without one.
+
+        From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
+        """
+        return index_report.advise(self._metadata, self._metadata.newest())
+
+    def _change_indexes(self, change: indexing.IndexChange) -> None:
+        self._before_write()
+        run(self._metadata, change, attempts=self.options.commit_attempts)
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""

@@ -12,14 +12,15 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
-from indexes import predicate
+from indexes import paths, predicate
 from indexes.predicate import And, Leaf, Or, Predicate
 from mdt import limits
 from mdt.errors import Invalid, Unsupported
@@ -28,6 +29,8 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>"
 }  # fmt: skip
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_COLUMN = (exp.Column, exp.Dot)
+"""References to columns, and to fields in structs: up to four names are one Column, more are a Dot around it."""
 _CASTS: dict[str, Callable[[str], object]] = {
     "DATE": date.fromisoformat,
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"), datetime.fromisoformat),
@@ -36,29 +39,41 @@ _CASTS: dict[str, Callable[[str], object]] = {
 }
 _UNDERSTOOD: dict[type[exp.Expr], frozenset[str]] = {
     exp.Alias: frozenset(("this", "alias")),
-    exp.Column: frozenset(("this",)),
+    exp.Column: frozenset(("this", "table", "db", "catalog")),
     exp.In: frozenset(("this", "expressions")),
     exp.Between: frozenset(("this", "low", "high")),
     exp.Like: frozenset(("this", "expression", "negate")),
     exp.Cast: frozenset(("this", "to", "_type")),
     exp.TryCast: frozenset(("this", "to", "_type")),
     exp.Concat: frozenset(("expressions",)),
+    exp.Anonymous: frozenset(("this", "expressions")),
 }
 """The parts of a node that the translation reads; for other kinds, _OPERANDS.  A node with more is refused."""
 _OPERANDS = frozenset(("this", "expression"))
 _QUOTED = re.compile(r"(['\"])(?:\\.|(?!\1).)*\1", re.DOTALL)
 _SUPPORTED = (
     "filters are comparisons of one column with literals: = != <> < <= > >= <=>, BETWEEN, IN, LIKE, IS [NOT] NULL, "
-    "IS TRUE, joined by AND, OR, NOT; for anything else filter the Arrow or Spark result"
+    "IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]), joined by AND, OR, NOT; for anything else filter the Arrow or Spark result"
 )
 _EXCERPT_CHARACTERS_MAX = 100
+
+
+class _Dialect(Spark):
+    """Spark's SQL, in which MATCH is not MySQL's MATCH (…) AGAINST (…) but a function like others."""
+
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]  # mypy takes it for a variable
+        """Spark's parser without the special form of one function."""
+
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parse for name, parse in Spark.Parser.FUNCTION_PARSERS.items() if name != "MATCH"
+        }
 
 
 def parse_where(where: str | Sequence[tuple[str, str, object]] | None, schema: pa.Schema) -> Predicate:
     """Return the predicate of a filter on rows of ``schema``.
 
     ``where``: SQL text; or tuples (column, operator of ``predicate.OPS``, value), all of which must hold; or None for
-    every row.  Column names may differ in case if that leaves one candidate.  Raises ``errors.Invalid`` for text that
+    every row.  A field of a struct is written ``address.city``.  Names may differ in case if that leaves one candidate.  Raises ``errors.Invalid`` for text that
     is not SQL, an unknown column or a literal that cannot be compared with it, and ``errors.Unsupported`` for SQL
     beyond tests of one column.
     """
@@ -87,15 +102,16 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
 
 
 def _column_name(name: str, schema: pa.Schema) -> str:
-    """Return the column's own spelling; raises ``errors.Invalid`` naming the nearest."""
-    if name in schema.names:
+    """Return the own spelling of a column or path; raises ``errors.Invalid`` naming the nearest."""
+    if name in schema.names or paths.steps(schema, name) is not None:
         return name
-    found = [known for known in schema.names if known.casefold() == name.casefold()]
+    names = [known for known, _ in paths.addressable(schema)]
+    found = [known for known in names if known.casefold() == name.casefold()]
     if len(found) == 1:
         return str(found[0])
     if found:
         raise Invalid(f"column {name!r} may be any of {', '.join(found)}", hint="write it as the schema does")
-    by_fold = {known.casefold(): known for known in schema.names}
+    by_fold = {known.casefold(): known for known in names}
     near = [by_fold[fold] for fold in difflib.get_close_matches(name.casefold(), by_fold, n=3)]
     hint = f"did you mean {' or '.join(near)}?" if near else "columns: " + ", ".join(schema.names[:20])
     raise Invalid(f"there is no column {name!r}", hint=hint)
@@ -125,7 +141,7 @@ class _Translation:
         if not self._text.strip():
             raise Invalid("the filter is empty", hint="leave where out to read every row")
         try:
-            return sqlglot.parse_one(self._text, dialect="spark")
+            return sqlglot.parse_one(self._text, dialect=_Dialect)
         except ParseError as error:
             self._invalid(f"the filter is not SQL: {_reason(error)}", _error_offset(self._text, error))
         except (SqlglotError, ValueError) as error:
@@ -150,7 +166,7 @@ class _Translation:
     def _test(self, node: exp.Expr) -> Predicate:
         """Return the predicate of one test; its negation by ``predicate.negate`` is exact."""
         self._require_understood(node)
-        if isinstance(node, exp.Column):
+        if isinstance(node, _COLUMN):
             return self._leaf(node, "=", True, node)
         if type(node) in _COMPARISONS:
             return self._comparison(node, _COMPARISONS[type(node)])
@@ -167,15 +183,19 @@ class _Translation:
             return self._leaf(node.this, op, self._literal(node.expression), node.expression)
         if isinstance(node, exp.StartsWith):
             return self._leaf(node.this, "starts with", self._literal(node.expression), node.expression)
+        if isinstance(node, (exp.Contains, exp.EndsWith)):
+            return self._containing(node, "%" if isinstance(node, exp.Contains) else "")
+        if isinstance(node, exp.Anonymous) and node.name.lower() == "match":
+            return self._match(node)
         if isinstance(node, exp.Alias):
             self._invalid("an operator is missing before this", self._offset(node.args["alias"]))
         self._unsupported(node)
 
     def _comparison(self, node: exp.Expr, op: str) -> Leaf:
         left, right = _unwrapped(node.this), _unwrapped(node.args["expression"])
-        if isinstance(left, exp.Column):
+        if isinstance(left, _COLUMN):
             return self._leaf(left, op, self._literal(right), right)
-        if isinstance(right, exp.Column):
+        if isinstance(right, _COLUMN):
             return self._leaf(right, _MIRRORED.get(op, op), self._literal(left), left)
         self._unsupported(node)
 
@@ -184,6 +204,20 @@ class _Translation:
         if not literals:
             self._invalid("the list after IN is empty", self._offset(node))
         return self._leaf(node.this, "in", tuple(self._literal(item) for item in literals), literals[0])
+
+    def _containing(self, node: exp.Expr, rest: str) -> Leaf:
+        value = self._literal(node.expression)
+        pattern = f"%{predicate.quote_like(value)}{rest}" if isinstance(value, str) else value
+        return self._leaf(node.this, "like", pattern, node.expression)
+
+    def _match(self, node: exp.Anonymous) -> Leaf:
+        arguments = node.expressions
+        if len(arguments) not in (2, 3):
+            hint = "write match(note, 'all of these words'), or with a tokenizer match(note, 'part', 'ngram(3)')"
+            self._invalid(f"match takes 2 or 3 arguments, not {len(arguments)}", self._offset(node), hint)
+        text, *tokenizer = (self._literal(argument) for argument in arguments[1:])
+        value = None if text is None else (text, *tokenizer) if tokenizer else text
+        return self._leaf(arguments[0], "match", value, arguments[-1])
 
     def _between(self, node: exp.Between) -> Predicate:
         low, high = node.args["low"], node.args["high"]
@@ -208,11 +242,12 @@ class _Translation:
         return leaf
 
     def _column(self, node: exp.Expr) -> str:
-        if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
+        if not isinstance(node, _COLUMN) or not all(isinstance(part, exp.Identifier) for part in node.parts):
             self._unsupported(node)
-        self._require_understood(node)
+        for part in node.find_all(*_COLUMN):
+            self._require_understood(part)
         try:
-            return _column_name(node.name, self._schema)
+            return _column_name(".".join(part.name for part in node.parts), self._schema)
         except Invalid as error:
             self._invalid(error.message, self._offset(node), error.hint)
 

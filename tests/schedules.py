@@ -17,6 +17,7 @@ from mdt.errors import Invalid
 from mdt.metadata import Metadata
 from mdt.services import rollback
 from mdt.services.compaction import Compaction
+from mdt.services.indexing import IndexBuild, IndexChange
 from mdt.storage import MemoryStorage, Storage
 from mdt.transaction import Operation, steps
 from mdt.write.normalize import normalize, normalize_keys
@@ -119,6 +120,24 @@ def compaction() -> Actor:
         return Compaction(metadata, _options(metadata))
 
     return Actor("compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def index_build() -> Actor:
+    """A builder of indexes that makes one commit."""
+
+    def make(metadata: Metadata) -> IndexBuild:
+        return IndexBuild(metadata, _options(metadata))
+
+    return Actor("builder", lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def index_change(name: str, **change: tuple[str, ...]) -> Actor:
+    """A user who adds, drops or forgets indexes."""
+
+    def make(metadata: Metadata) -> IndexChange:
+        return IndexChange(name, **change)
+
+    return Actor(name, lambda s: _driven(s, make, PAUSES), lambda state: state)
 
 
 def rollback_of_all() -> Actor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -20,19 +20,21 @@ from tests.counting import count
 from tests.worlds import (
     BASE_STATE,
     LATER_SECONDS,
+    MODES,
     Flow,
     assert_clean,
     deleted,
     filled,
+    later,
     make,
     ours,
     rows,
+    survivors,
     theirs,
     upserted,
 )
 
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
-MODES = ("before", "after", "torn")
 
 
 def upsert_mixed(storage: Storage) -> None:
@@ -64,11 +66,6 @@ def died(start: MemoryStorage, at: int, mode: Any = "before") -> MemoryStorage:
     return start
 
 
-def later(storage: MemoryStorage) -> MemoryStorage:
-    storage.sleep(LATER_SECONDS)
-    return storage
-
-
 def flow(name: str, table_type: str, key_index: str, run: Any, after: Any, records: int = 32) -> Flow:
     return Flow(name, lambda: filled(table_type, key_index, records), run, BASE_STATE, after)
 
@@ -95,26 +92,6 @@ NAMES = [f.name for f in FLOWS]
 QUICK = {"first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "rollback"}
 SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]
 """For what costs much: a few flows, and all of them at night."""
-
-
-def survivors(
-    start: Callable[[], MemoryStorage], run: Callable[[Storage], object]
-) -> Iterator[tuple[str, MemoryStorage]]:
-    """Yield what is left by a crash at each changing operation in each mode, with its name.
-
-    A crash after an operation leaves what one before the next leaves; half of a delete is none.
-    """
-    whole = FaultyStorage(start())
-    run(whole)
-    for k, operation in enumerate(whole.operations, 1):
-        for mode in MODES:
-            is_last = k == len(whole.operations)
-            if (mode == "after" and not is_last) or (mode == "torn" and operation.startswith("delete")):
-                continue
-            storage = start()
-            with pytest.raises(Crash):
-                run(FaultyStorage(storage, k, mode))  # type: ignore[arg-type]
-            yield f"{mode} {k} {operation}", storage
 
 
 @cache

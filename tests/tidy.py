@@ -19,16 +19,16 @@ from pathlib import Path
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits"),
     ("codec", "config", "definition", "input", "paths", "skipping", "storage", "stores", "where"),
-    ("hudi", "file_group", "key_map", "commit_log"),
-    ("blobs", "foreign", "locate", "metadata", "publish", "segment_file", "snapshot", "summaries"),
+    ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
+    ("blobs", "foreign", "locate", "metadata", "publish", "segment_file", "snapshot", "summaries", "usage"),
     ("conflicts", "transaction"),
     ("planner", "row_sets"),
     ("read", "write"),
     ("create_table", "services"),
     ("engine",),
     ("spark",),
-    ("scan", "table"),
-    ("cli", "__main__", "__init__"),
+    ("scan", "table", "terminal"),
+    ("cli", "cli_index", "__main__", "__init__"),
 )
 """Modules and packages of mdt, from the bottom of the import graph to the top.  A module may import from its own row
 (without cycles) and from the rows before it."""
@@ -46,7 +46,7 @@ ONLY_IN = {
 """Third-party package -> the only places of mdt and indexes that may import it; elsewhere for annotations only, under
 ``if TYPE_CHECKING``."""
 
-OUTSIDE_WORLD = ("mdt/storage.py", "mdt/stores/", "mdt/cli.py", "mdt/__main__.py")
+OUTSIDE_WORLD = ("mdt/storage.py", "mdt/stores/", "mdt/cli.py", "mdt/terminal.py", "mdt/__main__.py")
 """Where the clock, randomness, files and the environment may be touched."""
 
 IMPORTS_NEVER = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "subprocess", "pandas"}

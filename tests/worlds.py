@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hudi import HudiTable
 
 import mdt
 from mdt import paths, publish
 from mdt.services.rollback import pending
-from mdt.storage import MemoryStorage, Storage
+from mdt.storage import Crash, FaultyStorage, MemoryStorage, Storage
 from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
 LATER_SECONDS = 2 * 3600
 """Longer than the time after which a writer takes an unfinished transaction for dead."""
+MODES = ("before", "after", "torn")
+"""How the k-th change of storage may end when its process dies."""
 OPTIONS = {"mdt.writer.threads": 1, "mdt.reader.threads": 1, "mdt.table.name": "world"}
 """One thread, so that the k-th storage operation of a flow is the same in every run."""
 
@@ -121,7 +124,7 @@ def assert_clean(storage: Storage) -> None:
         name = info.path.rpartition("/")[2]
         assert name == "hoodie.properties" or name.partition(".")[0] in instants, f"a stray instant {name}"
     known = {path for r in records for path in r.table("files")["key_map_path"].to_pylist()}
-    known |= {path for r in records for path in r.table("units")["path"].to_pylist()}
+    known |= {path for r in records for name in ("units", "summaries", "covers") for path in r.table(name)["path"].to_pylist()}
     assert {info.path for info in storage.list(f"{paths.PRIVATE}/blobs")} <= known, "orphan summaries"
 
 
@@ -152,3 +155,29 @@ def _filled(table_type: str, key_index: str, records: int) -> MemoryStorage:
 def filled(table_type: str, key_index: str, records: int = 32) -> MemoryStorage:
     """Return a fresh copy of a table that holds BASE_STATE; its metadata are compacted after ``records`` commits."""
     return _filled(table_type, key_index, records).copy()
+
+
+def later(storage: MemoryStorage) -> MemoryStorage:
+    """Let so much time pass that unfinished transactions are taken for dead."""
+    storage.sleep(LATER_SECONDS)
+    return storage
+
+
+def survivors(
+    start: Callable[[], MemoryStorage], run: Callable[[Storage], object]
+) -> Iterator[tuple[str, MemoryStorage]]:
+    """Yield what is left by a crash at each changing operation in each mode, with its name.
+
+    A crash after an operation leaves what one before the next leaves; half of a delete is none.
+    """
+    whole = FaultyStorage(start())
+    run(whole)
+    for k, operation in enumerate(whole.operations, 1):
+        for mode in MODES:
+            is_last = k == len(whole.operations)
+            if (mode == "after" and not is_last) or (mode == "torn" and operation.startswith("delete")):
+                continue
+            storage = start()
+            with pytest.raises(Crash):
+                run(FaultyStorage(storage, k, mode))  # type: ignore[arg-type]
+            yield f"{mode} {k} {operation}", storage

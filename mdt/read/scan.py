@@ -1,50 +1,41 @@
-"""Run a scan plan in process: only the row groups that may match, in threads, streamed in order."""
+"""Run a scan plan in process: only the row groups or pages that may match, in threads, streamed in order."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.paths import top_levels
 from indexes.predicate import bind, columns
 from mdt.hudi.schema import with_meta
-from mdt.planner import ScanPlan, SegmentScan
+from mdt.metadata import Metadata
+from mdt.planner import ScanPlan
+from mdt.read.pages import read_pages
+from mdt.read.work import Cutter, RowGroups, Rows
 from mdt.segment_file import live_mask, read_rows
-from mdt.storage import Storage
 
-UNIT_ROWS = 262_144
-"""Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
+BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """A run of row groups of one segment; ``first`` is the position of its first row, ``zones`` None for all."""
-
-    scan: SegmentScan
-    zones: tuple[int, ...] | None
-    starts: tuple[tuple[int, int], ...]
-
-
-def read(
-    storage: Storage, plan: ScanPlan, names: Sequence[str], *, threads: int
-) -> Iterator[pa.Table]:
-    """Yield the matching rows, columns ``names``, one table for each piece of work that found any, in plan order."""
-    reader = _Reader(storage, plan, tuple(names))
-    units = [unit for scan in plan.segments for unit in _units(plan, scan)]
-    if len(units) == 1 or threads == 1:
-        yield from (table for unit in units if len(table := reader.run(unit)))
+def read(metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int) -> Iterator[pa.Table]:
+    """Yield the matching rows, columns ``names``, one table for each piece of work that found any."""
+    reader = _Reader(metadata, plan, tuple(names))
+    work = Cutter(metadata, plan, reader.schema).cut(threads)
+    if len(work) == 1 or threads == 1:
+        yield from (table for piece in work if len(table := reader.run(piece)))
         return
     with ThreadPoolExecutor(threads) as pool:
         running: deque[Future[pa.Table]] = deque()
-        todo = iter(units)
+        todo = iter(work)
         try:
-            for unit in todo:
-                running.append(pool.submit(reader.run, unit))
+            for piece in todo:
+                running.append(pool.submit(reader.run, piece))
                 if len(running) > 2 * threads:
                     table = running.popleft().result()
                     if len(table):
@@ -58,69 +49,50 @@ def read(
                 future.cancel()
 
 
-def _units(plan: ScanPlan, scan: SegmentScan) -> Iterator[_Unit]:
-    zone_rows: list[int] = plan.snapshot.files["zone_rows"][scan.row].as_py()
-    starts = np.concatenate([[0], np.cumsum(zone_rows)]).tolist()
-    wanted = range(len(zone_rows)) if scan.zones is None else scan.zones
-    run: list[int] = []
-    rows = 0
-    for zone in wanted:
-        run.append(zone)
-        rows += zone_rows[zone]
-        if rows >= UNIT_ROWS:
-            yield _unit(scan, run, zone_rows, starts)
-            run, rows = [], 0
-    if run:
-        yield _unit(scan, run, zone_rows, starts)
-
-
-def _unit(scan: SegmentScan, run: list[int], zone_rows: list[int], starts: list[int]) -> _Unit:
-    whole = len(run) == len(zone_rows)
-    return _Unit(scan, None if whole else tuple(run), tuple((starts[z], zone_rows[z]) for z in run))
-
-
 class _Reader:
     """Reads pieces of work; shared by threads."""
 
-    def __init__(self, storage: Storage, plan: ScanPlan, names: tuple[str, ...]) -> None:
-        self._storage = storage
+    def __init__(self, metadata: Metadata, plan: ScanPlan, names: tuple[str, ...]) -> None:
+        self._storage = metadata.storage
         self._plan = plan
-        self._names = names
+        self._names = list(names)
         schema = with_meta(plan.snapshot.definition.schema)
-        tested = columns(plan.predicate) if plan.predicate is not None else frozenset()
-        self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
-        self._test = None if plan.predicate is None else bind(plan.predicate, self._schema)
+        tested = top_levels(schema, columns(plan.predicate)) if plan.predicate is not None else frozenset()
+        self.schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
+        self._test = None if plan.predicate is None else bind(plan.predicate, self.schema)
 
-    def run(self, unit: _Unit) -> pa.Table:
+    def run(self, piece: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of one piece of work."""
-        table = read_rows(
-            self._storage, self._plan.snapshot, unit.scan.row, self._schema, zones=unit.zones, use_threads=False
-        )
-        mask = self._mask(unit)
-        if mask is not None:
-            table = table.filter(pa.array(mask))
+        if isinstance(piece, Rows):
+            table = read_pages(self._storage, piece.wanted, self.schema)
+        else:
+            table = read_rows(
+                self._storage, self._plan.snapshot, piece.scan.row, self.schema, zones=piece.zones, use_threads=False
+            )
+            mask = self._mask(piece)
+            if mask is not None:
+                table = table.filter(pa.array(mask))
         if self._test is not None and len(table):
             table = table.filter(self._test(table))
-        return table.select(list(self._names))
+        return table.select(self._names)
 
-    def _mask(self, unit: _Unit) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
-        dead = self._plan.snapshot.vector(unit.scan.row)
-        if dead is None and unit.scan.positions is None:
+    def _mask(self, piece: RowGroups) -> BoolArray | None:
+        dead = self._plan.snapshot.vector(piece.scan.row)
+        if dead is None and piece.scan.positions is None:
             return None
         parts = []
-        for first, rows in unit.starts:
+        for first, rows in piece.starts:
             live = live_mask(rows, dead, first)
             part = np.ones(rows, dtype=np.bool_) if live is None else live
-            if unit.scan.positions is not None:
-                part &= _member_mask(unit.scan.positions, first, rows)
+            if piece.scan.positions is not None:
+                part &= _member_mask(piece.scan.positions, first, rows)
             parts.append(part)
         mask = np.concatenate(parts)
         return None if bool(mask.all()) else mask
 
 
-def _member_mask(positions: BitMap, first: int, rows: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _member_mask(positions: BitMap, first: int, rows: int) -> BoolArray:
     mask = np.zeros(rows, dtype=np.bool_)
     at = np.asarray(positions.to_array()).astype(np.int64) - first
     mask[at[(at >= 0) & (at < rows)]] = True
     return mask
-

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from indexes.base import KeyHashes
 from indexes.hashing import hash_keys
-from mdt import paths
+from mdt import page_map, paths
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Invalid
-from mdt.file_group import BASE, Blob
+from mdt.file_group import BASE, Blob, page_map_blob
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
@@ -103,10 +103,12 @@ class _SegmentChecker:
         table = None
         problems: list[Problem] = []
         try:
-            problems = self._check_bytes(file, path)
+            data = storage.read(path)
+            problems = self._check_bytes(file, path, data)
             if file["rows"]:
                 table = read_rows(storage, self._snapshot, i, schema, verify=True)
             problems += [Problem(path, -1, text) for text in self._texts(i, file, table)]
+            problems += [Problem(path, -1, text) for text in self._check_page_map(file, data)]
         except (Corrupt, Invalid) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(str(error), path=path)
             problems.append(Problem(damaged.path or path, damaged.offset, str(error)))
@@ -118,9 +120,9 @@ class _SegmentChecker:
         keys = keys if mask is None else keys.filter(pa.array(mask))
         return _Checked(problems, hash_keys(keys, self._snapshot.definition.hash_seed), keys)
 
-    def _check_bytes(self, file: dict[str, Any], path: str) -> list[Problem]:
+    def _check_bytes(self, file: dict[str, Any], path: str, data: bytes) -> list[Problem]:
         """Compare the file as a whole; what is damaged in it is found out afterwards."""
-        crc = zlib.crc32(self._metadata.storage.read(path))
+        crc = zlib.crc32(data)
         return [] if crc == file["crc"] else [Problem(path, -1, f"crc is {crc:08x}, was written as {file['crc']:08x}")]
 
     def _texts(self, i: int, file: dict[str, object], table: pa.Table | None) -> Iterator[str]:
@@ -149,6 +151,15 @@ class _SegmentChecker:
         ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
         if not _same(build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob)):
             yield f"the key map at {blob.path}:{blob.offset} differs from the rows"
+
+    def _check_page_map(self, file: dict[str, Any], data: bytes) -> Iterator[str]:
+        """A page map is optional; one that is there must be what the file's bytes give."""
+        blob = page_map_blob(file)
+        if blob is None:
+            return
+        stored = self._metadata.blobs.read(blob, verify=True).to_pybytes()
+        if page_map.encoded(pa.py_buffer(data).slice(file["block_offset"], file["block_length"])) != stored:
+            yield f"the page map at {blob.path}:{blob.offset} differs from the file"
 
     def _check_summaries(self, i: int, table: pa.Table) -> Iterator[str]:
         snapshot = self._snapshot

@@ -9,6 +9,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Like;
 import org.apache.spark.sql.catalyst.expressions.Literal;
@@ -50,6 +51,9 @@ public class CatalystJson {
         } else {
             if (e instanceof InSet) {
                 values(out, ((InSet) e).hset());
+            } else if (e instanceof GetStructField) {
+                out.append(",\"name\":");
+                text(out, ((GetStructField) e).extractFieldName());
             } else if (e instanceof Like) {
                 out.append(",\"escape\":");
                 text(out, String.valueOf(((Like) e).escapeChar()));

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, negate, parse_like
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, negate, parse_like, quote_like
+from mdt.spark import patterns
 
 Node = dict[str, Any]
 """One expression: ``op`` (class name), ``type`` (Spark's simple string) and what ``CatalystJson.java`` adds."""
@@ -43,7 +44,10 @@ class _NotUnderstood(Exception):
 
 
 def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate:
-    """Return the And of ``filters``; only top-level ``columns`` may be named by a leaf.  O(size of the filters)."""
+    """Return the And of ``filters``; a leaf may name only ``columns`` and fields in them.  O(size of the filters).
+
+    ``columns``: the top-level columns whose values in the files are those that Spark sees.
+    """
     return And(tuple(_convert(node, columns) for node in filters))
 
 
@@ -62,7 +66,7 @@ def _known(node: Node, columns: Collection[str]) -> Predicate:
         return And(parts) if op == "And" else Or(parts)
     if op == "Not":
         return negate(_convert(children[0], columns))
-    if op == "AttributeReference" and node["type"] == "boolean":
+    if op in ("AttributeReference", "GetStructField") and node["type"] == "boolean":
         return Leaf(_column(node, columns), "=", True)
     if op in _COMPARISONS:
         return _comparison(_COMPARISONS[op], children[0], children[1], columns)
@@ -101,8 +105,17 @@ def _text(node: Node, columns: Collection[str]) -> Predicate:
     if node["op"] == "Like":
         parse_like(text)
         return Leaf(name, "like", text)
-    plain = re.sub(r"([%_\\])", r"\\\1", text)
-    return Leaf(name, "like", f"%{plain}%" if node["op"] == "Contains" else f"%{plain}")
+    if node["op"] == "RLike":
+        return _match(name, text)
+    return Leaf(name, "like", f"%{quote_like(text)}%" if node["op"] == "Contains" else f"%{quote_like(text)}")
+
+
+def _match(name: str, regex: str) -> Leaf:
+    """Return the leaf whose translation to Spark is ``regex``; other regular expressions have no meaning here."""
+    query = patterns.query_of(regex)
+    if query is None:
+        raise _NotUnderstood
+    return Leaf(name, "match", query)
 
 
 _OTHERS: dict[str, Callable[[Node, Collection[str]], Predicate]] = {
@@ -114,17 +127,30 @@ _OTHERS: dict[str, Callable[[Node, Collection[str]], Predicate]] = {
     "EndsWith": _text,
     "Contains": _text,
     "Like": _text,
+    "RLike": _text,
 }
 
 
 def _column(node: Node, columns: Collection[str]) -> str:
-    """Return the name of a column, which casts that keep values and order may surround."""
+    """Return the path of a column or a field in structs, which casts that keep values and order may surround."""
     while node["op"] == "Cast" and _keeps_values(node["children"][0]["type"], node["type"]):
         node = node["children"][0]
-    known = node["op"] == "AttributeReference" and not node["metadata"] and node["name"] in columns
-    if not known or not (node["type"] in _SCALARS or _DECIMAL.fullmatch(node["type"])):
+    if not (node["type"] in _SCALARS or _DECIMAL.fullmatch(node["type"])):
         raise _NotUnderstood
-    return str(node["name"])
+    return ".".join(reversed(_names(node, columns)))
+
+
+def _names(node: Node, columns: Collection[str]) -> list[str]:
+    """Return the names from a field up to its column.  A dot in one of them would make the path ambiguous."""
+    names = []
+    while node["op"] == "GetStructField":
+        names.append(str(node["name"]))
+        node = node["children"][0]
+    names.append(str(node.get("name")))
+    known = node["op"] == "AttributeReference" and not node["metadata"] and node["name"] in columns
+    if not known or (len(names) > 1 and any("." in name for name in names)):
+        raise _NotUnderstood
+    return names
 
 
 def _keeps_values(source: str, target: str) -> bool:

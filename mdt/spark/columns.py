@@ -17,9 +17,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 
-from indexes import values
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
+from indexes import paths, values
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, match_query, parse_like
 from mdt.errors import Unsupported
+from mdt.spark.functions import match
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
@@ -30,7 +31,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def quoted(name: str) -> Column:
     """Return the column called ``name``, whatever characters that holds."""
-    return sf.col("`" + name.replace("`", "``") + "`")
+    return _path((name,))
+
+
+def _path(names: tuple[str, ...]) -> Column:
+    """Return a column, or a field in structs, by the names on the way."""
+    return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in names))
 
 
 def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
@@ -41,11 +47,10 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(join, children) if children else sf.lit(isinstance(predicate, And))
     if isinstance(predicate, Unknown):
         raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
-    return _leaf(predicate, schema.field(predicate.column).type)
+    return _leaf(predicate, _path(paths.names(schema, predicate.column)), paths.type_at(schema, predicate.column))
 
 
-def _leaf(leaf: Leaf, type: pa.DataType) -> Column:
-    column = quoted(leaf.column)
+def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
         return column.isNull()
     if leaf.op == "is not null":
@@ -57,6 +62,10 @@ def _leaf(leaf: Leaf, type: pa.DataType) -> Column:
     if leaf.op in ("like", "not like"):
         found = column.like(_pattern(leaf.value))
         return found if leaf.op == "like" else ~found
+    if leaf.op in ("match", "not match"):
+        text, tokenizer = match_query(leaf)
+        found = match(column, text, tokenizer.spec)
+        return found if leaf.op == "match" else ~found
     if leaf.op == "starts with":
         return column.startswith(sf.lit(leaf.value))
     return _comparison(leaf, column, type)

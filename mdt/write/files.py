@@ -15,7 +15,7 @@ from pyroaring import BitMap
 from indexes import hudi_bloom
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
-from mdt import key_map, paths, publish
+from mdt import key_map, page_map, paths, publish
 from mdt.config import Options
 from mdt.file_group import BASE, NewFile
 from mdt.file_group import LOG as LOG_KIND
@@ -39,10 +39,11 @@ FILE_NAME = "_hoodie_file_name"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One finished assignment.  ``key_map``: encoded; ``inserted``: keys new to the group and their hashes."""
+    """One finished assignment.  ``key_map``, ``page_map``: encoded; ``inserted``: keys new to the group and their hashes."""
 
     file: NewFile
     key_map: bytes | None
+    page_map: bytes | None
     inserted: pa.Array
     inserted_hashes: KeyHashes
     removed: tuple[int, ...]
@@ -112,6 +113,7 @@ class WriteJob:
             max_key=None if minmax is None else minmax[1],
             bloom=bloom,
             compression=self.options.compression,
+            page_bytes=self.options.page_bytes,
         )
         return data, tuple(zones)
 
@@ -144,7 +146,7 @@ class WriteJob:
         )  # fmt: skip
         encoded = key_map.encode(key_map.build(hashes, ordering)) if len(table) else None
         removed = tuple(int(self.snapshot.segments[i]) for i in members)
-        return self._written(work, file, encoded, removed, {})
+        return self._written(work, file, encoded, data, removed, {})
 
     def _hashes(self, rows: Int64Array, keys: pa.Array) -> KeyHashes:
         fresh = self.batch.hashes.take(rows)
@@ -191,6 +193,7 @@ class WriteJob:
         block, offset, length = b"", 0, 0
         zones: tuple[int, ...] = ()
         found = Summaries(None, ())
+        data = None
         if len(rows):
             table = self._fresh(task, rows, work.partition, file_id, 0)
             data, zones = self._encode(table)
@@ -212,7 +215,7 @@ class WriteJob:
         ordering = self._ordering(rows, None)
         encoded = key_map.encode(key_map.build(self.batch.hashes.take(rows), ordering)) if len(rows) else None
         vectors = {int(snapshot.segments[i]): positions for i, positions in self._replaced(work).items()}
-        return self._written(work, file, encoded, (), vectors)
+        return self._written(work, file, encoded, data, (), vectors)
 
     def _by_position(self, group: int, rows: Int64Array) -> tuple[Int64Array, BitMap | None]:
         """Return ``rows`` sorted by their positions in the base file, and those, if wanted and every row has one."""
@@ -251,10 +254,12 @@ class WriteJob:
         )  # fmt: skip
 
     def _written(
-        self, work: Assignment, file: NewFile, encoded: bytes | None, removed: tuple[int, ...], vectors: dict[int, BitMap]
-    ) -> Written:
+        self, work: Assignment, file: NewFile, encoded: bytes | None, parquet: pa.Buffer | None, removed: tuple[int, ...],
+        vectors: dict[int, BitMap],
+    ) -> Written:  # fmt: skip
         inserted = self.batch.keys.take(pa.array(work.inserts))
-        return Written(file, encoded, inserted, self.batch.hashes.take(work.inserts), removed, vectors)
+        pages = page_map.encoded(parquet) if file.rows else None
+        return Written(file, encoded, pages, inserted, self.batch.hashes.take(work.inserts), removed, vectors)
 
 
 def job(

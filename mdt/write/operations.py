@@ -248,6 +248,7 @@ def collect(
         replace(
             w.file,
             key_map=None if w.key_map is None else blobs.add(w.key_map),
+            page_map=None if w.page_map is None else blobs.add(w.page_map),
             summaries=tuple((spec, placed(blobs, data)) for spec, data in w.file.summaries),
         )
         for w in done

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from indexes import column_stats, registry, values
+from indexes import column_stats, paths, registry, values
 from indexes.base import SkippingIndex
 from mdt.config import Options
 from mdt.definition import TableDefinition
@@ -24,36 +25,49 @@ class Summaries:
 def summarize(
     definition: TableDefinition, options: Options, table: pa.Table, zones: tuple[int, ...]
 ) -> Summaries:
-    """Return the summaries of one segment.  ``zones``: rows of each row group; single zones are not kept apart."""
+    """Return the summaries of one segment.  ``zones``: rows of each row group; single zones are not kept apart.
+
+    Fields of structs have statistics like columns; choosing a struct chooses all in it.
+    """
     chosen = options.column_stats_columns
     wanted = {*(chosen or ()), *definition.key, *definition.partition_by}
     columns: list[str] = []
     zone: list[int] = []
     found: list[column_stats.Stats | None] = []
-    for field in definition.schema:
-        if not values.supports(field.type) or (chosen is not None and field.name not in wanted):
+    for path, field in paths.leaf_paths(definition.schema):
+        if not values.supports(field.type) or (chosen is not None and not _is_chosen(path, wanted)):
             continue
-        column = table[field.name]
-        parts = column_stats.summarize_zones(column, zones)
+        parts = column_stats.summarize_zones(paths.column_at(table, path), zones)
         found.append(column_stats.merge(parts))
         zone.append(-1)
         if len(zones) > 1:
             found += parts
             zone += range(len(zones))
-        columns += [field.name] * (len(found) - len(columns))
+        columns += [path] * (len(found) - len(columns))
     if not found:
-        return Summaries(None, tuple(_indexes(definition, table)))
+        return Summaries(None, tuple(summarize_indexes(definition.indexes, table)))
     batch = column_stats.to_batch(found)
     stats = pa.table({"column": columns, "zone": pa.array(zone, pa.int32()), **dict(zip(batch.schema.names, batch.columns, strict=True))})
-    return Summaries(stats, tuple(_indexes(definition, table)))
+    return Summaries(stats, tuple(summarize_indexes(definition.indexes, table)))
 
 
-def _indexes(definition: TableDefinition, table: pa.Table) -> list[tuple[str, bytes]]:
-    """Summarize with every index of the table whose class is installed; the others leave the segment uncovered."""
+def _is_chosen(path: str, wanted: set[str]) -> bool:
+    """Return whether ``path``, or a struct that it leads through, is wanted."""
+    return any(path == name or path.startswith(name + ".") for name in wanted)
+
+
+def summarize_indexes(specs: Sequence[str], table: pa.Table) -> list[tuple[str, bytes]]:
+    """Summarize a segment with every index in ``specs`` whose class is installed; others leave it uncovered.
+
+    So does an index that fails: it may be of any package, and a broken index costs time, never a write.
+    """
     found = []
-    for text in definition.indexes:
+    for text in specs:
         spec = registry.parse_spec(text)
         index = find_index(spec)
         if isinstance(index, SkippingIndex):
-            found.append((text, index.summarize(table[spec.column].combine_chunks())))
+            try:
+                found.append((text, index.summarize(paths.column_at(table, spec.column).combine_chunks())))
+            except Exception:  # noqa: BLE001 - foreign code may fail in any way
+                continue
     return found

@@ -19,7 +19,7 @@ from mdt.file_group import Blob, NewFile
 from mdt.snapshot import Unit, units_of, units_table
 
 _WHERE = "a task's result"
-_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "stats", "summaries"))
+_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "summaries"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ def decode(data: bytes) -> Finished:
 
 
 def _file(file: NewFile) -> dict[str, Any]:
-    blob = file.key_map
     return {
         **{name: getattr(file, name) for name in _PLAIN},
-        "key_map": None if blob is None else [blob.path, blob.offset, blob.length, blob.crc],
+        "key_map": _blob(file.key_map),
+        "page_map": _blob(file.page_map),
         "summaries": [[spec, _summary(data)] for spec, data in file.summaries],
     }
 
@@ -72,13 +72,17 @@ def _summary(data: bytes | Blob) -> str | list[Any]:
     return base64.b64encode(data).decode()
 
 
+def _blob(blob: Blob | None) -> list[object] | None:
+    return None if blob is None else [blob.path, blob.offset, blob.length, blob.crc]
+
+
 def _new_file(value: dict[str, Any]) -> NewFile:
     return NewFile(
         **{
             **value,
             "zone_rows": tuple(value["zone_rows"]),
             "log_names": tuple(value["log_names"]),
-            "key_map": None if value["key_map"] is None else Blob(*value["key_map"]),
+            **{name: None if value[name] is None else Blob(*value[name]) for name in ("key_map", "page_map")},
             "summaries": tuple(
                 (spec, base64.b64decode(data) if isinstance(data, str) else Blob(*data))
                 for spec, data in value["summaries"]

@@ -8,24 +8,47 @@ from hypothesis import strategies as st
 
 from indexes import registry
 from indexes.base import KeyIndex
+from indexes.column_bloom import ColumnBloom
 from indexes.keys.bloom import BloomKeyIndex
 from indexes.keys.record import RecordKeyIndex
 from indexes.registry import IndexSpec, Registry, Unknown, parse_spec
 
 
 def test_the_key_indexes_are_found_by_short_and_by_persisted_name():
-    assert registry.find("bloom") is registry.find("bloom/1") is BloomKeyIndex
-    assert registry.find("record") is registry.find("record/1") is RecordKeyIndex
-    assert {"bloom/1", "record/1", "column_stats/1"} <= set(registry.names())
+    assert registry.find_key_index("bloom") is registry.find_key_index("bloom/1") is BloomKeyIndex
+    assert registry.find_key_index("record") is registry.find_key_index("record/1") is RecordKeyIndex
+    assert {"bloom/1", "record/1"} <= set(registry.key_index_names())
+
+
+def test_bloom_is_a_skipping_index_of_columns_and_a_key_index_of_keys():
+    assert registry.find("bloom") is registry.find("bloom/1") is ColumnBloom
+    assert registry.find_key_index("bloom/1") is BloomKeyIndex
+    assert {"bloom/1", "column_stats/1"} <= set(registry.names())
+    assert "record/1" not in registry.names() and "column_stats/1" not in registry.key_index_names()
+
+
+@pytest.mark.parametrize(("find", "name"), [(registry.find, "record"), (registry.find_key_index, "column_stats")])
+def test_the_name_of_the_other_contract_is_unknown(find, name):
+    assert isinstance(find(name), Unknown)
+
+
+def test_each_contract_refuses_a_second_class_of_a_name():
+    own = Registry(())
+    own.register(ColumnBloom)
+    own.register(BloomKeyIndex)
+    with pytest.raises(ValueError, match="bloom/1.*belongs to indexes.column_bloom.ColumnBloom"):
+        own.register(type("Twin", (ColumnBloom,), {}))
+    with pytest.raises(ValueError, match="bloom/1.*belongs to indexes.keys.bloom.BloomKeyIndex"):
+        own.register(type("Twin", (BloomKeyIndex,), {}))
 
 
 @pytest.mark.parametrize("name", ["", "/", "os", "os/1", "bloom/2", "indexes.keys.bloom/1", "../bloom/1", "this/1"])
 def test_an_unknown_name_gives_a_reason_and_imports_nothing(name):
     registry.names()
     before = set(sys.modules)
-    found = registry.find(name)
-    assert isinstance(found, Unknown) and found.name == name
-    assert "bloom/1" in found.reason and repr(name) in found.reason
+    for found in (registry.find(name), registry.find_key_index(name)):
+        assert isinstance(found, Unknown) and found.name == name
+        assert "bloom/1" in found.reason and repr(name) in found.reason
     assert set(sys.modules) == before
 
 
@@ -42,14 +65,14 @@ def test_a_name_belongs_to_one_class():
     assert own.register(RecordKeyIndex) is own.register(RecordKeyIndex) is RecordKeyIndex
     with pytest.raises(ValueError, match="record/1.*belongs to indexes.keys.record.RecordKeyIndex"):
         own.register(Other)
-    assert own.find("record/1") is RecordKeyIndex
+    assert own.find_key_index("record/1") is RecordKeyIndex
 
 
 def test_a_short_name_means_the_newest_version():
     own = Registry(())
     for index in (Newer, RecordKeyIndex):
         own.register(index)
-    assert own.find("record") is Newer and own.find("record/1") is RecordKeyIndex
+    assert own.find_key_index("record") is Newer and own.find_key_index("record/1") is RecordKeyIndex
 
 
 @pytest.mark.parametrize("name", ["record", "Record/1", "record/0", "record/x", "a b/1", None, 7])

@@ -1,0 +1,300 @@
+"""The bitmap index: for each segment, which positions hold which value.
+
+A segment's distinct values are kept sorted in a dictionary (``indexes.dictionary``); a value's rank there is its code.
+The positions are kept in one of two forms, whichever is smaller:
+
+- *values*: one roaring bitmap for each value, but for a value that at least half of the rows have: it is what the
+  others leave.  At most 256 values.
+- *slices*: one roaring bitmap for each bit of the codes (``indexes.bit_slices``), so that ``=`` and ranges cost about
+  the same, however many values there are.
+
+Nulls have a bitmap of their own.  Every bitmap and every block of the dictionary is a piece (``indexes.pieces``) that is
+read and checked alone: ``age = 21`` reads one block and one bitmap, or one block and the slices.  Answers are exact;
+only LIKE with a wildcard inside, over more than 1,024 values that share its literal prefix, gives a superset.
+
+Pieces: 0 the header (form uint8, rows, nulls, distinct values uint32, code of the value left out or -1 int32;
+little-endian); the dictionary; the nulls, if there are any; the bitmaps by code (empty for the one left out), or the
+slices, highest first.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes import bit_slices, dictionary
+from indexes import values as order
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
+from indexes.bit_slices import Range
+from indexes.dictionary import Dictionary
+from indexes.key_ranges import OPS, KeyRanges
+from indexes.pieces import Pieces, pack
+from indexes.positions import CONTAINER_ROWS, from_positions, to_bitmap
+from indexes.predicate import Leaf
+
+Form = Literal["values", "slices"]
+"""How positions are kept."""
+
+VALUES_MAX = 256
+"""Most distinct values that may have a bitmap each; a range over them joins half as many bitmaps."""
+
+VALUES_BYTES_RATIO = 1.25
+"""A bitmap for each value is preferred up to so many times the bytes of slices: it answers ``=`` three times faster."""
+
+KEYS_TESTED_MAX = 1024
+"""Most values of a dictionary that are decoded to test them one by one; 4 blocks."""
+
+_KIND = b"bitmap/1"
+_HEADER = struct.Struct("<BIIIi")
+_FORMS: tuple[Form, ...] = ("values", "slices")
+_NONE = -1
+
+Codes = npt.NDArray[np.unsignedinteger[Any]]
+
+
+class BitmapIndex(SkippingIndex):
+    """Distinct values and their positions; see the module's text."""
+
+    name: ClassVar[str] = "bitmap/1"
+    finds_rows: ClassVar[bool] = True
+
+    form: ClassVar[Form | None] = None
+    """None for the smaller form; a subclass may insist on one."""
+
+    def supports(self, type: pa.DataType) -> bool:
+        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        return order.supports(type)
+
+    def summarize(self, values: pa.Array) -> bytes:
+        """Return the summary of a segment's column [rows].  O(rows x bits + distinct values x log)."""
+        values = order.plain(values)
+        width = order.key_width(values.type)
+        present = values.drop_null() if values.null_count else values
+        keys, codes = _coded(present, width)
+        at = np.flatnonzero(np.asarray(values.is_valid())) if values.null_count else None
+        nulls = [_nulls(values)] if values.null_count else []
+        form, left_out, bitmaps = _bitmaps(codes, len(keys), at, len(values), self.form)
+        header = _HEADER.pack(_FORMS.index(form), len(values), values.null_count, len(keys), left_out)
+        return pack([header, *dictionary.pack(keys, width), *nulls, *bitmaps], kind=_KIND)
+
+    def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
+        """Return whether ``leaf`` asks for ranges of values.  O(1)."""
+        return leaf.op in OPS
+
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        """Return MAYBE or NO for each of n summaries -> bool[n]; reads no bitmaps.  Raises ValueError as rows does."""
+        if leaf.op not in OPS:
+            return np.ones(len(summaries), np.bool_)
+        wanted = KeyRanges.of(leaf, type)
+        verdict = [opened.nulls > 0 if wanted.nulls else bool(opened.codes(wanted)) for opened in _open(summaries, type)]
+        return np.array(verdict, dtype=np.bool_)
+
+    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+        """Return for each of n summaries the positions that match ``leaf``.
+
+        Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be compared with.
+        """
+        if leaf.op not in OPS:
+            return [None] * len(summaries)
+        wanted = KeyRanges.of(leaf, type)
+        return [opened.rows_of_nulls() if wanted.nulls else opened.select(wanted) for opened in _open(summaries, type)]
+
+
+def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
+    width = order.key_width(type)
+    parsed: dict[Any, Any] = {}
+    return (_Opened.of(summary, width, parsed) for summary in summaries)
+
+
+@dataclass(slots=True)
+class _Opened:
+    """One summary, its header and dictionary read."""
+
+    pieces: Pieces
+    form: Form
+    rows: int
+    nulls: int
+    distinct: int
+    left_out: int
+    dictionary: Dictionary
+    first: int = field(default=0)
+
+    @classmethod
+    def of(cls, summary: Summary, width: int | None, parsed: dict[Any, Any]) -> _Opened:
+        pieces = Pieces.open(summary, _KIND)
+        header = pieces.read(0)
+        if len(header) != _HEADER.size:
+            raise ValueError(f"the header of a bitmap summary has {_HEADER.size} bytes, this one {len(header)}")
+        form, rows, nulls, distinct, left_out = _HEADER.unpack(header)
+        keys = Dictionary.open(pieces, 1, width, parsed)
+        first = 1 + keys.pieces_used + (nulls > 0)
+        bitmaps = distinct if form == 0 else bit_slices.slice_count(distinct)
+        if form >= len(_FORMS) or keys.count != distinct or first + bitmaps != pieces.count:
+            raise ValueError(f"a bitmap summary of {distinct} values and {pieces.count} pieces contradicts itself")
+        if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
+            raise ValueError(f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows")
+        return cls(pieces, _FORMS[form], rows, nulls, distinct, left_out, keys, first)
+
+    def codes(self, wanted: KeyRanges) -> list[Range]:
+        """Return the codes that are wanted as sorted, disjoint, not empty ranges."""
+        ranks = [*self.dictionary.ranks(wanted.bounds), self.distinct]
+        ranges = [(ranks[start], ranks[stop]) for start, stop in wanted.spans if ranks[start] < ranks[stop]]
+        if wanted.test is None or sum(stop - start for start, stop in ranges) > KEYS_TESTED_MAX:
+            return ranges
+        codes = [code for start, stop in ranges for code in range(start, stop)]
+        keys = [key for start, stop in ranges for key in self.dictionary.keys(start, stop)]
+        return _runs(np.array(codes, np.int64)[wanted.test(keys)])
+
+    def select(self, wanted: KeyRanges) -> BitMap:
+        ranges = self.codes(wanted)
+        if not ranges:
+            return BitMap()
+        if ranges == [(0, self.distinct)]:
+            return self.present()
+        found = self._of_slices(ranges) if self.form == "slices" else self._of_values(ranges)
+        if found and found.max() >= self.rows:
+            raise ValueError(f"a bitmap of {self.rows} rows has position {found.max()}")
+        return found
+
+    def present(self) -> BitMap:
+        """Return the positions that are not null."""
+        rows = BitMap(range(self.rows))
+        return rows - self.rows_of_nulls() if self.nulls else rows
+
+    def rows_of_nulls(self) -> BitMap:
+        if not self.nulls:
+            return BitMap()
+        found = to_bitmap(self.pieces.read(self.first - 1))
+        if len(found) != self.nulls or found.max() >= self.rows:
+            raise ValueError(f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(found)}")
+        return found
+
+    def _of_slices(self, ranges: list[Range]) -> BitMap:
+        slices = self.pieces.read_range(self.first, self.pieces.count)
+        return bit_slices.select(slices, ranges, self.present())
+
+    def _of_values(self, ranges: list[Range]) -> BitMap:
+        """Join the bitmaps that are wanted, or take away those that are not: then the one left out is wanted."""
+        if self.left_out != _NONE and any(start <= self.left_out < stop for start, stop in ranges):
+            edges = [0, *(edge for span in ranges for edge in span), self.distinct]
+            others = list(zip(edges[::2], edges[1::2], strict=True))
+            return self.present() - self._joined(others)
+        return self._joined(ranges)
+
+    def _joined(self, ranges: list[Range]) -> BitMap:
+        data = [piece for start, stop in ranges for piece in self._bitmaps(start, stop)]
+        if len(data) == 1:
+            return to_bitmap(data[0])
+        return BitMap.union(BitMap(), *map(to_bitmap, data))
+
+    def _bitmaps(self, start: int, stop: int) -> list[memoryview]:
+        return self.pieces.read_range(self.first + start, self.first + stop) if start < stop else []
+
+
+def _runs(codes: Int64Array) -> list[Range]:
+    """Return sorted codes as ranges."""
+    breaks = np.flatnonzero(np.diff(codes) != 1)
+    starts, stops = codes[np.r_[0, breaks + 1]] if len(codes) else codes, codes[np.r_[breaks, -1]] + 1 if len(codes) else codes
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def _nulls(values: pa.Array) -> bytes:
+    return from_positions(np.flatnonzero(np.asarray(values.is_null())).astype(np.uint32))
+
+
+def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
+    """Return the sorted, distinct keys (as ``dictionary.pack`` takes them), and the code of each of n values.
+
+    ``values``: without nulls.
+    """
+    if order.kind_of(values.type) == "int" and len(values):
+        found = _coded_by_counting(values)
+        if found is not None:
+            return found
+    encoded = values.dictionary_encode()
+    at = np.asarray(encoded.indices)
+    keys = order.encode(encoded.dictionary)
+    if width == 8:
+        words, rank = _ranked(dictionary.words_of(keys))
+        return words, rank[at]
+    sorting = pc.array_sort_indices(keys)
+    rank = np.empty(len(keys), _code_type(len(keys)))
+    rank[np.asarray(sorting)] = np.arange(len(keys), dtype=rank.dtype)
+    return keys.take(sorting), rank[at]
+
+
+def _coded_by_counting(values: pa.Array) -> tuple[Any, Codes] | None:
+    """Return the keys and codes of integers that lie close together, None if they do not.  No sorting, no hashing."""
+    numbers = values.cast(pa.int64()).to_numpy()
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low >= 2 * len(numbers) + 256:
+        return None
+    offsets = numbers - low
+    used = np.bincount(offsets) > 0
+    distinct = np.flatnonzero(used) + low
+    keys = order.encode(pa.array(distinct, pa.int64()))
+    rank = (np.cumsum(used) - 1).astype(_code_type(len(distinct)))
+    return dictionary.words_of(keys), rank[offsets]
+
+
+def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
+    """Return the distinct words, sorted, and the rank of each; different values may have the same key (the zeros)."""
+    sorting = np.argsort(words)
+    ordered = words[sorting]
+    new = np.ones(len(words), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    rank = np.empty(len(words), _code_type(len(words)))
+    rank[sorting] = np.cumsum(new) - 1
+    return ordered[new], rank
+
+
+def _code_type(count: int) -> Any:
+    return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
+
+
+def _bitmaps(
+    codes: Codes, distinct: int, at: Int64Array | None, rows: int, form: Form | None
+) -> tuple[Form, int, list[bytes]]:
+    """Return the form, the code left out or -1, and the bitmaps.  ``at``: the position of each code, None if all."""
+    if form is None and distinct > VALUES_MAX:
+        form = "slices"
+    slices = [] if form == "values" else bit_slices.pack(_spread(codes, at, rows), distinct)
+    counts = np.bincount(codes, minlength=distinct) if form != "slices" else np.zeros(0, np.int64)
+    left_out = int(counts.argmax()) if len(counts) and 2 * int(counts.max()) >= rows else _NONE
+    slices_bytes_max = _estimated(codes, distinct, left_out, counts) / VALUES_BYTES_RATIO if form is None else 0.0
+    if form == "slices" or sum(map(len, slices)) < slices_bytes_max:
+        return "slices", _NONE, slices
+    positions = np.argsort(codes, kind="stable").astype(np.uint32)
+    positions = positions if at is None else at[positions].astype(np.uint32)
+    parts = np.split(positions, np.cumsum(counts)[:-1]) if distinct else []
+    return "values", left_out, [b"" if code == left_out else from_positions(part) for code, part in enumerate(parts)]
+
+
+def _spread(codes: Codes, at: Int64Array | None, rows: int) -> Codes:
+    """Return the code of each row, 0 where there is none."""
+    if at is None:
+        return codes
+    spread = np.zeros(rows, codes.dtype)
+    spread[at] = codes
+    return spread
+
+
+def _estimated(codes: Codes, distinct: int, left_out: int, counts: npt.NDArray[np.int64]) -> int:
+    """Return about how many bytes a bitmap for each value takes; the containers of roaring bitmaps, without headers."""
+    total = 0
+    for start in range(0, len(codes), CONTAINER_ROWS):
+        part = codes[start : start + CONTAINER_ROWS]
+        inside = np.bincount(part, minlength=distinct)
+        runs = np.bincount(part[np.r_[True, part[1:] != part[:-1]]], minlength=distinct)
+        size = np.minimum(np.minimum(2 * inside, -(-len(part) // 8)), 4 * runs + 2 * (runs > 0))
+        total += int(size.sum()) - (int(size[left_out]) if left_out != _NONE else 0)
+    return total + 24 * distinct

@@ -1,0 +1,178 @@
+"""A Bloom filter of one column's values: proves ``=``, ``<=>`` and ``in`` where bounds are too wide to.
+
+The filter holds the keys (``indexes.values``) of a segment's distinct values, hashed by ``indexes.hashing``, in the
+blocks of ``indexes.bloom``; nulls are no member, two flags say whether there are nulls and values.  One block decides
+about one literal, so only its page is read and checked, however large the filter: 4 KiB a literal and segment.
+
+Bytes, little-endian::
+
+    header  magic "MCBL", version (1), flags (1: has nulls 1, has values 2), 0 (2), blocks (uint32), CRC-32 of these (4)
+    pages   128 blocks each, the last one fewer, and after each its CRC-32 (4), which starts from the page's number
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from indexes import bloom, values
+from indexes.base import BoolArray, KeyHashes, SkippingIndex, Summary
+from indexes.bloom import BLOCK_BYTES, FilterSet
+from indexes.hashing import hash_keys
+from indexes.predicate import Leaf
+
+PAGE_BLOCKS = 128
+"""Blocks that share a checksum: 4 KiB, a page of most stores; smaller reads cost as much."""
+LITERALS_MAX = 1000
+"""With more literals one of them passes almost every filter by chance, so none is asked."""
+
+_PAIRS_MAX = 1 << 16
+_MAGIC = b"MCBL"
+_VERSION = 1
+_HAS_NULLS, _HAS_VALUES = 1, 2
+_HEADER = struct.Struct("<4sBBHI")
+_CRC = struct.Struct("<I")
+_HEADER_BYTES = _HEADER.size + _CRC.size
+_PAGE_BYTES = PAGE_BLOCKS * BLOCK_BYTES
+_STRIDE = _PAGE_BYTES + _CRC.size
+_SEED = 0
+_OPS = frozenset(("=", "<=>", "in", "is null", "is not null"))
+
+
+class ColumnBloom(SkippingIndex):
+    """``bloom(column, fpp='0.01')``; ``fpp``: the share of absent values that it may let pass, in (0, 1).
+
+    Raises ValueError for another ``fpp``.
+    """
+
+    name: ClassVar[str] = "bloom/1"
+
+    def __init__(self, fpp: str = "0.01") -> None:
+        self._fpp = float(fpp)
+        bloom.keys_per_block(self._fpp)
+
+    def supports(self, type: pa.DataType) -> bool:
+        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        return values.supports(type)
+
+    def summarize(self, values: pa.Array) -> bytes:
+        """Return the filter of a segment's column [rows].  O(rows), and O(distinct values) of hashing."""
+        keys = _distinct_keys(values)
+        blocks = bloom.build(hash_keys(keys, _SEED), self._fpp)
+        has = _HAS_NULLS * (values.null_count > 0 or _hidden_nulls(values)) | _HAS_VALUES * (len(keys) > 0)
+        return _framed(blocks, has)
+
+    def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
+        """Return whether ``leaf`` tests equality or null.  O(1)."""
+        return leaf.op in _OPS
+
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign bytes.
+
+        O(n × literals); reads the header of every summary and a page for each literal.
+        """
+        if not self.can_test(leaf, type):
+            return np.ones(len(summaries), np.bool_)
+        heads = [_head(summary) for summary in summaries]
+        if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
+            return np.array([head.has_nulls for head in heads], np.bool_)
+        has_values = np.array([head.has_values for head in heads], np.bool_)
+        if leaf.op == "is not null":
+            return has_values
+        hashes = _literal_hashes(leaf, type)
+        if len(hashes) > LITERALS_MAX:
+            return has_values
+        step = _PAIRS_MAX // max(1, len(hashes))
+        pieces = [slice(start, start + step) for start in range(0, len(heads), step)]
+        found = [_any_member(summaries[piece], heads[piece], hashes) for piece in pieces]
+        return np.asarray(has_values & np.concatenate([np.zeros(0, np.bool_), *found]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The header of a summary; ``first``: its first page with checksum, read along with it."""
+
+    has_nulls: bool
+    has_values: bool
+    blocks: int
+    first: memoryview
+
+
+def _distinct_keys(column: pa.Array) -> pa.Array:
+    """Return the distinct keys of a column's values -> binary[d]."""
+    distinct = (column.dictionary.take(column.indices.unique()) if pa.types.is_dictionary(column.type) else column.unique())
+    # Values that differ in bits may be equal: both zeros, all NaN, text twice in a dictionary.
+    return values.encode(distinct.drop_null()).unique()
+
+
+def _hidden_nulls(column: pa.Array) -> bool:
+    """Return whether a dictionary has a null entry, which the indices do not count."""
+    if not pa.types.is_dictionary(column.type) or not column.dictionary.null_count:
+        return False
+    return bool(values.plain(column).null_count)
+
+
+def _framed(blocks: bytes, flags: int) -> bytes:
+    head = _HEADER.pack(_MAGIC, _VERSION, flags, 0, len(blocks) // BLOCK_BYTES)
+    parts = [head, _CRC.pack(crc32(head))]
+    for page, start in enumerate(range(0, len(blocks), _PAGE_BYTES)):
+        data = blocks[start : start + _PAGE_BYTES]
+        parts += [data, _CRC.pack(crc32(data, page))]
+    return b"".join(parts)
+
+
+def _head(summary: Summary) -> _Head:
+    """Read and check a header; ValueError if it, or the size of the summary, is not ours."""
+    found = summary.read(0, _HEADER_BYTES + _STRIDE)
+    if len(found) < _HEADER_BYTES:
+        raise ValueError(f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(found)}")
+    magic, version, flags, zero, blocks = _HEADER.unpack_from(found)
+    if magic != _MAGIC or version != _VERSION or crc32(found[: _HEADER.size]) != _CRC.unpack_from(found, _HEADER.size)[0]:
+        raise ValueError("not the Bloom filter of a column, or its header is damaged")
+    pages = -(-blocks // PAGE_BLOCKS)
+    size = _HEADER_BYTES + blocks * BLOCK_BYTES + pages * _CRC.size
+    if not blocks or flags > 3 or zero or len(summary) != size:
+        raise ValueError(f"a Bloom filter of {blocks} blocks has {size} bytes, this one {len(summary)}")
+    return _Head(bool(flags & _HAS_NULLS), bool(flags & _HAS_VALUES), blocks, found[_HEADER_BYTES:])
+
+
+def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
+    """Return the hashes of the literals that a value can equal: no null, nothing between two values."""
+    literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
+    keys = {values.encode_scalar(value, type) for value in literals if value is not None}
+    return hash_keys(pa.array(sorted(key for key in keys if key is not None), pa.binary()), _SEED)
+
+
+def _any_member(summaries: Sequence[Summary], heads: Sequence[_Head], hashes: KeyHashes) -> BoolArray:
+    """Return which of n filters may hold one of k keys -> bool[n].  All n × k pairs are probed in one call."""
+    n, k = len(heads), len(hashes)
+    if not n or not k:
+        return np.zeros(n, np.bool_)
+    which, key = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
+    blocks = np.array([head.blocks for head in heads], np.int64)
+    page = bloom.blocks_of(hashes.take(key), blocks[which]) // PAGE_BLOCKS
+    asked, pair_page = np.unique(which << 32 | page, return_inverse=True)
+    pages = [_page(summaries[a >> 32], heads[a >> 32], a & 0xFFFFFFFF) for a in asked.tolist()]
+    sizes = np.array([len(one) // BLOCK_BYTES for one in pages], np.int64)
+    # A filter for each pair: its real number of blocks, placed so that the page's first block is where the page lies.
+    first = (np.cumsum(sizes) - sizes)[pair_page] - page * PAGE_BLOCKS
+    words = np.frombuffer(b"".join(pages), np.dtype("<u4"))
+    pairs = np.arange(n * k, dtype=np.int64)
+    found = FilterSet(words, first, blocks[which]).probe_pairs(pairs, key, hashes)
+    return np.asarray(found.reshape(n, k).any(axis=1))
+
+
+def _page(summary: Summary, head: _Head, page: int) -> memoryview:
+    """Return the blocks of one page; ValueError if they are damaged."""
+    start = _HEADER_BYTES + page * _STRIDE
+    found = head.first[:_STRIDE] if page == 0 else summary.read(start, start + _STRIDE)
+    size = min(PAGE_BLOCKS, head.blocks - page * PAGE_BLOCKS) * BLOCK_BYTES
+    if len(found) != size + _CRC.size or crc32(found[:size], page) != _CRC.unpack_from(found, size)[0]:
+        raise ValueError(f"page {page} of a column's Bloom filter is damaged")
+    return found[:size]

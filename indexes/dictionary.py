@@ -1,0 +1,373 @@
+"""The distinct keys of a column, sorted, in blocks: finding a key's rank reads one block.
+
+Keys are those of ``indexes.values``; a key's *rank* is the number of keys below it.  The keys lie in consecutive pieces
+of a container (``indexes.pieces``): one that says where each block begins, then the blocks of 256 keys.
+
+- index: width of the keys (uint8; 0 = any width), number of keys (uint32), then per block, for keys of 8 bytes, its
+  first key (uint64); for others, offsets (uint32 [blocks + 1]) into the *separators* that follow them: the shortest
+  bytes that are above the block before and not above this one.
+- block: 1 if deflated, else 0 (uint8), length of the rest once inflated (uint32), the rest.  Keys of 8 bytes: the common
+  shift and the width of the differences between neighbours (uint8 each), the differences.  Other keys are front-coded:
+  bytes shared with the key before, at most 255 (uint8 [keys]), lengths of what follows (uint32 [keys]), what follows.
+
+Integers are little-endian.  Raw deflate (RFC 1951) of blocks as small as these was smaller than zstd and lz4 and three
+times faster to undo than zstd: 0.22 bytes a key for 34,000 doubles that are multiples of 1/4, 0.92 for 54,000 texts such
+as ``rider_12345``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import UInt64Array
+from indexes.pieces import Pieces
+
+BLOCK_KEYS = 256
+"""Keys of one block."""
+
+Int64Array = npt.NDArray[np.int64]
+
+_INDEX = struct.Struct("<BI")
+_BLOCK = struct.Struct("<BI")
+_WORD = 8
+_SHARED_MAX = 255
+_SEARCHES_MAX = 4
+"""So many searches of a block cost as much as putting its keys together."""
+_DEFLATE_RATIO_MAX = 1100
+"""Deflate cannot do better than 1032 to 1: longer claims are lies, and nothing is allocated for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Keys whose ranks are wanted.  ``keys``: sorted; ``words``: uint64[n], the same if keys have 8 bytes."""
+
+    keys: Sequence[bytes]
+    words: UInt64Array | None
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes], width: int | None) -> Bounds:
+        """Return ``keys`` for dictionaries of keys of ``width`` bytes; an empty key is below all others."""
+        if width != _WORD:
+            return cls(keys, None)
+        return cls(keys, np.frombuffer(b"".join(key or bytes(_WORD) for key in keys), ">u8").astype(np.uint64))
+
+
+def words_of(keys: pa.Array) -> UInt64Array:
+    """Return keys of 8 bytes, binary[n] without nulls, as numbers in the same order -> uint64[n]."""
+    return np.frombuffer(keys.buffers()[2] or b"", ">u8", len(keys), keys.offset * _WORD).astype(np.uint64)
+
+
+def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
+    """Return the pieces of sorted, distinct keys: the index, then the blocks.  O(bytes), vectorised.
+
+    ``keys``: uint64[n] for keys of 8 bytes, binary[n] for others; ``width``: of all keys, None if it varies.
+    """
+    head = _INDEX.pack(width or 0, len(keys))
+    if not len(keys):
+        return [head + (b"" if width == _WORD else bytes(4))]
+    if width == _WORD:
+        words = np.asarray(keys, dtype=np.uint64)
+        return [head + words[::BLOCK_KEYS].astype("<u8").tobytes(), *map(_deflated, _word_blocks(words))]
+    separators, blocks = _text_blocks(keys)
+    offsets = np.array(list(accumulate(map(len, separators), initial=0)), dtype="<u4")
+    return [head + offsets.tobytes() + b"".join(separators), *map(_deflated, blocks)]
+
+
+@dataclass(slots=True)
+class Dictionary:
+    """The keys of one summary.  ``count``: how many; ``pieces_used``: the index and the blocks; blocks are read late."""
+
+    count: int
+    pieces_used: int
+    _pieces: Pieces = field(repr=False)
+    _first: int = field(repr=False)
+    _words: UInt64Array | None = field(repr=False)
+    _separators: list[bytes] = field(repr=False)
+    _parsed: dict[Any, Any] = field(repr=False)
+
+    @classmethod
+    def open(cls, pieces: Pieces, first: int, width: int | None, parsed: dict[Any, Any] | None = None) -> Dictionary:
+        """Read the index, piece ``first``; raises ValueError unless its keys have ``width`` bytes (None: any).
+
+        ``parsed`` is for many dictionaries that are asked one after the other: pass the same dict to all of them, and
+        blocks that are equal, as those of many segments of one column are, are decoded once.
+        """
+        data = pieces.read(first)
+        if len(data) < _INDEX.size or data[0] != (width or 0):
+            raise ValueError(f"not the index of a dictionary of keys of {width or 'any'} bytes")
+        count = _INDEX.unpack_from(data)[1]
+        blocks = -(-count // BLOCK_KEYS)
+        if first + 1 + blocks > pieces.count:
+            raise ValueError(f"a summary of {pieces.count} pieces has no dictionary of {count} keys")
+        words, separators = None, []
+        if width == _WORD:
+            words = _word_index(data[_INDEX.size :], blocks)
+        else:
+            separators = _separator_index(data[_INDEX.size :], blocks)
+        return cls(count, 1 + blocks, pieces, first + 1, words, separators, {} if parsed is None else parsed)
+
+    def ranks(self, bounds: Bounds) -> list[int]:
+        """Return how many keys are below each of m bounds -> m ranks.
+
+        O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged block.
+        """
+        if self._words is not None and bounds.words is not None:
+            return self._word_ranks(self._words, bounds.words)
+        return self._text_ranks(bounds.keys)
+
+    def keys(self, start: int, stop: int) -> list[bytes]:
+        """Return the keys of rank [start, stop); reads their blocks."""
+        first = start // BLOCK_KEYS
+        found = [key for block in range(first, -(-stop // BLOCK_KEYS)) for key in self._keys(block)]
+        return found[start - first * BLOCK_KEYS : stop - first * BLOCK_KEYS]
+
+    def _word_ranks(self, firsts: UInt64Array, wanted: UInt64Array) -> list[int]:
+        blocks = (firsts.searchsorted(wanted, "right") - 1).tolist()
+        ranks: list[int] = []
+        at = 0
+        while at < len(blocks):
+            block, start = blocks[at], at
+            at = bisect_right(blocks, block, at)
+            inside = self._word_block(block).searchsorted(wanted[start:at]).tolist() if block >= 0 else [0] * (at - start)
+            ranks += [rank + block * BLOCK_KEYS for rank in inside] if block > 0 else inside
+        return ranks
+
+    def _text_ranks(self, keys: Sequence[bytes]) -> list[int]:
+        """A key that is the one before and a NUL, the smallest above it, is not searched: nothing lies between."""
+        ranks: list[int] = []
+        before: bytes | None = None
+        rank, found = 0, False
+        for key in keys:
+            if key[-1:] == b"\0" and key[:-1] == before:
+                rank, found = rank + found, False
+            else:
+                rank, found = self._text_rank(key)
+            before = key
+            ranks.append(rank)
+        return ranks
+
+    def _text_rank(self, key: bytes) -> tuple[int, bool]:
+        """Return how many keys are below ``key``, and whether it is one itself."""
+        block = bisect_right(self._separators, key) - 1
+        if block < 0:
+            return 0, False
+        inside, found = self._text_block(block).rank(key)
+        return block * BLOCK_KEYS + inside, found
+
+    def _keys(self, block: int) -> list[bytes]:
+        if self._words is None:
+            return self._text_block(block).keys()
+        data = self._word_block(block).astype(">u8").tobytes()
+        return [data[at : at + _WORD] for at in range(0, len(data), _WORD)]
+
+    def _word_block(self, block: int) -> UInt64Array:
+        assert self._words is not None
+        data = bytes(self._pieces.read(self._first + block))
+        same = (data, int(self._words[block]))
+        found: UInt64Array | None = self._parsed.get(same)
+        if found is None:
+            found = _unpack_words(_inflated(data), self._words[block], self._keys_in(block))
+            self._parsed[same] = found
+        return found
+
+    def _text_block(self, block: int) -> _TextBlock:
+        data = bytes(self._pieces.read(self._first + block))
+        same = (data, self._keys_in(block))
+        found: _TextBlock | None = self._parsed.get(same)
+        if found is None:
+            found = _TextBlock.of(_inflated(data), self._keys_in(block))
+            self._parsed[same] = found
+        return found
+
+    def _keys_in(self, block: int) -> int:
+        return min(BLOCK_KEYS, self.count - block * BLOCK_KEYS)
+
+
+@dataclass(slots=True)
+class _TextBlock:
+    """A front-coded block.  ``shared``: bytes in common with the key before, uint8[n]; ``ends``: of what follows.
+
+    The keys are put together when they are wanted, or when enough of them have been looked for.
+    """
+
+    shared: bytes
+    ends: list[int]
+    data: bytes
+    _searches: int = 0
+    _keys: list[bytes] | None = None
+
+    @classmethod
+    def of(cls, data: bytes, count: int) -> _TextBlock:
+        if len(data) < 5 * count:
+            raise ValueError(f"a block of {len(data)} bytes does not hold {count} keys")
+        ends = list(accumulate(struct.unpack_from(f"<{count}I", data, count), initial=5 * count))
+        if ends[-1] != len(data):
+            raise ValueError(f"the keys of a block end at {ends[-1]} instead of {len(data)}")
+        return cls(data[:count], ends, data)
+
+    def keys(self) -> list[bytes]:
+        if self._keys is None:
+            key, self._keys = b"", []
+            for shared, (start, end) in zip(self.shared, pairwise(self.ends), strict=True):
+                key = key[:shared] + self.data[start:end]
+                self._keys.append(key)
+        return self._keys
+
+    def rank(self, wanted: bytes) -> tuple[int, bool]:
+        """Return how many keys are below ``wanted``, and whether it is one itself, looking at few of them.
+
+        All keys seen so far are below; the last has ``common`` bytes in common with ``wanted``.  A key that shares more
+        with the last is below too; one that shares less is above, unless its count of shared bytes was cut; else what
+        follows decides.
+        """
+        self._searches += 1
+        if self._keys is not None or self._searches > _SEARCHES_MAX:
+            keys = self.keys()
+            at = bisect_left(keys, wanted)
+            return at, at < len(keys) and keys[at] == wanted
+        common = 0
+        for at, shared in enumerate(self.shared):
+            if shared > common:
+                continue
+            if shared < common and shared < _SHARED_MAX:
+                return at, False
+            rest, wanted_rest = self.data[self.ends[at] : self.ends[at + 1]], wanted[shared:]
+            if rest >= wanted_rest:
+                return at, rest == wanted_rest
+            common = shared + _common(rest, wanted_rest)
+        return len(self.shared), False
+
+
+def _common(left: bytes, right: bytes) -> int:
+    """Return how many bytes two keys have in common."""
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+
+
+def _word_index(data: memoryview, blocks: int) -> UInt64Array:
+    if len(data) != _WORD * blocks:
+        raise ValueError(f"a dictionary of {blocks} blocks has an index of {len(data)} bytes")
+    return np.frombuffer(data, "<u8")
+
+
+def _separator_index(data: memoryview, blocks: int) -> list[bytes]:
+    size = 4 * (blocks + 1)
+    if len(data) < size:
+        raise ValueError(f"a dictionary of {blocks} blocks has an index of {len(data)} bytes")
+    offsets = struct.unpack_from(f"<{blocks + 1}I", data)
+    texts = bytes(data[size:])
+    if offsets[-1] != len(texts):
+        raise ValueError("the separators of a dictionary have another length than its index says")
+    return [texts[start:stop] for start, stop in pairwise(offsets)]
+
+
+def _deflated(data: bytes) -> bytes:
+    """Return a block, deflated if that is shorter."""
+    deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
+    small = deflate.compress(data) + deflate.flush()
+    kept = small if len(small) < len(data) else data
+    return _BLOCK.pack(kept is small, len(data)) + kept
+
+
+def _inflated(block: bytes) -> bytes:
+    if len(block) < _BLOCK.size:
+        raise ValueError(f"a block of {len(block)} bytes is too short")
+    deflated, length = _BLOCK.unpack_from(block)
+    stored = block[_BLOCK.size :]
+    if not deflated:
+        data = stored
+    elif length > _DEFLATE_RATIO_MAX * len(stored):
+        raise ValueError(f"a block of {len(stored)} bytes cannot be inflated to {length} bytes")
+    else:
+        data = _inflate(stored, length)
+    if len(data) != length:
+        raise ValueError(f"a block has {len(data)} bytes instead of {length}")
+    return data
+
+
+def _inflate(stored: bytes, length: int) -> bytes:
+    try:
+        return zlib.decompressobj(-15).decompress(stored, length + 1)
+    except zlib.error as error:
+        raise ValueError(f"a block cannot be inflated: {error}") from None
+
+
+def _word_blocks(words: UInt64Array) -> Iterator[bytes]:
+    """Yield the differences of each block of sorted words, without the zero bits that all of a block's end in."""
+    starts = np.arange(0, len(words), BLOCK_KEYS)
+    steps = np.zeros(len(words), np.uint64)
+    np.subtract(words[1:], words[:-1], out=steps[1:])
+    steps[starts] = 0
+    unions = np.bitwise_or.reduceat(steps, starts).tolist()
+    for start, union in zip(starts.tolist(), unions, strict=True):
+        shift = (union & -union).bit_length() - 1 if union else 0
+        width = next(size for size in (1, 2, 4, 8) if union >> shift < 1 << (8 * size))
+        inside = steps[start + 1 : start + BLOCK_KEYS] >> np.uint64(shift)
+        yield bytes((shift, width)) + inside.astype(f"<u{width}").tobytes()
+
+
+def _unpack_words(data: bytes, first: np.uint64, count: int) -> UInt64Array:
+    if len(data) < 2 or data[0] > 63 or data[1] not in (1, 2, 4, 8) or len(data) != 2 + data[1] * (count - 1):
+        raise ValueError(f"a block of {len(data)} bytes does not hold {count} keys")
+    words = np.empty(count, np.uint64)
+    words[0] = first
+    np.left_shift(np.frombuffer(data, f"<u{data[1]}", offset=2), np.uint64(data[0]), out=words[1:], dtype=np.uint64)
+    return np.cumsum(words, dtype=np.uint64)
+
+
+def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
+    """Return the separators and the front-coded blocks of sorted keys of any length, binary[n]."""
+    buffers = keys.buffers()
+    offsets = np.frombuffer(buffers[1], np.int32, len(keys) + 1, 4 * keys.offset).astype(np.int64)
+    data = np.frombuffer(buffers[2] or b"", np.uint8)
+    shared = _shared_with_previous(data, offsets)
+    starts = range(0, len(keys), BLOCK_KEYS)
+    separators = [b""] + [_separator(data, offsets, int(shared[at]), at) for at in starts[1:]]
+    shared[::BLOCK_KEYS] = 0
+    first = offsets[:-1] + shared
+    lengths = offsets[1:] - first
+    ends = np.cumsum(lengths)
+    rest = data[np.repeat(first - (ends - lengths), lengths) + np.arange(ends[-1])].tobytes()
+    heads, sizes = shared.astype(np.uint8).tobytes(), lengths.astype("<u4").tobytes()
+    stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
+    blocks = [
+        heads[at : at + BLOCK_KEYS] + sizes[4 * at : 4 * (at + BLOCK_KEYS)] + rest[start:stop]
+        for at, (start, stop) in zip(starts, pairwise([0, *stops]), strict=True)
+    ]
+    return separators, blocks
+
+
+def _separator(data: npt.NDArray[np.uint8], offsets: Int64Array, shared: int, at: int) -> bytes:
+    """Return the shortest bytes above key ``at`` - 1 and not above key ``at``; the whole key where much is shared."""
+    start, end = int(offsets[at]), int(offsets[at + 1])
+    return data[start : end if shared == _SHARED_MAX else start + shared + 1].tobytes()
+
+
+def _shared_with_previous(data: npt.NDArray[np.uint8], offsets: Int64Array) -> Int64Array:
+    """Return how many bytes each of n keys has in common with the one before, at most 255 -> int64[n].
+
+    One pass per byte in common, over the pairs that still agree: O(all shared bytes).
+    """
+    lengths = np.diff(offsets)
+    shared = np.zeros(len(lengths), np.int64)
+    alive = np.arange(1, len(lengths))
+    before, here = offsets[:-2], offsets[1:-1]
+    for level in range(_SHARED_MAX):
+        longer = lengths[alive - 1] > level
+        longer &= lengths[alive] > level
+        alive, before, here = alive[longer], before[longer], here[longer]
+        same = data[before + level] == data[here + level]
+        alive, before, here = alive[same], before[same], here[same]
+        if not len(alive):
+            break
+        shared[alive] = level + 1
+    return shared

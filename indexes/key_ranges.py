@@ -1,0 +1,151 @@
+"""What a leaf asks of keys: which ranges of them match, so that an index over sorted keys need not know operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexes import values as order
+from indexes.base import BoolArray
+from indexes.dictionary import Bounds
+from indexes.predicate import Leaf, bind, parse_like
+
+KeyRange = tuple[bytes, bytes | None]
+"""Keys from the first (included) to the second (excluded); None: no end.  The empty key is below all others."""
+
+OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
+    ("starts with", "like", "not like")
+)
+"""The operators that ask for ranges of keys."""
+
+_ALL: list[KeyRange] = [(b"", None)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRanges:
+    """The values that a leaf matches.
+
+    ``nulls``: whether null matches; ``ranges``: sorted, disjoint; ``bounds``: their ends, each once; ``spans``: the
+    ranges as numbers of bounds, -1 for no end; ``test``: None if every value in the ranges matches, else what tells
+    for keys: binary[n] -> bool[n].
+    """
+
+    nulls: bool
+    ranges: tuple[KeyRange, ...]
+    bounds: Bounds
+    spans: tuple[tuple[int, int], ...]
+    test: Callable[[list[bytes]], BoolArray] | None
+
+    @classmethod
+    def of(cls, leaf: Leaf, type: pa.DataType) -> KeyRanges:
+        """Return what ``leaf`` matches in a column of ``type``.
+
+        Raises ValueError for a literal of another kind, or an operator that is not in :data:`OPS`.
+        """
+        if leaf.op not in OPS:
+            raise ValueError(f"{leaf.op} does not ask for ranges of values")
+        width = order.key_width(type)
+        nulls = leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None)
+        ranges, inexact = _ranges(leaf, type, width)
+        ends = sorted({end for end in chain.from_iterable(ranges) if end is not None})
+        number = {end: at for at, end in enumerate(ends)}
+        spans = tuple((number[start], -1 if stop is None else number[stop]) for start, stop in ranges)
+        test = _test_of(leaf) if inexact else None
+        return cls(nulls, tuple(ranges), Bounds.of(ends, width), spans, test)
+
+
+def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyRange], bool]:
+    """Return the ranges, and whether some of their values do not match."""
+    op, value = leaf.op, leaf.value
+    if op == "is not null":
+        return _ALL, False
+    if op in ("in", "not in"):
+        assert isinstance(value, tuple)
+        points = _points(value, type, width)
+        return (points if op == "in" else [] if None in value else _outside(points)), False
+    if value is None:
+        return [], False
+    if op in ("starts with", "like", "not like"):
+        return _text_ranges(op, value, type)
+    return _comparison(op, order.compare_key(value, type), width), False
+
+
+def _comparison(op: str, key: order.Key, width: int | None) -> list[KeyRange]:
+    """A literal just above its key (tie > 0) is above the key itself, one just below is not; see ``values.Place``."""
+    after = _after(key.data, width)
+    match op:
+        case "=" | "<=>":
+            return [] if key.tie else [(key.data, after)]
+        case "!=":
+            return _ALL if key.tie else _outside([(key.data, after)])
+        case "<":
+            end = after if key.tie > 0 else key.data
+        case "<=":
+            end = key.data if key.tie < 0 else after
+        case ">":
+            end = key.data if key.tie < 0 else after
+        case _:
+            end = after if key.tie > 0 else key.data
+    if op in ("<", "<="):
+        return [] if end == b"" else [(b"", end)]
+    return [] if end is None else [(end, None)]
+
+
+def _after(key: bytes, width: int | None) -> bytes | None:
+    """Return the smallest key above ``key``, or None; keys of 8 bytes keep their width, as they become numbers."""
+    if width != 8:
+        return key + b"\0"
+    return None if key == b"\xff" * 8 else (int.from_bytes(key, "big") + 1).to_bytes(8, "big")
+
+
+def _points(literals: tuple[object, ...], type: pa.DataType, width: int | None) -> list[KeyRange]:
+    """Return the ranges of the literals that some value can equal; neighbours become one range."""
+    keys = sorted({key for key in (order.encode_scalar(v, type) for v in literals if v is not None) if key is not None})
+    ranges: list[KeyRange] = []
+    for key in keys:
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == key else key
+        ranges.append((start, _after(key, width)))
+    return ranges
+
+
+def _outside(ranges: list[KeyRange]) -> list[KeyRange]:
+    """Return the complement of sorted, disjoint ranges."""
+    starts: list[bytes | None] = [b"", *(stop for _, stop in ranges)]
+    stops: list[bytes | None] = [*(start for start, _ in ranges), None]
+    return [(start, stop) for start, stop in zip(starts, stops, strict=True) if start is not None and start != stop]
+
+
+def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRange], bool]:
+    kind = order.kind_of(type)
+    if kind != "string" and (kind != "binary" or op != "starts with"):
+        raise ValueError(f"{op} tests text, not values of type {type}")
+    literal = order.compare_key(value, type).data
+    if op == "starts with":
+        return [(literal, order.successor(literal))], False
+    parts = parse_like(literal.decode("utf-8"))
+    prefix = parts[0].encode("utf-8") if parts and parts[0] else b""
+    rest = parts[1:] if prefix else parts
+    if not rest:
+        like: list[KeyRange] = [(prefix, prefix + b"\0")]
+    else:
+        like = [(prefix, order.successor(prefix))]
+    inexact = rest not in ([], [None])
+    if op == "like":
+        return like, inexact
+    return (_ALL if inexact else _outside(like)), inexact
+
+
+def _test_of(leaf: Leaf) -> Callable[[list[bytes]], BoolArray]:
+    """Return the test of keys of text."""
+    run = bind(leaf, pa.schema([pa.field(leaf.column, pa.string())]))
+
+    def test(keys: list[bytes]) -> Any:
+        texts = pa.array(keys, pa.binary()).cast(pa.string())
+        return np.asarray(run(pa.record_batch([texts], names=[leaf.column])).to_numpy(zero_copy_only=False), np.bool_)
+
+    return test

@@ -1,0 +1,386 @@
+"""The inverted index: which rows hold a token.
+
+It answers ``match`` from the rows of the query's tokens, and what implies tokens: whoever equals a text, starts with it
+or is like it holds the n-grams of its parts, and the words that stand whole in it.  The rows that it names are a
+superset; the reference decides.
+
+Format "text/1", little-endian: pieces (``indexes.pieces``) of kind ``text/1``, the first a header, the others blocks.
+A *part* is bytes whose length the reader knows, compressed with zstd where that makes it clearly shorter.
+
+======  ============================================================================================================
+header  rows uint32, bytes of the identity uint32, bytes of the fences uint32; the identity (UTF-8: spec, space, version
+        of the tokenizer); end of each fence uint32[blocks - 1]; the fences
+block   terms t uint32, postings p uint32, bytes of the terms uint32, bytes of five parts uint32 each; the parts: the
+        directory (end of each term uint32[t], postings of each term uint32[t], the terms), and four times uint8[p]:
+        the lowest bytes of all gaps, the second lowest ...; a part of gaps that are all zero has no bytes
+======  ============================================================================================================
+
+Terms are UTF-8, cut to their first 128 code points, and ascend by their bytes through all blocks.  A fence is the
+shortest text above all terms of the blocks before it and not above those after it.  The first gap of a term is its
+first row, each further one the distance from the row before, less one.  Bytes of one weight lie together since only
+the higher ones compress.  A term lies in one block of about 16 KiB, so that looking for it costs two or three reads.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes import tokenizers, values
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
+from indexes.characters import buffers
+from indexes.pieces import Pieces, pack
+from indexes.predicate import Leaf, match_query, parse_like
+from indexes.tokenizers import Tokenizer
+
+BLOCK_BYTES = 16384
+"""What a block holds before compression, about; one term may have more."""
+TERM_LENGTH_MAX = 128
+"""Code points of a token that are kept; those that agree so far share their rows."""
+TOKENS_MAX = 16
+"""Tokens of one text that are looked up, spread over it; more would hardly leave fewer rows."""
+TEXTS_MAX = 256
+"""Texts of one IN list; beyond, the reads would cost more than they save."""
+
+_KIND = b"text/1"
+_HEADER = struct.Struct("<3I")
+_BLOCK = struct.Struct("<8I")
+_PLANES = 4
+_CODEC = pa.Codec("zstd", 1)
+_SAVING_BYTES_MIN = 768  # of 16 KiB; to decompress a part takes as long as all else that finds a term
+_UINT32 = np.dtype("<u4")
+_ROWS_MAX = 2**31
+_TERM_WEIGHT, _POSTING_WEIGHT = 4, 2
+_TERM_BYTES_MAX = 4 * TERM_LENGTH_MAX  # UTF-8 has at most four bytes a code point
+_LOW_32 = np.uint64(2**32 - 1)
+
+UInt32Array = npt.NDArray[np.uint32]
+Alternatives = list[list[str]]
+"""Rows that hold all tokens of one of the lists; no list: no row."""
+
+
+class TextIndex(SkippingIndex):
+    """Rows by token.  ``tokenizer``: the spec of a tokenizer (``indexes.tokenizers``), e.g. "ngram(3)".
+
+    Raises ValueError for a tokenizer that is not known, or whose package is not installed.
+    """
+
+    name = "text/1"
+    finds_rows = True
+
+    def __init__(self, tokenizer: str = "word") -> None:
+        self.tokenizer = tokenizers.find(tokenizer)
+
+    def supports(self, type: pa.DataType) -> bool:
+        return values.kind_of(type) == "string"
+
+    def summarize(self, values: pa.Array) -> bytes:
+        if len(values) >= _ROWS_MAX:
+            raise ValueError(f"a segment of {len(values)} rows is too long for a text index; make smaller ones")
+        terms, counts, gaps = _postings(self.tokenizer, _plain(values))
+        return _packed(_identity(self.tokenizer), len(values), terms, counts, gaps)
+
+    def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
+        return self.supports(type) and self._alternatives(leaf) is not None
+
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        found = self.rows(summaries, leaf, type)
+        return np.array([rows is None or bool(rows) for rows in found], np.bool_)
+
+    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+        wanted = self._alternatives(leaf) if self.supports(type) else None
+        if wanted is None:
+            return [None] * len(summaries)
+        coded = [[token.encode() for token in tokens] for tokens in wanted]
+        identity = _identity(self.tokenizer)
+        return [_search(summary, identity, coded) for summary in summaries]
+
+    def _alternatives(self, leaf: Leaf) -> Alternatives | None:
+        """Return what the rows that match must hold, None if nothing can be said."""
+        texts = _texts(leaf)
+        if leaf.op == "match" and leaf.value is not None:
+            found: Alternatives | None = self._matching(leaf)
+        elif texts is None or len(texts) > TEXTS_MAX:
+            return None
+        else:
+            found = [self._implied(parts) for parts in texts]
+        if found is None or not all(found):
+            return None
+        return [_spread(tokens) for tokens in found]
+
+    def _matching(self, leaf: Leaf) -> Alternatives | None:
+        text, tokenizer = match_query(leaf)
+        tokens = tokenizer.query(text)
+        if tokenizer.spec == self.tokenizer.spec or not tokens:
+            return [tokens] if tokens else []
+        if not tokenizer.cuts_pieces:
+            return None
+        return [[found for token in tokens for found in self.tokenizer.implied(token, True, True)]]
+
+    def _implied(self, parts: list[str | None]) -> list[str]:
+        """Return the tokens of every text that a LIKE pattern fits; ``parts`` as ``parse_like`` returns them."""
+        last = len(parts) - 1
+        found = [self.tokenizer.implied(part, i > 0, i < last) for i, part in enumerate(parts) if part]
+        return [token for tokens in found for token in tokens]
+
+
+def _texts(leaf: Leaf) -> list[list[str | None]] | None:
+    """Return the texts that ``leaf`` asks for, one of which must fit, as parts of LIKE patterns; None for others."""
+    if leaf.op == "in" and isinstance(leaf.value, tuple):
+        literals = [value for value in leaf.value if value is not None]
+        return [[value] for value in literals] if all(isinstance(value, str) for value in literals) else None
+    if not isinstance(leaf.value, str):
+        return None
+    if leaf.op in ("=", "<=>"):
+        return [[leaf.value]]
+    if leaf.op == "starts with":
+        return [[leaf.value, None]]
+    return [parse_like(leaf.value)] if leaf.op == "like" else None
+
+
+def _spread(tokens: list[str]) -> list[str]:
+    """Return at most TOKENS_MAX distinct tokens from all over the text, cut as terms are."""
+    distinct = list(dict.fromkeys(token[:TERM_LENGTH_MAX] for token in tokens))
+    if len(distinct) <= TOKENS_MAX:
+        return distinct
+    return [distinct[i * (len(distinct) - 1) // (TOKENS_MAX - 1)] for i in range(TOKENS_MAX)]
+
+
+def _identity(tokenizer: Tokenizer) -> bytes:
+    return f"{tokenizer.spec} {tokenizer.version}".encode()
+
+
+def _plain(column: Any) -> Any:
+    """Return ``column`` as string or large_string[n]."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column
+    return column.cast(pa.large_string())
+
+
+def _postings(tokenizer: Tokenizer, column: Any) -> tuple[Any, Int64Array, UInt32Array]:
+    """Return the terms, sorted: string[t], the rows of each: int64[t], and the gaps: uint32[p]."""
+    found, row = tokenizer.tokens(column)
+    terms, code = _distinct(found)
+    order = pc.array_sort_indices(terms)
+    rank = np.empty(len(terms), np.uint64)
+    rank[order.to_numpy()] = np.arange(len(terms), dtype=np.uint64) << np.uint64(32)
+    pairs = np.sort(rank[code] | row.astype(np.uint64))
+    pairs = pairs[np.diff(pairs, prepend=pairs[:1] + np.uint64(1)) != 0]
+    rows = (pairs & _LOW_32).astype(np.int64)
+    counts = np.bincount((pairs >> np.uint64(32)).astype(np.int64), minlength=len(terms))
+    gaps = np.diff(rows, prepend=-1) - 1
+    first = np.cumsum(counts) - counts
+    gaps[first] = rows[first]
+    return terms.take(order), counts, gaps.astype(np.uint32)
+
+
+def _distinct(found: Any) -> tuple[Any, Int64Array]:
+    """Return the distinct tokens, cut to what is kept, and which of them each one is -> (string[t], int64[tokens])."""
+    encoded = found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+    code = encoded.indices.to_numpy()
+    used = np.bincount(code, minlength=len(encoded.dictionary)) > 0
+    cut = pc.utf8_slice_codeunits(encoded.dictionary.filter(pa.array(used)), 0, TERM_LENGTH_MAX).dictionary_encode()
+    number = np.zeros(len(used), np.int64)
+    number[used] = cut.indices.to_numpy()
+    return cut.dictionary, number[code]
+
+
+def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UInt32Array) -> bytes:
+    """Return the summary; arguments as :func:`_postings` returns them."""
+    bounds, raw = buffers(terms)
+    starts = np.append(0, np.cumsum(counts))
+    weight = np.cumsum(np.diff(bounds) + _TERM_WEIGHT + counts * _POSTING_WEIGHT)
+    cuts = np.flatnonzero(np.diff(weight // BLOCK_BYTES, prepend=-1)).tolist()
+    blocks, fences = [], []
+    for low, high in zip(cuts, [*cuts[1:], len(counts)], strict=True):
+        texts = raw[bounds[low] : bounds[high]]
+        ends = bounds[low + 1 : high + 1] - bounds[low]
+        blocks.append(_block(texts, ends, counts[low:high], gaps[starts[low] : starts[high]]))
+        if low:
+            fences.append(_fence(*(raw[bounds[at] : bounds[at + 1]].tobytes() for at in (low - 1, low))))
+    joined = b"".join(fences)
+    ends = np.cumsum([len(fence) for fence in fences], dtype=_UINT32).tobytes()
+    header = _HEADER.pack(rows, len(identity), len(joined)) + identity + ends + joined
+    return pack([header, *blocks], kind=_KIND)
+
+
+def _fence(below: bytes, above: bytes) -> bytes:
+    """Return the shortest start of ``above`` that is greater than ``below``, which is less than ``above``."""
+    same = next((i for i, (a, b) in enumerate(zip(below, above, strict=False)) if a != b), len(below))
+    return above[: same + 1]
+
+
+def _block(texts: Any, ends: Int64Array, counts: Int64Array, gaps: UInt32Array) -> bytes:
+    planes = gaps.astype(_UINT32).view(np.uint8).reshape(-1, _PLANES).T
+    directory = ends.astype(_UINT32).tobytes() + counts.astype(_UINT32).tobytes() + texts.tobytes()
+    parts = [_shrunk(directory), *(_shrunk(plane.tobytes()) if plane.any() else b"" for plane in planes)]
+    return b"".join((_BLOCK.pack(len(ends), len(gaps), len(texts), *map(len, parts)), *parts))
+
+
+def _shrunk(raw: bytes) -> bytes:
+    """Return ``raw`` as a part: compressed if that saves enough to pay for the decompression."""
+    packed: bytes = _CODEC.compress(raw, asbytes=True) if len(raw) > _SAVING_BYTES_MIN else raw
+    return packed if len(packed) + _SAVING_BYTES_MIN < len(raw) else raw
+
+
+def _grown(part: memoryview, size: int) -> bytes | memoryview:
+    """Return the ``size`` bytes of a part.  Raises ValueError if it has others."""
+    if len(part) == size:
+        return part
+    try:
+        raw: bytes = _CODEC.decompress(part, size, asbytes=True)
+    except OSError as error:
+        raise ValueError(f"a part of a text index cannot be decompressed: {error}") from error
+    return raw
+
+
+def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> BitMap | None:
+    """Return the rows that hold all tokens of one of the lists; None if another tokenizer wrote the summary."""
+    found = BitMap()
+    if not wanted:
+        return found
+    reader = _Reader.open(summary)
+    if reader.identity != identity:
+        return None
+    for tokens in wanted:
+        postings = reader.postings(tokens)
+        if postings is not None:
+            found |= _intersection(postings)
+    return found
+
+
+def _intersection(postings: list[UInt32Array]) -> BitMap:
+    first, *others = sorted(postings, key=len)
+    for other in others:
+        first = first[np.isin(first, other, assume_unique=True)]
+    return BitMap(first)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One summary, of which only what is asked for is read.  ``rows``: of the segment."""
+
+    identity: bytes
+    rows: int
+    _fences: _Texts
+    _pieces: Pieces
+    _blocks: dict[int, _Block] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, summary: Summary) -> _Reader:
+        """Read the header.  Raises ValueError for bytes that are no summary."""
+        pieces = Pieces.open(summary, _KIND)
+        header = pieces.read(0)
+        _require(len(header) >= _HEADER.size, "its header is too short")
+        rows, named, size = _HEADER.unpack_from(header)
+        start = _HEADER.size + named
+        middle = start + max(pieces.count - 2, 0) * _UINT32.itemsize
+        _require(rows < _ROWS_MAX and middle + size == len(header), "the lengths in its header do not add up")
+        fences = _Texts.of(header[start:middle], bytes(header[middle:]))
+        return cls(bytes(header[_HEADER.size : start]), rows, fences, pieces)
+
+    def postings(self, tokens: Iterable[bytes]) -> list[UInt32Array] | None:
+        """Return the rows of each token, ascending, None if one has no rows."""
+        found = []
+        for token in tokens:
+            rows = self._rows_of(token)
+            if rows is None:
+                return None
+            found.append(rows)
+        return found
+
+    def _rows_of(self, token: bytes) -> UInt32Array | None:
+        if self._pieces.count < 2:
+            return None
+        at = self._fences.not_above(token)
+        if at not in self._blocks:
+            self._blocks[at] = _Block.read(self._pieces.read(at + 1), self.rows)
+        return self._blocks[at].rows_of(token)
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block, whose terms are decoded and whose gaps are not until they are asked for."""
+
+    rows: int
+    _terms: _Texts
+    _counts: UInt32Array
+    _postings: int
+    _planes: list[memoryview]
+
+    @classmethod
+    def read(cls, piece: memoryview, rows: int) -> _Block:
+        """Decode a block of a segment of ``rows``.  Raises ValueError for what is no block."""
+        _require(len(piece) >= _BLOCK.size, "a block is too short")
+        terms, postings, size, *lengths = _BLOCK.unpack_from(piece)
+        _require(terms <= BLOCK_BYTES, "a block has too many terms")
+        _require(postings <= BLOCK_BYTES + rows, "a block has too many postings")
+        _require(size <= BLOCK_BYTES + _TERM_BYTES_MAX, "the terms of a block are too long")
+        bounds = [*accumulate(lengths, initial=_BLOCK.size)]
+        _require(bounds[-1] == len(piece), "the lengths in a block do not add up")
+        parts = [piece[low:high] for low, high in pairwise(bounds)]
+        width = terms * _UINT32.itemsize
+        directory = memoryview(_grown(parts[0], 2 * width + size))
+        counts = np.frombuffer(directory[width : 2 * width], _UINT32)
+        _require(int(counts.sum(dtype=np.uint64)) == postings, "the postings of a block do not add up")
+        return cls(rows, _Texts.of(directory[:width], bytes(directory[2 * width :])), counts, postings, parts[1:])
+
+    def rows_of(self, token: bytes) -> UInt32Array | None:
+        """Return the rows of ``token``, ascending; None if the block does not have it."""
+        at = self._terms.not_above(token) - 1
+        if at < 0 or self._terms[at] != token:
+            return None
+        start = int(self._counts[:at].sum(dtype=np.int64))
+        stop = start + int(self._counts[at])
+        gaps = np.ones(stop - start, np.int64)
+        for weight, plane in enumerate(self._planes):
+            if len(plane):
+                raw = np.frombuffer(_grown(plane, self._postings), np.uint8)
+                gaps += raw[start:stop].astype(np.int64) << 8 * weight
+        found = np.cumsum(gaps) - 1
+        _require(len(found) > 0 and int(found[-1]) < self.rows, "a row lies outside the segment")
+        return found.astype(np.uint32)
+
+
+@dataclass(slots=True)
+class _Texts:
+    """Texts that ascend: uint32[n] ends in the bytes of all."""
+
+    _ends: UInt32Array
+    _joined: bytes
+
+    @classmethod
+    def of(cls, ends: memoryview, joined: bytes) -> _Texts:
+        """Raises ValueError unless the ends ascend up to the length of ``joined``."""
+        bounds = np.frombuffer(ends, _UINT32)
+        whole = (
+            int(bounds[-1]) == len(joined) and bool((bounds[1:] >= bounds[:-1]).all()) if len(bounds) else not joined
+        )
+        _require(whole, "texts overlap")
+        return cls(bounds, joined)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, at: int) -> bytes:
+        return self._joined[int(self._ends[at - 1]) if at else 0 : int(self._ends[at])]
+
+    def not_above(self, text: bytes) -> int:
+        """Return how many of the texts are at most ``text``.  O(log n)."""
+        return bisect_right(range(len(self)), text, key=self.__getitem__)
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    """Raise ValueError unless ``condition``."""
+    if not condition:
+        raise ValueError(f"a text index is damaged: {otherwise}")

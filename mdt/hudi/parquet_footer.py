@@ -1,0 +1,254 @@
+"""Parquet's own structures below what pyarrow shows: page locations in, footers out.
+
+Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift.  A *chunk* is one column of
+one row group, a *page* a run of bytes in it that decodes on its own (after the chunk's dictionary page, if it has one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mdt.hudi.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STOP,
+    STRUCT,
+    Malformed,
+    find,
+    integer,
+    list_head,
+    read_integer,
+    read_list,
+    skip,
+)
+from mdt.hudi.thrift import text as thrift_text
+
+MAGIC = b"PAR1"
+CODECS: Mapping[str, int] = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "ZSTD": 6, "LZ4": 7}
+"""pyarrow's name of a codec -> ``CompressionCodec``; what pyarrow calls LZ4 is LZ4_RAW."""
+PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
+"""``Encoding``."""
+
+_FOOTER_TAIL_BYTES = 8
+_TOKENS_OF_LOCATION = 7
+_STEP = 0x10
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Locations:
+    """Pages of many chunks, chunk by chunk: offset and size (with header) in bytes, number of the first row in its row
+    group, all int64[pages]; ``pages``: how many each chunk has.
+    """
+
+    offset: Int64Array
+    size: Int64Array
+    row: Int64Array
+    pages: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A flat column as a footer describes it: its schema element, physical type and name, as Thrift bytes."""
+
+    element: bytes
+    type: int
+    path: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of a footer to write: number of values, offset of its first byte and size; ``dictionary``: bytes of its
+    dictionary page, 0 for none.
+    """
+
+    values: int
+    offset: int
+    size: int
+    dictionary: int
+
+
+def _footer(parquet: pa.Buffer) -> bytes:
+    tail = parquet.slice(max(0, parquet.size - _FOOTER_TAIL_BYTES)).to_pybytes()
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or length + _FOOTER_TAIL_BYTES > parquet.size:
+        raise Malformed("no Parquet footer")
+    return bytes(parquet.slice(parquet.size - _FOOTER_TAIL_BYTES - length, length).to_pybytes())
+
+
+# -- offset indexes
+
+
+def locations(parquet: pa.Buffer, chunks: int) -> Locations:
+    """Return the pages of all ``chunks`` (row group by row group) of a file that parquet-cpp wrote with page indexes.
+
+    parquet-cpp writes the offset indexes of all chunks one after the other, right before the footer; they are decoded
+    together.  Raises Malformed, IndexError or KeyError if they are not found there.
+    """
+    footer = _footer(parquet)
+    start = _first_offset_index(footer)
+    data = parquet.slice(start, parquet.size - _FOOTER_TAIL_BYTES - len(footer) - start).to_pybytes()
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) < 0x80)
+    tokens = _Tokens(data, ends)
+    first, pages = [], []
+    for _ in range(chunks):
+        token, count = tokens.offset_index()
+        first.append(token)
+        pages.append(count)
+    if tokens.at != len(data):
+        raise Malformed("something else stands behind the offset indexes")
+    counts = np.array(pages, dtype=np.int64)
+    begin = np.repeat(np.array(first, np.int64) - _TOKENS_OF_LOCATION * (np.cumsum(counts) - counts), counts)
+    at = begin + _TOKENS_OF_LOCATION * np.arange(counts.sum())
+    offset, size, row = (_values(data, ends, at + field) for field in (1, 3, 5))
+    return Locations(offset, size, row, counts)
+
+
+def _first_offset_index(footer: bytes) -> int:
+    """Return where the offset index of the first chunk stands in the file."""
+    group = read_list(footer, find(footer, 0, 4))[2]
+    chunk = read_list(footer, find(footer, group, 1))[2]
+    return read_integer(footer, find(footer, chunk, 4))
+
+
+@dataclass(slots=True)
+class _Tokens:
+    """Walks over offset indexes as a row of varints; ``ends``: positions of their last bytes."""
+
+    data: bytes
+    ends: Int64Array
+    at: int = 0
+    token: int = 0
+
+    def offset_index(self) -> tuple[int, int]:
+        """Return the first varint of the first location and the number of locations; moves behind the structure.
+
+        OffsetIndex: 1 list<PageLocation>, 2 list<i64> (sizes of byte arrays).  PageLocation: 1 i64 offset, 2 i32 size,
+        3 i64 row, each field one varint of header and one of value, and a stop byte: seven in all.
+        """
+        count = self._list(STRUCT)
+        first = self.token
+        self._pass(_TOKENS_OF_LOCATION * count)
+        if self.data[self.at] == _STEP | LIST:
+            self._pass(self._list(I64))
+        if self.data[self.at] != STOP:
+            raise Malformed("an offset index has an unknown field")
+        self._pass(1)
+        return first, count
+
+    def _list(self, kind: int) -> int:
+        """Return the number of elements of the list whose field header stands here; moves to the first of them."""
+        if self.data[self.at] != _STEP | LIST:
+            raise Malformed("no list where one should be")
+        found, count, self.at = read_list(self.data, self.at + 1)
+        if found != kind or count == 0:
+            raise Malformed("a list of something else, or an empty one")
+        self.token = int(np.searchsorted(self.ends, self.at))
+        return count
+
+    def _pass(self, count: int) -> None:
+        """Move behind ``count`` varints."""
+        self.token += count
+        self.at = int(self.ends[self.token - 1]) + 1
+
+
+def _values(data: bytes, ends: Int64Array, token: Int64Array) -> Int64Array:
+    """Return the signed numbers that the varints ``token`` (not the first of all) hold -> int64[len(token)]."""
+    codes = np.frombuffer(data, np.uint8)
+    first, last = ends[token - 1] + 1, ends[token]
+    value = np.zeros(len(token), dtype=np.int64)
+    for byte in range(int((last - first).max(initial=-1)) + 1):
+        here = first + byte <= last
+        value[here] |= (codes[first[here] + byte].astype(np.int64) & 0x7F) << (7 * byte)
+    return (value >> 1) ^ -(value & 1)
+
+
+# -- footers
+
+
+@lru_cache(maxsize=64)
+def leaves(schema: pa.Schema) -> Mapping[str, Leaf]:
+    """Return how pyarrow describes the flat columns of ``schema`` in a footer, by name; nested ones are left out."""
+    sink = pa.BufferOutputStream()
+    flat = pa.schema([f for f in schema if not pa.types.is_nested(f.type)])
+    pq.write_table(flat.empty_table(), sink, store_schema=False)
+    footer = _footer(sink.getvalue())
+    _, count, at = read_list(footer, find(footer, 0, 2))
+    found = {}
+    for number in range(count):
+        end = skip(footer, at, STRUCT)
+        if number:
+            name = flat.field(number - 1).name
+            found[name] = Leaf(footer[at:end], read_integer(footer, find(footer, at, 1)), thrift_text(name))
+        at = end
+    return found
+
+
+def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk | None]]) -> bytes:
+    """Return footer, its length and the magic of a file with row groups of one chunk, or none, for each of ``columns``.
+
+    The chunks of a row group may differ in length; each is then to be read on its own.
+    """
+    nothing = [_column_chunk(leaf, codec, Chunk(0, len(MAGIC), 0, 0)) for leaf in columns]
+    root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))
+    rows = sum(_rows(group) for group in groups)
+    body = b"".join(
+        [
+            integer(1, I32, 2),
+            bytes((_STEP | LIST,)),
+            list_head(STRUCT, len(columns) + 1),
+            root,
+            *(leaf.element for leaf in columns),
+            integer(1, I64, rows),
+            bytes((_STEP | LIST,)),
+            list_head(STRUCT, len(groups)),
+            *(_row_group(columns, codec, group, nothing) for group in groups),
+            bytes((STOP,)),
+        ]
+    )
+    return body + len(body).to_bytes(4, "little") + MAGIC
+
+
+def _row_group(
+    columns: Sequence[Leaf], codec: int, chunks: Sequence[Chunk | None], nothing: Sequence[bytes]
+) -> bytes:
+    parts = [bytes((_STEP | LIST,)), list_head(STRUCT, len(columns))]
+    for number, chunk in enumerate(chunks):
+        parts.append(nothing[number] if chunk is None else _column_chunk(columns[number], codec, chunk))
+    size = sum(chunk.size for chunk in chunks if chunk is not None)
+    return b"".join([*parts, integer(1, I64, size), integer(1, I64, _rows(chunks)), bytes((STOP,))])
+
+
+def _rows(chunks: Sequence[Chunk | None]) -> int:
+    """Return the rows that a row group must claim: pyarrow reads no more of any chunk."""
+    return max(chunk.values for chunk in chunks if chunk is not None)
+
+
+def _column_chunk(leaf: Leaf, codec: int, chunk: Chunk) -> bytes:
+    """Return a ColumnChunk with its ColumnMetaData.  Sizes are those in the file: readers use no others."""
+    encodings = (PLAIN, RLE, RLE_DICTIONARY) if chunk.dictionary else (PLAIN, RLE)
+    parts = [
+        integer(2, I64, chunk.offset),
+        bytes((_STEP | STRUCT,)),
+        integer(1, I32, leaf.type),
+        bytes((_STEP | LIST,)) + list_head(I32, len(encodings)) + bytes(e << 1 for e in encodings),
+        bytes((_STEP | LIST,)) + list_head(BINARY, 1) + leaf.path,
+        integer(1, I32, codec),
+        integer(1, I64, chunk.values),
+        integer(1, I64, chunk.size),
+        integer(1, I64, chunk.size),
+        integer(2, I64, chunk.offset + chunk.dictionary),
+    ]
+    if chunk.dictionary:
+        parts.append(integer(2, I64, chunk.offset))
+    return b"".join([*parts, bytes((STOP, STOP))])

@@ -1,0 +1,123 @@
+"""As much of Thrift's compact protocol as Parquet footers and page indexes need.
+
+Source: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.  Readers work on bytes and
+positions; what they read comes from our own writer, so damage shows as :class:`Malformed`, an IndexError or nonsense that
+the caller compares with what it knows.
+"""
+
+from __future__ import annotations
+
+STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
+"""Wire types; TRUE and FALSE are booleans that stand in the field's header."""
+
+_LONG_LIST = 15
+_DEPTH_MAX = 16
+
+
+class Malformed(ValueError):
+    """Bytes that are no Thrift structure."""
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned number at ``at`` and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def read_integer(data: bytes, at: int) -> int:
+    """Return the signed number (I16, I32, I64) at ``at``."""
+    value = read_varint(data, at)[0]
+    return (value >> 1) ^ -(value & 1)
+
+
+def read_list(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return type and number of the elements of the list at ``at``, and the position of the first."""
+    head = data[at]
+    size, at = (head >> 4, at + 1) if head >> 4 != _LONG_LIST else read_varint(data, at + 1)
+    return head & 0x0F, size, at
+
+
+def find(data: bytes, at: int, wanted: int) -> int:
+    """Return where the value of field ``wanted`` of the structure at ``at`` stands.  Raises Malformed if it has none."""
+    number = 0
+    while (head := data[at]) != STOP:
+        number, at = _number(data, at, number)
+        if number == wanted:
+            return at
+        at = skip(data, at, head & 0x0F)
+    raise Malformed(f"a structure without field {wanted}")
+
+
+def skip(data: bytes, at: int, kind: int) -> int:
+    """Return the position after the value of type ``kind`` at ``at``, a field of a structure."""
+    return at if kind in (TRUE, FALSE) else _skip(data, at, kind, 0)
+
+
+def _number(data: bytes, at: int, number: int) -> tuple[int, int]:
+    """Return the id of the field whose header stands at ``at``, after field ``number``, and where its value stands."""
+    if data[at] >> 4:
+        return number + (data[at] >> 4), at + 1
+    return read_integer(data, at + 1), read_varint(data, at + 1)[1]
+
+
+def _skip_fields(data: bytes, at: int, depth: int) -> int:
+    if depth > _DEPTH_MAX:
+        raise Malformed("structures are nested too deeply")
+    while (head := data[at]) != STOP:
+        at = _number(data, at, 0)[1]
+        at = _skip(data, at, head & 0x0F, depth + 1) if head & 0x0F > FALSE else at
+    return at + 1
+
+
+def _skip(data: bytes, at: int, kind: int, depth: int) -> int:
+    if kind in (I16, I32, I64):
+        while data[at] >= 0x80:
+            at += 1
+        return at + 1
+    if kind == BINARY:
+        size, at = read_varint(data, at)
+        return at + size
+    if kind == STRUCT:
+        return _skip_fields(data, at, depth)
+    if kind in (LIST, SET):
+        element, size, at = read_list(data, at)
+        for _ in range(size):
+            at = _skip(data, at, element, depth + 1) if element > FALSE else at + 1
+        return at
+    if kind in (BYTE, DOUBLE):
+        return at + (1 if kind == BYTE else 8)
+    raise Malformed(f"a value of type {kind} at byte {at}")
+
+
+def varint(value: int) -> bytes:
+    """Return an unsigned number as bytes."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def integer(step: int, kind: int, value: int) -> bytes:
+    """Return a field of type I16, I32 or I64 whose id is ``step`` above that of the field before; ``value`` >= 0."""
+    return bytes((step << 4 | kind,)) + varint(value << 1)
+
+
+def text(value: str) -> bytes:
+    """Return the bytes of a BINARY value, without a field header."""
+    data = value.encode()
+    return varint(len(data)) + data
+
+
+def list_head(kind: int, size: int) -> bytes:
+    """Return what stands before ``size`` elements of type ``kind``."""
+    return bytes((size << 4 | kind,)) if size < _LONG_LIST else bytes((_LONG_LIST << 4 | kind,)) + varint(size)

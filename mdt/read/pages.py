@@ -1,0 +1,235 @@
+"""Read single rows: only the pages that hold them, of many segments and columns at once.
+
+The pages that are wanted are copied, column by column, into one Parquet file in memory under a footer made here, which
+pyarrow then decodes.  PLAIN pages of any segments stand in one chunk; pages of a chunk with a dictionary stand in a chunk
+of their own behind that dictionary, and text stays dictionary-encoded until the wanted rows are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mdt.errors import Corrupt
+from mdt.hudi.parquet_footer import MAGIC, Chunk, Leaf, footer, leaves
+from mdt.page_map import DICTIONARY, OFFSET, ROW, ROWS, SIZE, START, PageMap
+from mdt.storage import Storage
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+_VIEW = np.dtype([("length", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("offset", "<i4")])
+"""Arrow's view of more than 12 bytes; https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout"""
+_VIEW_BYTES_MAX = 2**31 - 1
+_PAGE_BYTES_MIN = 13
+"""Page headers are longer than this; a shorter view would have to hold the bytes themselves."""
+_GAP_BYTES_MAX = 64 << 10
+"""Bytes between two pages that are read along: a request for them would take longer."""
+_RANGE_BYTES = 64 << 20
+"""Ranges end where the next of these begins, give or take a page, so that long ones are read by several threads."""
+_REQUESTS = 16
+"""Requests for ranges on their way at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of one segment, whose Parquet bytes are ``length`` bytes from ``offset`` of the file ``path``.
+
+    ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly -> int64[n], n > 0.
+    """
+
+    path: str
+    offset: int
+    length: int
+    parquet: pa.Buffer | None
+    page_map: PageMap
+    positions: Int64Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """Distinct pages in the order in which they are copied: by column, those without dictionary first.
+
+    Arrays of one number a page: column (number in the request), segment (number in the request), ``info`` as in
+    :attr:`PageMap.pages`, ``begins``: whether the page is the first of its chunk here.  ``slot``: page of each wanted row of
+    each column -> int64[c, n].
+    """
+
+    column: Int64Array
+    segment: Int64Array
+    info: Int64Array
+    begins: BoolArray
+    slot: Int64Array
+
+
+def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
+    """Return the columns ``schema`` of the wanted rows, in their order.
+
+    The page maps must be of one codec and have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
+    are not what was written.
+    """
+    known = wanted[0].page_map
+    numbers = np.array([known.columns.index(name) for name in schema.names], dtype=np.int64)
+    found = [w.page_map.pages[w.page_map.find(numbers, w.positions)] for w in wanted]
+    info = np.concatenate(found, axis=1)
+    segment = np.repeat(np.arange(len(wanted)), [len(w.positions) for w in wanted])
+    pages = _distinct(info, segment)
+    described = leaves(schema)
+    before = np.where(pages.begins, pages.info[:, DICTIONARY], 0)
+    end, groups = _footer(pages, before, [described[name] for name in schema.names], known.codec)
+    data = _joined(storage, wanted, pages, before, end)
+    position = np.concatenate([w.positions for w in wanted])
+    in_page = position[None, :] - info[:, :, ROW]
+    try:
+        columns = list(_columns(data, groups, schema, pages, in_page))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
+        raise Corrupt(f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path) from error
+    return pa.table(columns, schema=schema)
+
+
+def _distinct(info: Int64Array, segment: Int64Array) -> _Pages:
+    """Return the distinct pages of ``info``: int64[c, n, 7], rows of ``segment``: int64[n]."""
+    fresh = np.ones(info.shape[:2], dtype=np.bool_)
+    fresh[:, 1:] = (info[:, 1:, OFFSET] != info[:, :-1, OFFSET]) | (segment[1:] != segment[:-1])[None, :]
+    column, at = np.nonzero(fresh)
+    distinct, of = info[column, at], segment[at]
+    encoded = distinct[:, DICTIONARY] > 0
+    order = np.argsort(2 * column + encoded, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    slot = rank[np.cumsum(fresh.ravel()).reshape(fresh.shape) - 1]
+    column, of, distinct, encoded = column[order], of[order], distinct[order], encoded[order]
+    begins = np.ones(len(order), dtype=np.bool_)
+    begins[1:] = (column[1:] != column[:-1]) | (encoded[1:] != encoded[:-1])
+    begins[1:] |= encoded[1:] & ((of[1:] != of[:-1]) | (distinct[1:, START] != distinct[:-1, START]))
+    return _Pages(column, of, distinct, begins, slot)
+
+
+def _footer(
+    pages: _Pages, before: Int64Array, columns: Sequence[Leaf], codec: int
+) -> tuple[bytes, list[tuple[list[int], list[int]]]]:
+    """Return the end of the Parquet file that has ``pages`` with ``before`` bytes of dictionary in front of each.
+
+    Also for each column the row groups in which it stands without, and with a dictionary.
+    """
+    sizes = pages.info[:, SIZE] + before
+    ends = len(MAGIC) + np.cumsum(sizes)
+    first = np.flatnonzero(pages.begins)
+    size = np.add.reduceat(sizes, first)
+    rows = np.add.reduceat(pages.info[:, ROWS], first)
+    offset = (ends - sizes)[first]
+    chunks: list[list[Chunk]] = [[] for _ in columns]
+    encoded: list[tuple[list[int], list[int]]] = [([], []) for _ in columns]
+    for number, *numbers in zip(*(a.tolist() for a in (pages.column[first], rows, offset, size, before[first])), strict=True):
+        encoded[number][numbers[-1] > 0].append(len(chunks[number]))
+        chunks[number].append(Chunk(*numbers))
+    depth = max(map(len, chunks))
+    groups = [[mine[g] if g < len(mine) else None for mine in chunks] for g in range(depth)]
+    return footer(columns, codec, groups), encoded
+
+
+def _joined(
+    storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes
+) -> pa.Buffer:
+    """Return magic, each page with ``before`` bytes of its dictionary in front, and ``end``: one copy of each byte."""
+    extra = before > 0
+    at = np.arange(len(extra)) + np.cumsum(extra)
+    pieces = len(extra) + int(extra.sum())
+    table = np.empty((pieces, 3), dtype=np.int64)
+    table[at] = np.stack([pages.segment, pages.info[:, OFFSET], pages.info[:, SIZE]], axis=1)
+    table[at[extra] - 1] = np.stack([pages.segment, pages.info[:, START], before], axis=1)[extra]
+    wrong = table[:, 1] + table[:, 2] > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
+    wrong |= (table[:, 2] < _PAGE_BYTES_MIN) | (table[:, 2] > _VIEW_BYTES_MAX)
+    if bool(wrong.any()):
+        segment, offset, size = table[int(np.argmax(wrong))].tolist()
+        raise Corrupt(f"a page map names an impossible page of {size} bytes", path=wanted[segment].path, offset=offset)
+    sources = _sources(storage, wanted, table)
+    views = np.zeros(pieces + 2, dtype=_VIEW)
+    views["buffer"][1:-1], views["offset"][1:-1], views["length"][1:-1] = table.T
+    views["length"][[0, -1]] = len(MAGIC), len(end)
+    views["buffer"][-1] = len(sources)
+    buffers = [None, pa.py_buffer(views), *sources, pa.py_buffer(end)]
+    joined = pa.Array.from_buffers(pa.binary_view(), len(views), buffers).cast(pa.large_binary())
+    return joined.buffers()[2]
+
+
+def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[pa.Buffer]:
+    """Return the buffers that hold the pieces ``table``: segment, offset, size -> int64[p, 3].
+
+    Pieces whose segment is no such buffer are read, and get buffer and offset there.
+    """
+    buffers = [w.parquet if w.parquet is not None and w.length <= _VIEW_BYTES_MAX else None for w in wanted]
+    lacking = np.flatnonzero(np.array([b is None for b in buffers], dtype=np.bool_)[table[:, 0]])
+    sources = [pa.py_buffer(b"") if b is None else b for b in buffers]
+    if not len(lacking):
+        return sources
+    lacking = lacking[np.lexsort((table[lacking, 1], table[lacking, 0]))]
+    segment, offset, size = table[lacking].T
+    far = (segment[1:] != segment[:-1]) | (offset[1:] > (offset + size)[:-1] + _GAP_BYTES_MAX)
+    fresh = np.append(True, far | (offset[1:] // _RANGE_BYTES != offset[:-1] // _RANGE_BYTES))
+    first = np.flatnonzero(fresh)
+    start, stop = offset[first], np.maximum.reduceat(offset + size, first)
+    table[lacking, 0] = len(sources) + np.cumsum(fresh) - 1
+    table[lacking, 1] -= np.repeat(start, np.diff(np.append(first, len(lacking))))
+    owners = [wanted[s] for s in segment[first].tolist()]
+    with ThreadPoolExecutor(min(_REQUESTS, len(first))) as pool:
+        return sources + list(pool.map(partial(_range, storage), owners, start.tolist(), stop.tolist()))
+
+
+def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer:
+    """Return a range of the Parquet bytes of a segment."""
+    if wanted.parquet is not None:
+        return wanted.parquet.slice(start, stop - start)
+    return pa.py_buffer(storage.read(wanted.path, wanted.offset + start, stop - start))
+
+
+def _columns(
+    data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, in_page: Int64Array
+) -> Iterator[pa.Array]:
+    """Yield the wanted rows of each column; ``in_page``: their numbers in their pages, int64[c, n]."""
+    text = [f.name for f, (_, d) in zip(schema, groups, strict=True) if d and _may_stay_encoded(f.type)]
+    plain = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+    kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=plain.metadata)
+    rows, dictionary = pages.info[:, ROWS], pages.info[:, DICTIONARY] > 0
+    start = np.cumsum(rows) - rows
+    boundary = np.append(True, (pages.column[1:] != pages.column[:-1]) | (dictionary[1:] != dictionary[:-1]))
+    start -= np.repeat(start[boundary], np.diff(np.append(np.flatnonzero(boundary), len(start))))
+    for number, (field, (without, with_)) in enumerate(zip(schema, groups, strict=True)):
+        slot = pages.slot[number]
+        index = start[slot] + in_page[number]
+        mine = pages.column == number
+        parts = [
+            _taken(file, which, field, index[dictionary[slot] == flag], int(rows[mine & (dictionary == flag)].sum()))
+            for file, which, flag in ((plain, without, False), (kept, with_, True))
+            if which
+        ]
+        yield parts[0] if len(parts) == 1 else _merged(parts, dictionary[slot])
+
+
+def _may_stay_encoded(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_binary(type))
+
+
+def _taken(file: pq.ParquetFile, groups: list[int], field: pa.Field, index: Int64Array, expected: int) -> pa.Array:
+    """Return rows ``index`` of a column in row groups that have ``expected`` rows in all."""
+    column = file.read_row_groups(groups, [field.name], use_threads=False).column(0)
+    if len(column) != expected:
+        raise ValueError(f"{len(column)} values instead of {expected}")
+    taken = column.take(pa.array(index))
+    taken = taken if taken.type == field.type else taken.cast(field.type)
+    return taken.combine_chunks()
+
+
+def _merged(parts: Sequence[pa.Array], encoded: BoolArray) -> pa.Array:
+    """Return the rows of two parts, the second of which has those where ``encoded``."""
+    order = np.empty(len(encoded), dtype=np.int64)
+    order[np.argsort(encoded, kind="stable")] = np.arange(len(encoded))
+    return pa.concat_arrays(parts).take(pa.array(order))

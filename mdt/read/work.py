@@ -1,0 +1,172 @@
+"""Cut a scan plan into pieces of work: runs of row groups, and single rows of many segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from mdt import paths
+from mdt.errors import Corrupt
+from mdt.file_group import page_map_blob
+from mdt.limits import PAGE_ROWS_MAX
+from mdt.metadata import Metadata
+from mdt.page_map import PageMap
+from mdt.planner import ScanPlan, SegmentScan
+from mdt.read.pages import Wanted
+
+UNIT_ROWS = 262_144
+"""Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
+_BLOCKS = UNIT_ROWS // PAGE_ROWS_MAX
+_BLOCKS_MIN = 32
+"""A piece of work smaller than this many pages of each column is not worth a thread."""
+_OPEN_BLOCKS = 4
+"""What opening a file and its footer costs, in blocks of PAGE_ROWS_MAX rows to decode."""
+_COLUMNS = (
+    "partition", "name", "size", "rows", "block_offset", "block_length", "zone_rows",
+    "key_map_path", "page_map_offset", "page_map_length", "page_map_crc",
+)  # fmt: skip
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """A run of row groups of one segment: ``zones``, None for all; ``starts``: first position and rows of each."""
+
+    scan: SegmentScan
+    zones: tuple[int, ...] | None
+    starts: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all of them."""
+        return sum(rows for _, rows in self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Single live rows of segments that can be read together (:func:`mdt.read.pages.read_pages`)."""
+
+    wanted: tuple[Wanted, ...]
+
+
+class Cutter:
+    """Cuts one plan; ``schema``: the columns that are read."""
+
+    def __init__(self, metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> None:
+        self._metadata = metadata
+        self._plan = plan
+        self._names = frozenset(schema.names)
+        self._flat = not any(pa.types.is_nested(field.type) for field in schema)
+        rows = pa.array([scan.row for scan in plan.segments], pa.int64())
+        self._files: list[dict[str, Any]] = plan.snapshot.files.select(_COLUMNS).take(rows).to_pylist()
+
+    def cut(self, threads: int) -> list[RowGroups | Rows]:
+        """Return the pieces of work, for ``threads`` threads."""
+        runs: list[RowGroups | Rows] = []
+        together: dict[object, list[Wanted]] = {}
+        for scan, file in zip(self._plan.segments, self._files, strict=True):
+            wanted = self._wanted(scan, file)
+            if wanted is None:
+                runs += _runs(scan, file["zone_rows"])
+            elif len(wanted.positions):
+                together.setdefault((wanted.page_map.columns, wanted.page_map.codec), []).append(wanted)
+        for group in together.values():
+            runs += _batches(group, threads)
+        return runs
+
+    def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
+        """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
+        if not self._names or not self._flat or scan.positions is None or file["page_map_offset"] is None:
+            return None
+        positions = live_positions(scan.positions, self._plan.snapshot.vector(scan.row), file["rows"])
+        zone_rows = file["zone_rows"]
+        rows = sum(zone_rows) if scan.zones is None else sum(zone_rows[z] for z in scan.zones)
+        if 5 * _blocks(positions) > 4 * (rows // PAGE_ROWS_MAX + _OPEN_BLOCKS):
+            return None
+        return self._placed(file, positions)
+
+    def _placed(self, file: dict[str, Any], positions: Int64Array) -> Wanted | None:
+        page_map = self._page_map(file)
+        if page_map is None:
+            return None
+        path = paths.partition_file(file["partition"], file["name"])
+        offset, length = file["block_offset"], file["block_length"]
+        whole = self._metadata.blobs.data_files.get(path, file["size"]) if len(positions) else None
+        parquet = None if whole is None else whole.slice(offset, length)
+        return Wanted(path, offset, length, parquet, page_map, positions)
+
+    def _page_map(self, file: dict[str, Any]) -> PageMap | None:
+        """Return a segment's page map, None if it has none, cannot be read, or lacks a column: row groups need none."""
+        blob = page_map_blob(file)
+        try:
+            found = None if blob is None else self._metadata.blobs.page_map(blob)
+        except Corrupt:
+            return None
+        if found is None:
+            return None
+        return found if found.rows == file["rows"] and self._names.issubset(found.columns) else None
+
+
+def live_positions(positions: BitMap, dead: BitMap | None, rows: int) -> Int64Array:
+    """Return the rows among ``positions`` that exist and are not dead, rising -> int64[n]."""
+    live = positions if dead is None else positions - dead
+    found = np.asarray(live.to_array(), dtype=np.int64)
+    return found[: int(np.searchsorted(found, rows))]
+
+
+def _blocks(positions: Int64Array) -> int:
+    """Return how many runs of PAGE_ROWS_MAX rows the rising ``positions`` touch."""
+    return int(np.count_nonzero(np.diff(positions // PAGE_ROWS_MAX))) + 1 if len(positions) else 0
+
+
+def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
+    """Yield ``wanted`` in pieces of bounded size, enough for ``threads`` threads if they are worth it."""
+    blocks = [_blocks(w.positions) for w in wanted]
+    limit = max(_BLOCKS_MIN, min(_BLOCKS, -(-sum(blocks) // threads)))
+    batch: list[Wanted] = []
+    size = 0
+    for all_, count in zip(wanted, blocks, strict=True):
+        for part in _parts(all_, limit) if count > limit else (all_,):
+            more = min(count, limit)
+            if batch and size + more > limit:
+                yield Rows(tuple(batch))
+                batch, size = [], 0
+            batch.append(part)
+            size += more
+    if batch:
+        yield Rows(tuple(batch))
+
+
+def _parts(wanted: Wanted, blocks: int) -> Iterator[Wanted]:
+    """Yield the rows of one segment in pieces of ``blocks`` blocks."""
+    block = wanted.positions // PAGE_ROWS_MAX
+    number = np.cumsum(np.append(0, np.diff(block) > 0)) // blocks
+    for part in np.split(wanted.positions, np.flatnonzero(np.diff(number)) + 1):
+        yield replace(wanted, positions=part)
+
+
+def _runs(scan: SegmentScan, zone_rows: list[int]) -> Iterator[RowGroups]:
+    starts = np.concatenate([[0], np.cumsum(zone_rows)]).tolist()
+    wanted = range(len(zone_rows)) if scan.zones is None else scan.zones
+    run: list[int] = []
+    rows = 0
+    for zone in wanted:
+        run.append(zone)
+        rows += zone_rows[zone]
+        if rows >= UNIT_ROWS:
+            yield _run(scan, run, zone_rows, starts)
+            run, rows = [], 0
+    if run:
+        yield _run(scan, run, zone_rows, starts)
+
+
+def _run(scan: SegmentScan, run: list[int], zone_rows: list[int], starts: list[int]) -> RowGroups:
+    whole = len(run) == len(zone_rows)
+    return RowGroups(scan, None if whole else tuple(run), tuple((starts[z], zone_rows[z]) for z in run))

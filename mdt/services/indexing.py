@@ -1,0 +1,264 @@
+"""Indexes come and go: create, drop and rebuild; the builder that catches up with files that an index does not cover.
+
+Creating an index is one small commit: from it on every writer keeps the index, and the files that exist are its plan.
+The builder, in this process or any other, beside the writers, takes files that are not covered, summarizes them, and
+commits what it has in pieces.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
+the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
+coverage, which ``t.indexes()`` shows.
+
+On Hudi's timeline there is nothing to see of this: the indexes are private to the metadata table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from indexes import paths as column_paths
+from indexes import registry
+from indexes.base import Int64Array
+from mdt import paths
+from mdt.blobs import BlobWriter
+from mdt.commit_log import CommitRecord
+from mdt.config import Options
+from mdt.conflicts import Footprint
+from mdt.errors import Invalid, Unsupported
+from mdt.file_group import Blob
+from mdt.limits import INDEX_COMMIT_ROWS
+from mdt.metadata import Metadata
+from mdt.segment_file import read_rows
+from mdt.skipping import find_index, named_spec
+from mdt.snapshot import Snapshot
+from mdt.transaction import Changes, Claim, run
+from mdt.write.operations import placed
+from mdt.write.summarize import summarize_indexes
+
+Progress = Callable[[int, int], None]
+"""Called with the number of files that are done and of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """What a change of indexes reads and writes: no file group; see :class:`mdt.transaction.Prepared`."""
+
+    footprint: Footprint
+    partitions: Sequence[str] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """The operation that adds and drops specifications, or forgets what they cover, in one commit without files."""
+
+    name: str
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    action: str = "index"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> Nothing | None:
+        """Return None if the table is already as wanted."""
+        indexes = snapshot.definition.indexes
+        new = [spec for spec in self.added if spec not in indexes]
+        gone = [spec for spec in self.dropped if spec in indexes]
+        return Nothing(Footprint(txn)) if new or gone or self.forgotten else None
+
+    def write(self, snapshot: Snapshot, prepared: Nothing, claim: Claim) -> Changes:
+        """Return the change and, for what is added or forgotten, the plan: how many files the builder will find."""
+        lists = {"add": list(self.added), "drop": list(self.dropped), "forget": list(self.forgotten)}
+        files = int((snapshot.rows > 0).sum())
+        return Changes(extra={"indexes": {**{k: v for k, v in lists.items() if v}, "files": files}})
+
+    def narrow(self, snapshot: Snapshot, prepared: Nothing, changes: Changes, theirs: CommitRecord) -> None:
+        """Start again; only a rollback of this very transaction conflicts."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Segment row ``row`` of a snapshot and the specifications that do not cover it."""
+
+    row: int
+    specs: tuple[str, ...]
+
+
+class _NothingSummarized(Unsupported):
+    """A batch of files of which every index failed: nothing to commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    footprint: Footprint
+    work: Sequence[_Work]
+    partitions: Sequence[str] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """``files``: summaries made; ``commits``: pieces in which they were committed; ``bytes``: of the summaries."""
+
+    files: int = 0
+    commits: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class IndexBuild:
+    """The operation that covers the next files, up to INDEX_COMMIT_ROWS rows of them.
+
+    ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are covered so far in this run.
+    ``failed``: (specification, segment) pairs that an index could not summarize; they are not tried again.
+    """
+
+    metadata: Metadata
+    options: Options
+    specs: tuple[str, ...] | None = None
+    progress: Progress | None = None
+    done: int = 0
+    bytes: int = 0
+    failed: set[tuple[str, int]] = field(default_factory=set)
+    name: str = "build_index"
+    action: str = "index"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> _Batch | None:
+        """Return the next uncovered files, None if there are none."""
+        work = list(_limited(snapshot, self._todo(snapshot)))
+        return _Batch(Footprint(txn), work) if work else None
+
+    def _todo(self, snapshot: Snapshot) -> dict[int, tuple[str, ...]]:
+        """Return what :func:`uncovered` does, without what has failed."""
+        if not self.failed:
+            return uncovered(snapshot, self.specs)
+        todo = {}
+        for row, specs in uncovered(snapshot, self.specs).items():
+            segment = int(snapshot.segments[row])
+            if left := tuple(spec for spec in specs if (spec, segment) not in self.failed):
+                todo[row] = left
+        return todo
+
+    def write(self, snapshot: Snapshot, prepared: _Batch, claim: Claim) -> Changes:
+        """Summarize the files on a thread pool; larger summaries go to one object."""
+        blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+        covers: list[tuple[str, int, bytes | Blob]] = []
+        total = len(self._todo(snapshot)) + self.done
+        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
+            for work, found in zip(
+                prepared.work, pool.map(lambda w: summaries_of(self.metadata, snapshot, w.row, w.specs), prepared.work),
+                strict=True,
+            ):  # fmt: skip
+                segment = int(snapshot.segments[work.row])
+                covers += [(spec, segment, placed(blobs, data)) for spec, data in found]
+                self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
+                self.bytes += sum(len(data) for _, data in found)
+                self.done += 1
+                if self.progress is not None:
+                    self.progress(self.done, total)
+        if not covers:
+            raise _NothingSummarized("none of the files can be summarized")
+        blobs.write(self.metadata.storage)
+        return Changes(covers=covers)
+
+    def narrow(self, snapshot: Snapshot, prepared: _Batch, changes: Changes, theirs: CommitRecord) -> None:
+        """Start again; only a rollback of this very transaction conflicts."""
+        return
+
+
+def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Return (specification, summary) of segment row ``row``; reads only the columns that the indexes need."""
+    schema = snapshot.definition.schema
+    wanted = {column_paths.top_level(schema, registry.parse_spec(spec).column) for spec in specs}
+    columns = pa.schema([f for f in schema if f.name in wanted])
+    return summarize_indexes(specs, read_rows(metadata.storage, snapshot, row, columns, use_threads=False))
+
+
+def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[int, tuple[str, ...]]:
+    """Return segment row -> the installed indexes (of ``specs``, default all) that do not cover it.  O(files × indexes)."""
+    missing: dict[int, list[str]] = {}
+    for spec in snapshot.definition.indexes:
+        if (specs is not None and spec not in specs) or isinstance(find_index(registry.parse_spec(spec)), str):
+            continue
+        rows = np.flatnonzero(~snapshot.covered(spec) & (snapshot.rows > snapshot.dead_rows))
+        for row in rows.tolist():
+            missing.setdefault(row, []).append(spec)
+    return {row: tuple(found) for row, found in sorted(missing.items())}
+
+
+def _limited(snapshot: Snapshot, missing: Mapping[int, tuple[str, ...]]) -> Iterator[_Work]:
+    rows = 0
+    for row, specs in missing.items():
+        if rows >= INDEX_COMMIT_ROWS:
+            return
+        yield _Work(row, specs)
+        rows += int(snapshot.rows[row])
+
+
+def build(
+    metadata: Metadata, options: Options, specs: Sequence[str] | None = None, progress: Progress | None = None
+) -> BuildResult:
+    """Cover every file that ``specs`` (default: all indexes) do not cover yet, in commits of bounded size.
+
+    Safe to run beside writers and other builders, and again after a crash.  Raises as any transaction does, and in the
+    end Unsupported if an index could not summarize a file (which then is read by every query).
+    """
+    operation = IndexBuild(metadata, options, None if specs is None else tuple(specs), progress)
+    files = commits = 0
+    while True:
+        try:
+            done = run(metadata, operation, attempts=options.commit_attempts)
+        except _NothingSummarized:
+            continue
+        if done.record is None:
+            break
+        commits += 1
+        files += len(done.record.table("covers"))
+    if operation.failed:
+        broken = ", ".join(sorted({short(spec) for spec, _ in operation.failed}))
+        raise Unsupported(
+            f"{broken}: {len(operation.failed)} summaries could not be made",
+            hint="queries read these files; drop the index, or repair its package and build again",
+        )
+    return BuildResult(files, commits, operation.bytes)
+
+
+def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec` does."""
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in texts))
+
+
+def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return which of the table's indexes are meant: the text of one, its short form, or a column; None: all.
+
+    Raises Invalid if one names none.
+    """
+    have = snapshot.definition.indexes
+    if given is None:
+        return have
+    found: list[str] = []
+    for text in (given,) if isinstance(given, str) else given:
+        mine = [spec for spec in have if text in _names(spec)]
+        if not mine:
+            raise Invalid(f"the table has no index {text!r}", hint=f"it has {', '.join(map(short, have)) or 'none'}")
+        found += mine
+    return tuple(dict.fromkeys(found))
+
+
+def _names(spec: str) -> set[str]:
+    return {spec, short(spec), registry.parse_spec(spec).column}
+
+
+def short(spec: str) -> str:
+    """Return a specification without the version of its format: ``bitmap/1(status)`` as ``bitmap(status)``."""
+    parsed = registry.parse_spec(spec)
+    return str(replace(parsed, kind=parsed.kind.partition("/")[0]))
+
+
+def coverage(snapshot: Snapshot, spec: str) -> tuple[Int64Array, Int64Array]:
+    """Return rows of live files: of those that ``spec`` covers, and of all -> int64[covered], int64[files]."""
+    live = snapshot.rows > snapshot.dead_rows
+    return snapshot.rows[live & snapshot.covered(spec)], snapshot.rows[live]

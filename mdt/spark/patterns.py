@@ -1,0 +1,59 @@
+"""One token of ``match`` as a regular expression of Java, and back.
+
+The expression spells out every code point that folds to each letter, and every word character, so that Java's Unicode
+version has no say; that makes it long and easy to recognize.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from indexes.characters import CODE_POINTS, fold_table, pattern, word_ranges
+from indexes.tokenizers import NGRAM_MAX, find
+
+NEVER = "(?!)"
+"""Fits no text: a query without tokens."""
+
+_UNIT = re.compile(r"\[\\x\{([0-9a-f]{1,8})\}(?:\\x\{[0-9a-f]{1,8}\})*\]")
+
+
+def token_pattern(token: str, whole_word: bool) -> str:
+    """Return what is found in the texts that hold ``token``, case-folded and not empty, as a whole word or anywhere.
+
+    The look-behind stands after the first letter: there it is looked at only where that letter is.
+    """
+    if not whole_word:
+        return pattern(token)
+    first, word = pattern(token[0]), _word_class()
+    return f"{first}(?<!{word}{first}){pattern(token[1:])}(?!{word})"
+
+
+def query_of(regex: str) -> tuple[str, str] | None:
+    """Return query and tokenizer of the ``match`` that is true for the texts in which ``regex`` is found.
+
+    Only what :func:`token_pattern` wrote is recognized; None for everything else.  O(length).
+    """
+    if regex == NEVER:
+        return "", "word"
+    letters = [_letter(unit) for unit in _UNIT.findall(regex)]
+    if not letters or None in letters:
+        return None
+    for token, whole_word in ((letters, False), ([letters[0], *letters[2:]], True)):
+        query = "".join(map(str, token)), "word" if whole_word else f"ngram({len(token)})"
+        known = whole_word or len(token) <= NGRAM_MAX
+        if known and token_pattern(query[0], whole_word) == regex and find(query[1]).query(query[0]) == [query[0]]:
+            return query
+    return None
+
+
+def _letter(unit: str) -> str | None:
+    """Return the folded letter that a unit of an expression stands for."""
+    code = int(unit, 16)
+    surrogate = 0xD800 <= code < 0xE000
+    return chr(fold_table()[code]) if code < CODE_POINTS and not surrogate else None
+
+
+@cache
+def _word_class() -> str:
+    return "[" + "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in word_ranges()) + "]"

@@ -1,0 +1,90 @@
+"""What the command line shows: tables for people, warnings, errors and progress; and the arguments that commands share.
+
+Results go to stdout, everything else to stderr.  No control character of a value reaches the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table as Grid
+from rich.text import Text
+
+from mdt.errors import Invalid, MdtError
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_WIDE = 10_000
+
+TablePath = Annotated[str, typer.Argument(help="Local path or URL of the table.", metavar="PATH")]
+"""The first argument of most commands."""
+Settings = Annotated[list[str], typer.Option("--option", help="An option as name=value; may be repeated.")]
+"""Options of the table."""
+
+
+def output() -> Console:
+    """Return where results go."""
+    return Console(width=None if sys.stdout.isatty() else _WIDE)
+
+
+def errors() -> Console:
+    """Return where everything else goes."""
+    return Console(stderr=True)
+
+
+def show_table(found: pa.Table) -> None:
+    """Show a table of results, all rows."""
+    show(found.column_names, (row.values() for row in found.to_pylist()))
+
+
+def show(names: Sequence[str], rows: Iterable[Iterable[object]], *, header: bool = True) -> None:
+    """Show ``rows``, each with a value for each of ``names``."""
+    grid = Grid(show_header=header)
+    for name in names:
+        grid.add_column(Text(name), overflow="fold")
+    for row in rows:
+        grid.add_row(*(_cell(value) for value in row))
+    output().print(grid)
+
+
+def _cell(value: object) -> Text:
+    """Return a value as harmless text: neither markup nor control characters reach the terminal."""
+    return Text(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", "-" if value is None else str(value)))
+
+
+def show_error(error: MdtError) -> None:
+    """Show what went wrong and what to do."""
+    errors().print(f"error: {error.message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    if error.hint:
+        errors().print(f"hint: {error.hint}", markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(warnings: Sequence[str]) -> None:
+    """Show warnings."""
+    for warning in warnings:
+        errors().print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar while the block runs; it takes the number of things done and of all."""
+    console = errors()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def settings(given: Sequence[str]) -> dict[str, str]:
+    """Return ``--option name=value`` arguments as a mapping.  Raises Invalid without a value."""
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise Invalid(f"--option {name!r} has no value", hint="write --option name=value; see mdt options")
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,200 @@
+"""Tables are read page by page where few rows are wanted, with the rows of a full scan, however damaged the page maps."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from pyroaring import BitMap
+from reader import bag
+
+import mdt
+from mdt import page_map
+from mdt.blobs import Blobs
+from mdt.errors import Corrupt, Missing
+from mdt.file_group import Blob, page_map_blob
+from mdt.metadata import Metadata
+from mdt.planner import ScanPlan, SegmentScan
+from mdt.read import scan, work
+from mdt.storage import MemoryStorage, ObjectStorage, Storage
+
+SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())])
+
+
+def rows(first: int, last: int, ts: int) -> pa.Table:
+    n = range(first, last)
+    columns = [[f"k{i:05}" for i in n], [ts] * len(n), [f"c{i % 3}" for i in n], [f"{i} {ts}" * (i % 9) for i in n]]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def table_in(storage: Storage, **options: Any) -> mdt.Table:
+    """Return a table of two base files, log files over both, and deleted rows; its files are of two codecs."""
+    more = {f"mdt.{name.replace('_', '.')}": value for name, value in options.items()}
+    table = mdt.create(storage, SCHEMA, ["id"], ordering="ts", options={"mdt.row.group.rows": 2000, **more})
+    table.bulk_insert(rows(0, 6000, 1))
+    mdt.open(storage, {"mdt.compression": "zstd"}).bulk_insert(rows(6000, 9000, 1))
+    table.upsert(rows(2990, 3010, 2))
+    table.upsert(rows(7000, 7300, 3))
+    table.delete(rows(100, 200, 0).select(["id"]))
+    return table
+
+
+def full(table: mdt.Table) -> pa.Table:
+    return table.scan().to_arrow().sort_by("id")
+
+
+def by_positions(metadata: Metadata, wanted: dict[int, BitMap], names: list[str]) -> tuple[pa.Table, list[object]]:
+    """Return live rows at positions of segments, and the pieces of work they took."""
+    snapshot = metadata.newest()
+    plan = ScanPlan(snapshot, None, tuple(SegmentScan(i, None, p) for i, p in wanted.items()), ())
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    pieces: list[object] = list(work.Cutter(metadata, plan, schema).cut(2))
+    return pa.concat_tables([schema.empty_table(), *scan.read(metadata, plan, names, threads=2)]), pieces
+
+
+@pytest.mark.parametrize("storage", [MemoryStorage, lambda: ObjectStorage("memory:///")], ids=["memory", "ranges"])
+@pytest.mark.parametrize("page_bytes", [256, 4096])
+def test_rows_at_positions_are_those_of_a_full_scan(storage: Any, page_bytes: int) -> None:
+    table = table_in(storage(), page_bytes=page_bytes)
+    snapshot, random = table.snapshot(), np.random.default_rng(5)
+    for names in (["id", "ts", "city", "note"], ["city"]):
+        for size in (1, 5, 300):
+            wanted = {i: BitMap(random.integers(0, n + 2, size)) for i, n in enumerate(snapshot.rows.tolist()) if n}
+            found, pieces = by_positions(table.metadata, wanted, names)
+            assert size > 5 or all(isinstance(piece, work.Rows) for piece in pieces)
+            live = [p for i, p in wanted.items() for p in p - (snapshot.vector(i) or BitMap()) if p < snapshot.rows[i]]
+            assert len(found) == len(live)
+            whole = {i: BitMap(range(int(snapshot.rows[i]))) for i in wanted}
+            everything, pieces = by_positions(table.metadata, whole, names)
+            assert bag(found) <= bag(everything)
+    assert full(table).num_rows == 9000 - 100
+
+
+def test_look_ups_by_key_give_the_newest_rows() -> None:
+    table = table_in(MemoryStorage())
+    expected = {row["id"]: row for row in full(table).to_pylist()}
+    keys = [f"k{i:05}" for i in (0, 99, 100, 199, 200, 2989, 2990, 3009, 5999, 6000, 7000, 7299, 8999, 9000)]
+    found = table.scan([("id", "in", tuple(keys))]).to_arrow().to_pylist()
+    assert sorted(row["id"] for row in found) == [key for key in keys if key in expected]
+    assert all(row == expected[row["id"]] for row in found)
+    assert table.scan("id = 'k03000'", columns=["note"]).to_arrow().to_pylist() == [{"note": expected["k03000"]["note"]}]
+
+
+def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None:
+    table = table_in(mdt.storage.LocalStorage(tmp_path, durable=False))
+    assert table.scan("id = 'k00500'").count() == 1
+    name = next(f["name"] for f in table.files().to_pylist() if f["rows"] == 6000)
+    data = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(data[:-1])
+    with pytest.raises(Corrupt, match="another size"):
+        table.scan("id = 'k00500'").count()
+    (tmp_path / name).unlink()
+    with pytest.raises(Missing):
+        table.scan("id = 'k00500'").count()
+
+
+def _page_maps(table: mdt.Table) -> Iterator[tuple[int, Blob]]:
+    snapshot = table.snapshot()
+    for i in range(len(snapshot)):
+        blob = page_map_blob(snapshot.file(i))
+        assert (blob is None) == (snapshot.rows[i] == 0)
+        if blob is not None:
+            yield i, blob
+
+
+def test_every_flipped_bit_and_truncation_of_a_page_map_is_found() -> None:
+    storage = MemoryStorage()
+    table = mdt.create(storage, SCHEMA, ["id"], ordering="ts")
+    table.bulk_insert(rows(0, 5, 1))
+    ((_, blob),) = _page_maps(table)
+    data = storage.read(blob.path)
+    assert len(Blobs(storage).page_map(blob).pages) == 9
+    for bit in range(8 * blob.offset, 8 * (blob.offset + blob.length)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        storage.replace(blob.path, bytes(damaged))
+        with pytest.raises(Corrupt) as caught:
+            Blobs(storage).page_map(blob)
+        assert (caught.value.path, caught.value.offset) == (blob.path, blob.offset)
+        count("flipped bits of page maps, all found")
+    piece = data[blob.offset : blob.offset + blob.length]
+    for length in range(len(piece)):
+        with pytest.raises(Corrupt):
+            page_map.decode(piece[:length], path="p", offset=0)
+        count("truncations of page maps, all found")
+
+
+def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_its_rows_is_read() -> None:
+    found = page_map.encode(page_map.build(pa.py_buffer(_parquet())))
+    for at in range(len(found)):
+        for value in (0, 1, 127, 255):
+            data = found[:at] + bytes((value,)) + found[at + 1 :]
+            try:
+                page_map.decode(data, path="p", offset=7).check()
+            except Corrupt as error:
+                assert (error.path, error.offset) == ("p", 7)
+            count("page maps with a changed byte, read or refused as Corrupt")
+    for number in (1, 2**31, 2**32 - 1):
+        with pytest.raises(Corrupt, match="wrong length"):
+            page_map.decode(struct.pack("<4s7I", b"MPM1", 7, number, number, number, 1, 0, 0), path="p", offset=0)
+
+
+def _parquet() -> bytes:
+    table = table_in(MemoryStorage())
+    file = table.snapshot().file(0)
+    return table.storage.read(file["name"], file["block_offset"], file["block_length"])
+
+
+@pytest.mark.parametrize("how", ["flipped", "gone"])
+def test_damaged_page_maps_cost_no_rows_and_check_names_them(how: str) -> None:
+    table = table_in(MemoryStorage())
+    expected = table.scan([("id", "in", ("k00001", "k07001", "k03000"))]).to_arrow().sort_by("id")
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    damaged = storage.copy()
+    blobs = dict(_page_maps(table))
+    for blob in blobs.values():
+        data = bytearray(damaged.read(blob.path))
+        data[blob.offset + 40] ^= 1
+        damaged.replace(blob.path, bytes(data)) if how == "flipped" else None
+    again = mdt.open(damaged)
+    if how == "gone":
+        again.metadata.blobs.page_map = _gone  # type: ignore[method-assign]
+    assert again.scan([("id", "in", ("k00001", "k07001", "k03000"))]).to_arrow().sort_by("id").equals(expected)
+    if how == "flipped":
+        found = {(p.path, p.offset) for p in again.check().problems}
+        assert {(blob.path, blob.offset) for blob in blobs.values()} <= found
+    assert table.check().ok
+
+
+def _gone(blob: Blob) -> page_map.PageMap:
+    raise Missing("there is no such object", path=blob.path)
+
+
+def test_check_compares_page_maps_with_the_files() -> None:
+    table = table_in(MemoryStorage())
+    storage = table.storage
+    (i, blob), *_ = _page_maps(table)
+    other = page_map.encode(page_map.build(pa.py_buffer(_parquet())))
+    files = table.snapshot().files
+    assert zlib.crc32(other[:0]) == 0 and files["page_map_crc"][i].as_py() == blob.crc
+    data = storage.read(blob.path)
+    lie = bytearray(data[blob.offset : blob.offset + blob.length])
+    lie[-1] ^= 1
+    column = files.schema.get_field_index("page_map_crc")
+    crcs = [zlib.crc32(lie) if n == i else crc for n, crc in enumerate(files["page_map_crc"].to_pylist())]
+    assert isinstance(storage, MemoryStorage)
+    storage.replace(blob.path, data[: blob.offset] + bytes(lie) + data[blob.offset + blob.length :])
+    from dataclasses import replace
+
+    from mdt.services.check import check
+
+    snapshot = replace(table.snapshot(), files=files.set_column(column, "page_map_crc", pa.array(crcs, pa.int64())))
+    texts = [p.text for p in check(table.metadata, snapshot).problems]
+    assert any("the page map at" in text for text in texts), texts
