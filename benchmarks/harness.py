@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import pyarrow as pa
 
-from benchmarks.peers import Peer, open_peer
+from benchmarks.peers import Peer, bytes_below, open_peer
+from benchmarks.queries import KINDS, Truth
 from benchmarks.trips import Trips
 
 UPSERT_ROUNDS = 5
 MANY_KEYS = 100
+QUERIES = 9
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,6 @@ def cpu_seconds() -> float:
     return time.process_time() + ended.children_user + ended.children_system
 
 
-def bytes_below(path: str) -> int:
-    """Return the bytes of all files under ``path``."""
-    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
-
-
 @dataclass
 class Bench:
     """What the steps of a bench share."""
@@ -133,6 +129,16 @@ class Bench:
                 trips.check(found, keys)
 
 
+    def queries(self, when: str, peer: Peer, truth: Truth) -> None:
+        """Measure W6, warm: other literals each time, after one query for warmth."""
+        for kind in KINDS:
+            for number, query in enumerate(truth.queries(kind, 1 + max(QUERIES, self.job.repeat))):
+                with self.watch.lap(f"W6 {kind}{when}" if number else "warm-up"):
+                    found = peer.query(query)
+                truth.check(query, found)
+        self.watch.laps.pop("warm-up", None)
+
+
 def bench_upsert(bench: Bench) -> None:
     """W1; W2 with a scan before and after it; W3 on a fresh table and a scan after it."""
     peer, trips = bench.loaded("W1 load")
@@ -162,7 +168,32 @@ def bench_scan(bench: Bench) -> None:
     bench.scan("full scan", peer, trips)
 
 
-BENCHES: dict[str, Callable[[Bench], None]] = {"upsert": bench_upsert, "lookup": bench_lookup, "scan": bench_scan}
+def bench_index(bench: Bench) -> None:
+    """Secondary indexes: build, W6 on a fresh table and after W2 with nothing re-optimised, W2 with indexes on."""
+    path = tempfile.mkdtemp(dir=bench.folder)
+    peer, trips = open_peer(bench.job.peer, path), Trips(bench.job.rows, bench.job.seed, bench.job.shuffled)
+    if not peer.indexes:
+        return
+    rows = trips.load()
+    truth = Truth(trips, rows)
+    peer.load(rows)
+    with bench.watch.lap("index build"):
+        size = peer.index()
+    bench.watch.bytes["index build"] = size
+    bench.queries("", peer, truth)
+    for _ in range(UPSERT_ROUNDS):
+        batch = trips.uniform()
+        with bench.watch.lap("W2 upsert with indexes"):
+            peer.upsert(batch)
+        truth.upsert(batch)
+    bench.queries(" after W2", peer, truth)
+    peer, trips = bench.loaded(None)
+    bench.upsert("W2 upsert without indexes", peer, trips, trips.uniform)
+
+
+BENCHES: dict[str, Callable[[Bench], None]] = {
+    "upsert": bench_upsert, "lookup": bench_lookup, "scan": bench_scan, "index": bench_index
+}  # fmt: skip
 
 
 def figures(job: Job, watch: Stopwatch) -> list[Figure]:

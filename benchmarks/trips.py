@@ -2,7 +2,7 @@
 
 Key `id` is ``id_%012d`` of a number; `ts` grows with every change; `city` (100 values), `rider` (about a tenth of the
 rows, at most 100,000), `status` (8 values, skewed), `fare` and `distance` (double), `age` 0..99, `note` (six words of a
-vocabulary of 5,000).  Only the key is clustered.  Fares are multiples of 1/4, so that their sum is exact in any order
+vocabulary of 5,000, some frequent, most rare).  Only the key is clustered.  Fares are multiples of 1/4, so that their sum is exact in any order
 of addition.
 """
 
@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
 )
 FILES = 64
 BATCH_ROWS = 50_000
+WORDS = 5_000
 STATUSES = ("completed", "paid", "cancelled", "driving", "waiting", "disputed", "refunded", "lost")
 STATUS_SHARES = (0.6, 0.2, 0.1, 0.05, 0.03, 0.01, 0.007, 0.003)
 NEWEST_SHARE = 0.02
@@ -70,6 +71,18 @@ class Trips:
     def batch_rows(self) -> int:
         """Rows of one upsert: 50,000, or a twentieth of a small table."""
         return min(BATCH_ROWS, max(10, self.rows // 20))
+
+    @property
+    def riders(self) -> int:
+        """How many riders there are."""
+        return min(100_000, max(10, self.rows // 10))
+
+    def rare_words(self, count: int, letters_min: int) -> list[str]:
+        """Return the rarest words of the vocabulary with so many letters that no other word holds."""
+        words: list[str] = self._words.to_pylist()
+        rare = [word for word in words[-count:] if len(word) >= letters_min]
+        everything = " ".join(words)
+        return [word for word in rare if everything.count(word) == 1]
 
     def load(self) -> pa.Table:
         """Return the rows of the bulk load: SCHEMA, ``rows`` rows."""
@@ -120,12 +133,12 @@ class Trips:
             keys_of(numbers),
             1_700_000_000_000 + self._round * 10_000_000_000 + draw.integers(0, 10_000_000_000, n),
             self._named("city_", 100, n),
-            self._named("rider_", min(100_000, max(10, self.rows // 10)), n),
+            self._named("rider_", self.riders, n),
             pa.array(STATUSES).take(pa.array(draw.choice(len(STATUSES), n, p=STATUS_SHARES))),
             draw.integers(0, 40_000, n) / 4,
             np.round(draw.gamma(2.0, 3.0, n), 3),
             draw.integers(0, 100, n),
-            pc.binary_join_element_wise(*(self._words.take(self._any(5_000, n)) for _ in range(6)), pa.scalar(" ")),
+            pc.binary_join_element_wise(*(self._words.take(self._ranks(n)) for _ in range(6)), pa.scalar(" ")),
         ]
         return pa.table([pa.array(column) for column in columns], schema=SCHEMA)
 
@@ -136,7 +149,11 @@ class Trips:
     def _any(self, values: int, n: int) -> pa.Array:
         return pa.array(self._random.integers(0, values, n))
 
+    def _ranks(self, n: int) -> pa.Array:
+        """Return ranks of words: the first words are frequent, the last ones rare, as in natural language."""
+        return pa.array((WORDS * self._random.random(n) ** 4).astype(np.int64))
+
     def _vocabulary(self) -> pa.Array:
-        letters = self._random.integers(97, 123, (5_000, 8)).astype(np.uint8)
-        lengths = self._random.integers(4, 9, 5_000)
+        letters = self._random.integers(97, 123, (WORDS, 8)).astype(np.uint8)
+        lengths = self._random.integers(4, 9, WORDS)
         return pa.array([bytes(word[:length]).decode() for word, length in zip(letters, lengths, strict=True)])

@@ -14,9 +14,9 @@ A *segment* is a run of rows in one file.  A *group* is a file group: the place 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ MAYBE = True
 """A segment that may hold a matching row."""
 NO = False
 """A segment that is proven to hold none."""
+
+T = TypeVar("T")
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -47,6 +49,13 @@ class Summary(Protocol):
         What it raises when the bytes cannot be had passes through the index untouched.
         """
 
+    def keep(self, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned for this summary at an earlier call, or call it.
+
+        For what an index has parsed and checked, so that the next test need not do it again; the table bounds how much
+        is kept, and may forget it.  It must depend on nothing but the bytes.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
@@ -60,6 +69,10 @@ class InMemory:
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes [start, stop).  O(1)."""
         return memoryview(self.data)[start:stop]
+
+    def keep(self, make: Callable[[], T]) -> T:
+        """Call ``make``; nothing is kept."""
+        return make()
 
 
 class SkippingIndex(ABC):

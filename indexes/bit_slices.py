@@ -51,11 +51,13 @@ def select(slices: Sequence[bytes | memoryview], ranges: Sequence[Range], presen
     nodes = [(present, 0)]
     for depth in range(len(slices) + 1):
         width = 1 << (len(slices) - depth)
-        halves = []
+        halves: list[tuple[BitMap, int]] = []
         for rows, low in nodes:
             at = bisect_right(stops, low)
-            whole = starts[at] <= low and low + width <= stops[at]
-            (found if whole else halves).append(rows if whole else (rows, low))
+            if starts[at] <= low and low + width <= stops[at]:
+                found.append(rows)
+            else:
+                halves.append((rows, low))
         if not halves:
             break
         slice = to_bitmap(slices[depth])

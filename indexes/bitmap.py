@@ -20,9 +20,8 @@ slices, highest first.
 from __future__ import annotations
 
 import struct
-from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -95,7 +94,7 @@ class BitmapIndex(SkippingIndex):
         if leaf.op not in OPS:
             return np.ones(len(summaries), np.bool_)
         wanted = KeyRanges.of(leaf, type)
-        verdict = [opened.nulls > 0 if wanted.nulls else bool(opened.codes(wanted)) for opened in _open(summaries, type)]
+        verdict = [one.nulls > 0 if wanted.nulls else bool(one.codes(wanted)) for one in _open(summaries, type)]
         return np.array(verdict, dtype=np.bool_)
 
     def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
@@ -117,7 +116,7 @@ def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
 
 @dataclass(slots=True)
 class _Opened:
-    """One summary, its header and dictionary read."""
+    """One summary, its header and dictionary read.  ``parsed``: what a call has worked out, for all its summaries."""
 
     pieces: Pieces
     form: Form
@@ -126,7 +125,8 @@ class _Opened:
     distinct: int
     left_out: int
     dictionary: Dictionary
-    first: int = field(default=0)
+    first: int
+    parsed: dict[Any, Any]
 
     @classmethod
     def of(cls, summary: Summary, width: int | None, parsed: dict[Any, Any]) -> _Opened:
@@ -142,7 +142,7 @@ class _Opened:
             raise ValueError(f"a bitmap summary of {distinct} values and {pieces.count} pieces contradicts itself")
         if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
             raise ValueError(f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows")
-        return cls(pieces, _FORMS[form], rows, nulls, distinct, left_out, keys, first)
+        return cls(pieces, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
 
     def codes(self, wanted: KeyRanges) -> list[Range]:
         """Return the codes that are wanted as sorted, disjoint, not empty ranges."""
@@ -151,8 +151,11 @@ class _Opened:
         if wanted.test is None or sum(stop - start for start, stop in ranges) > KEYS_TESTED_MAX:
             return ranges
         codes = [code for start, stop in ranges for code in range(start, stop)]
-        keys = [key for start, stop in ranges for key in self.dictionary.keys(start, stop)]
-        return _runs(np.array(codes, np.int64)[wanted.test(keys)])
+        keys = tuple(key for start, stop in ranges for key in self.dictionary.keys(start, stop))
+        tested = self.parsed.get(keys)
+        if tested is None:
+            tested = self.parsed[keys] = wanted.test(keys)
+        return _runs(np.array(codes, np.int64)[tested])
 
     def select(self, wanted: KeyRanges) -> BitMap:
         ranges = self.codes(wanted)
@@ -203,7 +206,9 @@ class _Opened:
 def _runs(codes: Int64Array) -> list[Range]:
     """Return sorted codes as ranges."""
     breaks = np.flatnonzero(np.diff(codes) != 1)
-    starts, stops = codes[np.r_[0, breaks + 1]] if len(codes) else codes, codes[np.r_[breaks, -1]] + 1 if len(codes) else codes
+    if not len(codes):
+        return []
+    starts, stops = codes[np.r_[0, breaks + 1]], codes[np.r_[breaks, -1]] + 1
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 

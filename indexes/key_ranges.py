@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -39,7 +39,7 @@ class KeyRanges:
     ranges: tuple[KeyRange, ...]
     bounds: Bounds
     spans: tuple[tuple[int, int], ...]
-    test: Callable[[list[bytes]], BoolArray] | None
+    test: Callable[[Sequence[bytes]], BoolArray] | None
 
     @classmethod
     def of(cls, leaf: Leaf, type: pa.DataType) -> KeyRanges:
@@ -140,11 +140,11 @@ def _text_ranges(op: str, value: object, type: pa.DataType) -> tuple[list[KeyRan
     return (_ALL if inexact else _outside(like)), inexact
 
 
-def _test_of(leaf: Leaf) -> Callable[[list[bytes]], BoolArray]:
+def _test_of(leaf: Leaf) -> Callable[[Sequence[bytes]], BoolArray]:
     """Return the test of keys of text."""
     run = bind(leaf, pa.schema([pa.field(leaf.column, pa.string())]))
 
-    def test(keys: list[bytes]) -> Any:
+    def test(keys: Sequence[bytes]) -> Any:
         texts = pa.array(keys, pa.binary()).cast(pa.string())
         return np.asarray(run(pa.record_batch([texts], names=[leaf.column])).to_numpy(zero_copy_only=False), np.bool_)
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexes.base import Int64Array, UInt64Array
 from indexes.hashing import hash_keys
@@ -115,34 +114,40 @@ def frequent(hashes: UInt64Array, top: int) -> Frequent:
     chosen[heavy] = True
     rest = int(load[~chosen].max())
     rows = np.flatnonzero(chosen[bucket])
-    counted = pc.value_counts(pa.array(hashes[rows]))
-    counts = counted.field("counts").to_numpy()
+    code = pa.array(hashes[rows]).dictionary_encode().indices.to_numpy()
+    counts = np.bincount(code)
+    holder = np.empty(len(counts), np.int64)
+    holder[code] = rows
     order = np.argsort(-counts, kind="stable")
     kept = order[:top][counts[order[:top]] > rest]
     if len(kept) < len(order):
         rest = max(rest, int(counts[order[len(kept)]]))
-    at = pc.index_in(counted.field("values").take(pa.array(kept)), value_set=pa.array(hashes[rows]))
-    return Frequent(rows[at.to_numpy()], counts[kept].astype(np.int64), rest)
+    return Frequent(holder[kept], counts[kept].astype(np.int64), rest)
 
 
 def _as_words(keys: pa.Array) -> UInt64Array | None:
-    """Return keys that all have eight bytes as uint64[n], little-endian, without a copy; None if they do not."""
+    """Return keys of one length, eight bytes or a multiple, as uint64[n, words] without a copy; None for others."""
     if not pa.types.is_binary(keys.type) or not len(keys):
         return None
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    if offsets[-1] - offsets[0] != 8 * len(keys) or bool((np.diff(offsets) != 8).any()):
+    width = int(offsets[1] - offsets[0])
+    if width % 8 or not 0 < width <= _LONG_BYTES or bool((np.diff(offsets) != width).any()):
         return None
-    return np.frombuffer(keys.buffers()[2], np.dtype("<u8"), count=len(keys), offset=int(offsets[0]))
+    count = len(keys) * width // 8
+    return np.frombuffer(keys.buffers()[2], np.dtype("<u8"), count, int(offsets[0])).reshape(len(keys), -1)
 
 
 def _hash_words(words: UInt64Array) -> UInt64Array:
-    """Return what :func:`_hash_piece` makes of strings of eight bytes."""
+    """Return what :func:`_hash_piece` makes of the same strings."""
     hashes = np.empty(len(words), np.uint64)
+    length = np.uint64(8 * words.shape[1] * int(_MULTIPLIERS[0]) % 2**64)
     for start in range(0, len(words), _PIECE_ROWS):
-        piece = slice(start, start + _PIECE_ROWS)
-        sums = _folded(words[piece].copy(), 1)
-        sums += np.uint64(8) * _MULTIPLIERS[0]
-        hashes[piece] = _mixed(sums)
+        piece = words[start : start + _PIECE_ROWS]
+        sums = _folded(piece[:, -1].copy(), 1)
+        for at in range(words.shape[1] - 1):
+            sums += _folded(piece[:, at].copy(), at + 2)
+        sums += length
+        hashes[start : start + _PIECE_ROWS] = _mixed(sums)
     return hashes
 
 
@@ -182,8 +187,6 @@ def _mixed(words: UInt64Array) -> UInt64Array:
     return words
 
 
-with np.errstate(over="ignore"):
-    pass
 _MULTIPLIERS = _mixed(np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 """One odd constant for each place of a word: the sequence of splitmix64."""
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -204,6 +205,19 @@ def corner_segments(type: pa.DataType) -> list[Any]:
     return [column_of(rows, type) for rows in lists]
 
 
+def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
+    """Return two segments of 1,200 rows, a tenth null, with about 700 distinct values, and literals on the edges."""
+    numbers = np.random.default_rng(7).integers(0, 1_000, 2_400) * 3
+    if pa.types.is_string(type):
+        texts = pa.array([f"name {number:05d}"[: 7 + number % 5] for number in numbers.tolist()])
+        column, drawn = texts, texts.take(pa.array([0, 600, 1500])).to_pylist()
+    else:
+        column, drawn = pa.array(numbers).cast(type), pa.array([-1, 0, 766, 768, 1500, 3000]).cast(type).to_pylist()
+    whole = pc.if_else(pa.array(np.arange(2_400) % 10 != 3), column, pa.scalar(None, type))
+    distinct = sorted({value for value in whole[:1_200].to_pylist() if value is not None})
+    return [whole[:1_200], whole[1_200:]], [*drawn, *distinct[255:258], *distinct[511:513], distinct[0], distinct[-1]]
+
+
 class SkippingIndexConformance:
     """Tests that every skipping index must pass; set ``index`` in a subclass whose name starts with Test."""
 
@@ -227,6 +241,15 @@ class SkippingIndexConformance:
         drawn = data.draw(st.lists(source, min_size=1, max_size=4))
         wrong = violations(self.index, segments, leaves_for("c", type, drawn), type)
         assert not wrong, f"{type}: {wrong[0]}"
+
+    def test_many_distinct_values_lose_no_row(self) -> None:
+        """Segments of hundreds of values, nulls among them: what is kept in blocks must be found across their edges."""
+        for type in (pa.int64(), pa.float64(), pa.string(), pa.decimal128(9, 2), pa.timestamp("us")):
+            if not self.index.supports(type):
+                continue
+            segments, drawn = many_values(type)
+            wrong = violations(self.index, segments, leaves_for("c", type, drawn), type)
+            assert not wrong, f"{type}: {len(wrong)} wrong verdicts, first: {wrong[0][:200]}"
 
     @given(data=st.data())
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

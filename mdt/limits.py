@@ -28,6 +28,12 @@ INLINE_INDEX_BYTES_MAX = 256
 INDEX_COMMIT_ROWS = 4_000_000
 """Rows that an index builder covers between two commits: what a crash costs it, some seconds of work."""
 
+SUMMARIES_CACHED_MAX = 4096
+"""Opened summaries kept in one process: each holds its table of pieces and parsed parts, some 5 to 50 KiB."""
+
+INDEX_CACHE_BYTES_MAX = 256 << 20
+"""Ranges of summaries kept in one process where storage is not local; beyond it the oldest are dropped."""
+
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
 

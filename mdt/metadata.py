@@ -30,6 +30,7 @@ from mdt.file_group import FILES, Blob
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX, RECORDS_CACHED_MAX
 from mdt.snapshot import HISTORY, Snapshot, Unit, apply, first, units_of, units_table
 from mdt.storage import Storage
+from mdt.summaries import SummaryCache
 from mdt.usage import Usage
 
 MANIFEST = b"BASE"
@@ -54,6 +55,7 @@ class Metadata:
         self.storage = storage
         self._overrides = canonical(overrides)
         self.blobs = Blobs(storage)
+        self.summaries = SummaryCache(self.blobs, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
         self.base_seq = -1
         self._newest: Snapshot | None = None

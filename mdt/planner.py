@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes import column_stats
+from indexes import paths as column_paths
 from indexes.base import BoolArray
 from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate, columns
@@ -42,7 +43,11 @@ class SegmentScan:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a plan reads and skips.  Files, row groups, rows and bytes (of Parquet data, all columns) as counts."""
+    """What a plan reads and skips, as counts.
+
+    ``rows_read``: rows that may match; where an index knows their positions, only these.  ``bytes_read``: Parquet bytes,
+    all columns, of the row groups that hold them; single rows are read by pages, which is less.
+    """
 
     seq: int
     where: str
@@ -176,7 +181,7 @@ def _by_statistics(work: _Planning) -> None:
 
     def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
         found = known.get(name)
-        return None if found is None else (found, snapshot.definition.schema.field(name).type)
+        return None if found is None else (found, column_paths.type_at(snapshot.definition.schema, name))
 
     verdict = column_stats.prune_predicate(lookup, work.predicate, len(snapshot))
     covered = max((len(t) - t["values"].null_count for t in known.values() if t is not None), default=0)
@@ -215,7 +220,7 @@ def _zones(work: _Planning, i: int, n: int) -> BoolArray:
 
     def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
         mine = stats.filter(pa.array(np.asarray(stats["column"]) == name)).sort_by("zone")
-        return (mine, work.snapshot.definition.schema.field(name).type) if len(mine) == n else None
+        return (mine, column_paths.type_at(work.snapshot.definition.schema, name)) if len(mine) == n else None
 
     return column_stats.prune_predicate(lookup, work.predicate, n)
 
@@ -230,7 +235,7 @@ def explain(found: ScanPlan, *, where: str = "") -> Explanation:
         mine = zone_rows[scan.row]
         read = mine if scan.zones is None else [mine[z] for z in scan.zones]
         groups += len(read)
-        rows += sum(read)
+        rows += sum(read) if scan.positions is None else len(scan.positions)
         size += int(length[scan.row] * sum(read) / max(1, sum(mine)))
     return Explanation(
         seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes import paths as column_paths
 from indexes import registry
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
@@ -29,7 +30,6 @@ from mdt.file_group import Blob
 from mdt.metadata import Metadata
 from mdt.skipping import find_index
 from mdt.snapshot import Snapshot
-from mdt.summaries import readable
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
@@ -132,7 +132,7 @@ class RowSets:
         return index.can_test(leaf, self._type(leaf))
 
     def _type(self, leaf: Leaf) -> pa.DataType:
-        return self.snapshot.definition.schema.field(leaf.column).type
+        return column_paths.type_at(self.snapshot.definition.schema, leaf.column)
 
     # Round 1: whole segments
 
@@ -238,13 +238,13 @@ class RowSets:
         if not len(rows):
             return []
         entry.asked = True
-        blobs = self.metadata.blobs
+        cache = self.metadata.summaries
         stored = [s for s in self.snapshot.index_summaries(entry.spec, rows) if s is not None]
         assert len(stored) == len(rows), "covered segments have summaries"
 
         def answer(part: Sequence[bytes | Blob]) -> list[T]:
             try:
-                return question([readable(blobs, entry.index, s) for s in part])
+                return question([cache.open(entry.index, s) for s in part])
             except (ValueError, Corrupt) as error:
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]

@@ -42,7 +42,7 @@ def test_an_unknown_option_names_the_nearest(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("mdt.compression", "gzip", "zstd, snappy"), ("mdt.durable", "yes", "true or false"), ("mdt.durable", 1, "true or false"),
+        ("mdt.compression", "gzip", "lz4, zstd, snappy"), ("mdt.durable", "yes", "true or false"), ("mdt.durable", 1, "true or false"),
         ("mdt.row.group.rows", 0, "from 1 to"), ("mdt.row.group.rows", 2048.5, "whole number"), ("mdt.row.group.rows", True, "whole"),
         ("mdt.row.group.rows", "many", "whole"), ("mdt.bloom.fpp", "nan", "from 1e-09 to 0.5"), ("mdt.bloom.fpp", 1, "to 0.5"),
         ("mdt.column.stats.columns", [1], "column names"), ("mdt.table.name", None, "text"), ("mdt.writer.threads", -1, "from 0"),
@@ -76,7 +76,7 @@ def test_the_small_file_limit_follows_a_smaller_file_size_unless_given() -> None
             "mdt.durable": st.booleans(),
             "mdt.bloom.fpp": st.floats(1e-9, 0.5),
             "mdt.row.group.rows": st.integers(1024, 1 << 24),
-            "mdt.compression": st.sampled_from(["zstd", "snappy", "uncompressed"]),
+            "mdt.compression": st.sampled_from(["lz4", "zstd", "snappy", "uncompressed"]),
             "mdt.column.stats.columns": st.lists(st.sampled_from("abc"), unique=True) | st.none(),
             "mdt.max.file.bytes": st.integers(1024, 1 << 40),
         },

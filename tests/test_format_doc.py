@@ -182,6 +182,28 @@ def test_key_maps_hold_hashes_ordering_values_and_positions(root: Path) -> None:
         assert key_map(root, file) == sorted(expected)
 
 
+def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
+    for file in folded(root)["files"].values():
+        if not file["rows"]:
+            assert file["page_map_offset"] is None
+            continue
+        data = blob(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
+        magic, codec, c, g, p, n_rows, n, zero = struct.unpack_from("<4s7I", data)
+        assert (magic, codec, n_rows, zero, len(data)) == (b"MPM1", 7, file["rows"], 0, 32 + 16 * c * g + 8 * p + n)
+        assert (g, p) == (1, c), "small files have one page in each chunk"
+        start = struct.unpack_from(f"<{c}Q", data, 32)
+        dictionary, pages, size, first = (struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4))
+        names = data[len(data) - n :].decode().split("\n")
+        assert set(pages) == {1} and set(first) == {0}
+        bytes_ = (root / file["partition"] / file["name"]).read_bytes()[file["block_offset"] :]
+        group = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]])).metadata.row_group(0)
+        for i, name in enumerate(names):
+            chunk = group.column(i)
+            assert (chunk.path_in_schema, chunk.data_page_offset) == (name, start[i] + dictionary[i])
+            assert chunk.total_compressed_size == dictionary[i] + size[i]
+            assert bool(dictionary[i]) == chunk.has_dictionary_page
+
+
 def record_groups(unit: bytes, hi: int) -> set[int]:
     assert unit[:8] == b"MDTREC\0\1"
     n, groups, b, crc = struct.unpack_from("<QQII", unit, 8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from mdt.file_group import Blob, page_map_blob
 from mdt.metadata import Metadata
 from mdt.planner import ScanPlan, SegmentScan
 from mdt.read import scan, work
+from mdt.services.check import check
 from mdt.storage import MemoryStorage, ObjectStorage, Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())])
@@ -179,22 +181,13 @@ def _gone(blob: Blob) -> page_map.PageMap:
 
 def test_check_compares_page_maps_with_the_files() -> None:
     table = table_in(MemoryStorage())
-    storage = table.storage
-    (i, blob), *_ = _page_maps(table)
-    other = page_map.encode(page_map.build(pa.py_buffer(_parquet())))
-    files = table.snapshot().files
-    assert zlib.crc32(other[:0]) == 0 and files["page_map_crc"][i].as_py() == blob.crc
-    data = storage.read(blob.path)
-    lie = bytearray(data[blob.offset : blob.offset + blob.length])
-    lie[-1] ^= 1
-    column = files.schema.get_field_index("page_map_crc")
-    crcs = [zlib.crc32(lie) if n == i else crc for n, crc in enumerate(files["page_map_crc"].to_pylist())]
+    storage, snapshot = table.storage, table.snapshot()
     assert isinstance(storage, MemoryStorage)
-    storage.replace(blob.path, data[: blob.offset] + bytes(lie) + data[blob.offset + blob.length :])
-    from dataclasses import replace
-
-    from mdt.services.check import check
-
-    snapshot = replace(table.snapshot(), files=files.set_column(column, "page_map_crc", pa.array(crcs, pa.int64())))
-    texts = [p.text for p in check(table.metadata, snapshot).problems]
-    assert any("the page map at" in text for text in texts), texts
+    blob = next(blob for i, blob in _page_maps(table) if i == 0)
+    data = storage.read(blob.path)
+    lie = data[blob.offset : blob.offset + blob.length].replace(b"city", b"tyci")
+    storage.replace(blob.path, data[: blob.offset] + lie + data[blob.offset + blob.length :])
+    crcs = pa.array([zlib.crc32(lie), *snapshot.files["page_map_crc"].to_pylist()[1:]], pa.int64())
+    at = snapshot.files.schema.get_field_index("page_map_crc")
+    report = check(mdt.open(storage).metadata, replace(snapshot, files=snapshot.files.set_column(at, "page_map_crc", crcs)))
+    assert f"the page map at {blob.path}:{blob.offset} differs from the file" in [p.text for p in report.problems]

@@ -192,12 +192,12 @@ def test_wrong_rows_fail_the_run() -> None:
 
 
 def test_report_holds_every_figure_and_the_geometric_means(tmp_path: Path) -> None:
-    first = Figure("Q1.1", "none", 10, 0.1, 2.0, 5, 5, 1_000_000, arrow_seconds=1.0, speed_up={"none": 1.0})
+    first = Figure("Q1.1", "none", 10, 0.1, 2.0, 5, 5, 1_000_000, 1.5, arrow_seconds=1.0, speed_up={"none": 1.0})
     other = replace(first, variant="stats", seconds=0.5, files=1, speed_up={"none": 4.0})
     rows = report.all_cells([first, other, replace(first, query="Q1.2"), replace(other, query="Q1.2")])
     assert all(len(row) == len(report.COLUMNS) for row in rows)
-    assert [row[:4] for row in rows[-2:]] == [
-        ["geometric mean", "none", "2.000", "10 of 10"], ["geometric mean", "stats", "0.500", "2 of 10"]
+    assert [row[:5] for row in rows[-2:]] == [
+        ["geometric mean", "none", "2.000", "1.50", "10 of 10"], ["geometric mean", "stats", "0.500", "1.50", "2 of 10"]
     ]  # fmt: skip
     assert Figure(**json.loads(report.line(first))) == first
-    assert "| Q1.1 | stats | 0.500 | 1 of 5 |" in report.markdown([first, other], "title", {})
+    assert "| Q1.1 | stats | 0.500 | 1.50 | 1 of 5 |" in report.markdown([first, other], "title", {})

@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+
+from benchmarks.queries import Query
 
 PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
@@ -40,6 +43,17 @@ class Peer(ABC):
     def scan(self) -> pa.Table:
         """Return all rows and columns, in memory."""
 
+    indexes: ClassVar[bool] = False
+    """Whether the peer has secondary indexes."""
+
+    def index(self) -> int:
+        """Build secondary indexes on all columns that W6 filters on; return their bytes."""
+        raise NotImplementedError
+
+    def query(self, query: Query) -> pa.Table:
+        """Return the rows, all columns, that match a query of W6."""
+        raise NotImplementedError
+
     def upsert(self, rows: pa.Table) -> None:
         """Replace or insert by key, durable on return."""
         raise NotImplementedError
@@ -50,6 +64,11 @@ def open_peer(name: str, path: str) -> Peer:
     module, _, kind = PEERS[name].partition(":")
     peer: Peer = getattr(import_module(module), kind)(path)
     return peer
+
+
+def bytes_below(path: str) -> int:
+    """Return the bytes of all files under ``path``."""
+    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
 def sql_list(keys: Sequence[str]) -> str:

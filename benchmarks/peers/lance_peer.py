@@ -7,12 +7,19 @@ from collections.abc import Sequence
 import lance
 import pyarrow as pa
 
-from benchmarks.peers import Peer, sql_list
+from benchmarks.peers import Peer, bytes_below, sql_list
+from benchmarks.queries import Query
 from benchmarks.trips import FILES
+
+INDEXES = (
+    ("status", "BITMAP"), ("city", "BITMAP"), ("age", "BITMAP"), ("fare", "BTREE"), ("rider", "BTREE"), ("note", "NGRAM")
+)  # fmt: skip
 
 
 class Lance(Peer):
     """A lance dataset with a scalar index on the key."""
+
+    indexes = True
 
     def load(self, rows: pa.Table) -> None:
         self.dataset = lance.write_dataset(rows, f"{self.path}/trips", max_rows_per_file=-(-rows.num_rows // FILES))
@@ -23,6 +30,15 @@ class Lance(Peer):
 
     def lookup(self, keys: Sequence[str]) -> pa.Table:
         return self.dataset.to_table(filter=f"id in {sql_list(keys)}")
+
+    def index(self) -> int:
+        before = bytes_below(self.path)
+        for column, kind in INDEXES:
+            self.dataset.create_scalar_index(column, kind)
+        return bytes_below(self.path) - before
+
+    def query(self, query: Query) -> pa.Table:
+        return self.dataset.to_table(filter=query.sql())
 
     def scan(self) -> pa.Table:
         return self.dataset.to_table()

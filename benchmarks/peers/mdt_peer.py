@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import mdt
 from benchmarks.peers import Peer
+from benchmarks.queries import Query
 from benchmarks.trips import FILES, SCHEMA
 
 BYTES_A_ROW = 47
 """Of a base file, measured: sets the number of files."""
+INDEXES = (
+    "bitmap(status)", "bitmap(city)", "bitmap(age)", "bitmap(fare)", "bitmap(rider)", "text(note, tokenizer='word')"
+)  # fmt: skip
 
 
 class Mdt(Peer):
     """The table under test."""
+
+    indexes = True
 
     def load(self, rows: pa.Table) -> None:
         options = {"mdt.max.file.bytes": max(1024, rows.num_rows * BYTES_A_ROW // FILES)}
@@ -36,6 +43,13 @@ class Mdt(Peer):
     def lookup(self, keys: Sequence[str]) -> pa.Table:
         where = f"id = '{keys[0]}'" if len(keys) == 1 else [("id", "in", tuple(keys))]
         return self.table.scan(where=where).to_arrow()
+
+    def index(self) -> int:
+        self.table.create_index(INDEXES)
+        return int(pc.sum(self.table.indexes()["bytes"]).as_py())
+
+    def query(self, query: Query) -> pa.Table:
+        return self.table.scan(query.sql("match(note, '{}')")).to_arrow()
 
     def scan(self) -> pa.Table:
         return self.table.scan().to_arrow()

@@ -51,7 +51,7 @@ def main(
     plot: Annotated[Path | None, typer.Option(help="draw the speed-ups into this file, .png or .svg")] = None,
 ) -> None:
     """Measure the 13 queries on one flat table."""
-    people = Console(stderr=True, width=150, highlight=False)
+    people = Console(stderr=True, width=170, highlight=False)
     names, left_out = usable(chosen(variants))
     for name, reason in left_out.items():
         people.print(f"[yellow]{name} is left out: {reason}")

@@ -29,13 +29,13 @@ class WrongAnswer(AssertionError):
 
 @dataclass
 class Figure:
-    """One query on one variant; seconds are medians.
+    """One query on one variant; seconds are medians.  ``cpu_seconds``: of this process and the JVM.
 
     ``matches``: rows that the filter selects, ``factor`` their published share.  ``files``, ``bytes``: read by Spark, of
     ``files_total``.  ``arrow_seconds``: matching rows to Arrow in process, planning included, and
     ``arrow_files`` / ``arrow_rows`` what that plan reads; None where Spark reads without mdt.  ``plan_seconds``: choosing
     the files alone.  ``speed_up``: seconds of a variant by seconds of this one, by name of that variant;
-    ``arrow_speed_up`` the same in process.
+    ``cpu_speed_up`` the same of processor seconds, ``arrow_speed_up`` in process.
     """
 
     query: str
@@ -46,12 +46,14 @@ class Figure:
     files: int
     files_total: int
     bytes: int
+    cpu_seconds: float = 0.0
     matches: int = 0
     arrow_seconds: float | None = None
     arrow_files: int | None = None
     arrow_rows: int | None = None
     plan_seconds: float | None = None
     speed_up: dict[str, float] = field(default_factory=dict)
+    cpu_speed_up: dict[str, float] = field(default_factory=dict)
     arrow_speed_up: dict[str, float] = field(default_factory=dict)
 
 
@@ -102,16 +104,17 @@ class Run:
         self.progress(query.name)
         figures = {name: self._first(query, name) for name in self.variants}
         self._compare_rows(query, figures)
-        times: dict[str, list[float]] = {name: [] for name in self.variants}
+        times: dict[str, list[engine.Timing]] = {name: [] for name in self.variants}
         arrow: dict[str, list[float]] = {name: [] for name in self.variants}
         for _ in range(self.repeat):
             for name in self.variants:
-                seconds, rows = engine.timed(self.spark, query.sql(_view_name(name)))
+                timing, rows = engine.timed(self.spark, query.sql(_view_name(name)))
                 check(query.name, name, rows, self._expected)
-                times[name].append(seconds)
+                times[name].append(timing)
                 arrow[name] += self._arrow(query, name)
         for name, figure in figures.items():
-            figure.seconds = statistics.median(times[name])
+            figure.seconds = statistics.median(timing.wall for timing in times[name])
+            figure.cpu_seconds = statistics.median(timing.cpu for timing in times[name])
             figure.arrow_seconds = statistics.median(arrow[name]) if arrow[name] else None
             figure.matches = self._matches
         _compare(figures)
@@ -179,5 +182,6 @@ def _compare(figures: dict[str, Figure]) -> None:
             continue
         for figure in figures.values():
             figure.speed_up[other] = base.seconds / figure.seconds
+            figure.cpu_speed_up[other] = base.cpu_seconds / max(figure.cpu_seconds, engine.CPU_TICK)
             if base.arrow_seconds is not None and figure.arrow_seconds is not None:
                 figure.arrow_speed_up[other] = base.arrow_seconds / figure.arrow_seconds

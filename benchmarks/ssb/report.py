@@ -11,10 +11,11 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.ssb.measure import Figure
+from benchmarks.ssb.spark import CPU_TICK
 from benchmarks.ssb.variants import REFERENCE, VARIANTS, Loaded
 
-COLUMNS = ("query", "variant", "s", "files", "MB", f"× {REFERENCE}", "× stats", "plan ms", "arrow s", f"arrow × {REFERENCE}",
-           "arrow rows read")  # fmt: skip
+COLUMNS = ("query", "variant", "s", "cpu s", "files", "MB", f"× {REFERENCE}", "× stats", f"cpu × {REFERENCE}", "plan ms", "arrow s",
+           f"arrow × {REFERENCE}", "arrow rows read")  # fmt: skip
 MEAN = "geometric mean"
 
 
@@ -35,10 +36,12 @@ def cells(figure: Figure) -> list[str]:
         figure.query,
         figure.variant,
         f"{figure.seconds:.3f}",
+        f"{figure.cpu_seconds:.2f}",
         f"{figure.files} of {figure.files_total}",
         f"{figure.bytes / 1e6:.1f}",
         _ratio(figure.speed_up.get(REFERENCE)),
         _ratio(figure.speed_up.get("stats")),
+        _ratio(figure.cpu_speed_up.get(REFERENCE)),
         "" if figure.plan_seconds is None else f"{figure.plan_seconds * 1000:.1f}",
         "" if figure.arrow_seconds is None else f"{figure.arrow_seconds:.3f}",
         _ratio(figure.arrow_speed_up.get(REFERENCE)),
@@ -60,10 +63,12 @@ def mean_cells(variant: str, figures: Sequence[Figure]) -> list[str]:
         MEAN,
         variant,
         f"{mean(f.seconds for f in mine):.3f}",
+        f"{mean(max(f.cpu_seconds, CPU_TICK) for f in mine):.2f}",
         f"{sum(f.files for f in mine)} of {sum(f.files_total for f in mine)}",
         f"{sum(f.bytes for f in mine) / 1e6:.1f}",
         _ratio(of(f.speed_up.get(REFERENCE) for f in mine)),
         _ratio(of(f.speed_up.get("stats") for f in mine)),
+        _ratio(of(f.cpu_speed_up.get(REFERENCE) for f in mine)),
         "" if plan is None else f"{plan * 1000:.1f}",
         "" if arrow is None else f"{arrow:.3f}",
         _ratio(of(f.arrow_speed_up.get(REFERENCE) for f in mine)),

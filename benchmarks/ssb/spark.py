@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 FILES_METRIC = "number of files read"
+CPU_TICK = 0.01
+"""Seconds: the resolution of the JVM's processor time."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,27 @@ def session(folder: str, threads: int = 2) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def timed(spark: SparkSession, sql: str) -> tuple[float, list[tuple[Any, ...]]]:
-    """Return wall seconds of a query, planning included, and its rows."""
-    started = time.perf_counter()
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one run: by the clock, and of all processors in this process and in the JVM (to CPU_TICK)."""
+
+    wall: float
+    cpu: float
+
+
+def cpu_seconds(spark: SparkSession) -> float:
+    """Return the processor seconds that this process and the JVM have used so far."""
+    jvm: Any = spark.sparkContext._jvm
+    there: int = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()
+    return time.process_time() + there / 1000
+
+
+def timed(spark: SparkSession, sql: str) -> tuple[Timing, list[tuple[Any, ...]]]:
+    """Return what a query cost, planning included, and its rows."""
+    cpu, started = cpu_seconds(spark), time.perf_counter()
     rows = spark.sql(sql).collect()
-    return time.perf_counter() - started, [tuple(row) for row in rows]
+    wall = time.perf_counter() - started
+    return Timing(wall, cpu_seconds(spark) - cpu), [tuple(row) for row in rows]
 
 
 def measured(spark: SparkSession, sql: str, group: str) -> tuple[Reading, list[tuple[Any, ...]]]:

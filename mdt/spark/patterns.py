@@ -56,4 +56,5 @@ def _letter(unit: str) -> str | None:
 
 @cache
 def _word_class() -> str:
-    return "[" + "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in word_ranges()) + "]"
+    # As characters, not as escapes: Java looks behind by code points only if it sees one beyond the basic plane.
+    return "[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in word_ranges()) + "]"

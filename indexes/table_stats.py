@@ -1,0 +1,272 @@
+"""Statistics of a column for a cost-based optimizer: rows, nulls, distinct values, the most common values, bytes.
+
+One summary of one to two kilobytes for each segment and column; summaries merge into one for the table.  A segment with
+few distinct values is counted exactly; one with many goes through ``indexes.sketches``.  What the summary says of a
+common value is a bound, in the manner of Misra and Gries ("Finding repeated elements", 1982) with the merge of Agarwal
+et al. ("Mergeable summaries", 2012): it occurs at least ``count`` and at most ``count + error`` times, and no value that
+is not listed occurs more than ``rest`` times.  Merging drops the least common and raises ``rest`` accordingly.
+
+Statistics describe the rows at the time when they were made; later deletes make them too large.
+
+Bytes, little-endian: magic "MTST", version (1), common values (uint8), 0 (2), rows, nulls, bytes, rest (uint64 each),
+CRC-32 of these and of what follows; then, compressed by zlib: registers (2,048), counts and errors (uint64 each), lengths
+of keys (uint8), keys (``indexes.values``).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from indexes import sketches, values
+from indexes.base import Int64Array
+from indexes.sketches import REGISTERS, Registers
+
+COMMON_MAX = 32
+"""Common values that are kept: what histograms of optimizers use of them, within a kilobyte."""
+COMMON_KEY_BYTES_MAX = 64
+"""Longer values are not listed; they count as others."""
+
+_MAGIC = b"MTST"
+_VERSION = 1
+_HEADER = struct.Struct("<4sBBHQQQQ")
+_CRC = struct.Struct("<I")
+_HEADER_BYTES = _HEADER.size + _CRC.size
+_PAYLOAD_BYTES_MAX = REGISTERS + COMMON_MAX * (8 + 8 + 1 + COMMON_KEY_BYTES_MAX)
+_COUNT_MAX = (1 << 62) - 1
+_EXACT_ROWS = 65_536
+_PROBE_ROWS = 16_384
+_PROBE_SLICES = 8
+_FEW_SHARE = 8
+_SIGMAS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """A value that occurs at least ``count`` and at most ``count + error`` times."""
+
+    value: object
+    count: int
+    error: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSummary:
+    """What is known of a column.
+
+    ``distinct``: estimated number of distinct values, between ``distinct_low`` and ``distinct_high`` in about 95 % of
+    cases; all three are equal where the number is known.  ``common``: most common values first.  ``rest``: no value
+    that is not listed occurs more often.  ``bytes``: size of the column in memory (an estimate).
+    """
+
+    rows: int
+    nulls: int
+    distinct: int
+    distinct_low: int
+    distinct_high: int
+    common: list[Common]
+    rest: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The content of a summary; ``common``: key -> (count, error)."""
+
+    rows: int
+    nulls: int
+    size: int
+    rest: int
+    registers: Registers
+    common: dict[bytes, tuple[int, int]]
+
+
+def summarize(column: pa.Array | pa.ChunkedArray) -> bytes:
+    """Return the summary of a column [rows] of any type that has an order.  O(rows), 5 to 20 ns a row, 40 for long text.
+
+    Raises ValueError for a type without order (``indexes.values``).
+    """
+    rows, size = len(column), int(column.nbytes)
+    present = _present(column)
+    nulls = rows - len(present)
+    if _has_few_values(present):
+        found = _count_all(present)
+    else:
+        found = _count_frequent(present)
+    return _pack(_Summary(rows, nulls, size, *found))
+
+
+def merge(summaries: Sequence[bytes | memoryview]) -> bytes:
+    """Return the summary of all rows behind ``summaries``, of columns of one type.  O(summaries).
+
+    Raises ValueError for bytes that this module did not write.
+    """
+    parts = [_unpack(summary) for summary in summaries]
+    common: dict[bytes, list[int]] = {}
+    total_rest = sum(part.rest for part in parts)
+    for part in parts:
+        for key, (count, error) in part.common.items():
+            # Where a summary does not list the value, it may still occur ``rest`` times.
+            sums = common.setdefault(key, [0, total_rest])
+            sums[0] += count
+            sums[1] += error - part.rest
+    ordered = sorted(common.items(), key=lambda item: (-item[1][0], item[0]))
+    rest = max([total_rest, *(count + error for _, (count, error) in ordered[COMMON_MAX:])])
+    kept = {key: (count, error) for key, (count, error) in ordered[:COMMON_MAX]}
+    registers = np.zeros(REGISTERS, np.uint8)
+    for part in parts:
+        np.maximum(registers, part.registers, out=registers)
+    counts = (sum(part.rows for part in parts), sum(part.nulls for part in parts), sum(part.size for part in parts))
+    return _pack(_Summary(*counts, rest, registers, kept))
+
+
+def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
+    """Return what a summary of a column of ``type`` says.
+
+    Raises ValueError for bytes that this module did not write, or wrote for a type with other keys.
+    """
+    found = _unpack(summary)
+    common = [Common(values.decode(key, type), count, error) for key, (count, error) in found.common.items()]
+    at_least = max(len(common), 1 if found.nulls < found.rows else 0)
+    at_most = _most_distinct(found)
+    if not found.rest:
+        low = middle = high = len(common)
+    else:
+        guess = sketches.distinct(found.registers)
+        margin = _SIGMAS * sketches.RELATIVE_ERROR * guess
+        bounds = (math.floor(guess - margin), round(guess), math.ceil(guess + margin))
+        low, middle, high = (min(max(bound, at_least), at_most) for bound in bounds)
+    return ColumnSummary(found.rows, found.nulls, middle, low, high, common, found.rest, found.size)
+
+
+def _most_distinct(found: _Summary) -> int:
+    """Return the number of values that are not null, less what the common ones repeat."""
+    return found.rows - found.nulls - sum(count - 1 for count, _ in found.common.values())
+
+
+def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the values that are not null."""
+    if not values.supports(column.type):
+        raise ValueError(f"values of type {column.type} have no statistics; take a scalar column or a field of a struct")
+    plain = values.plain(column)
+    return plain.drop_null() if plain.null_count else plain
+
+
+def _has_few_values(present: pa.Array) -> bool:
+    """Guess from rows of all parts of the column whether counting every value is cheap."""
+    if len(present) <= _EXACT_ROWS:
+        return True
+    rows, step = _PROBE_ROWS // _PROBE_SLICES, len(present) // _PROBE_SLICES
+    probe = pa.chunked_array([present.slice(number * step, rows) for number in range(_PROBE_SLICES)])
+    return len(probe.unique()) <= _PROBE_ROWS // _FEW_SHARE
+
+
+_Found = tuple[int, Registers, dict[bytes, tuple[int, int]]]
+"""rest, registers, common."""
+
+
+def _count_all(present: pa.Array) -> _Found:
+    counted = present.value_counts()
+    keys = values.encode(counted.field("values"))
+    counts = counted.field("counts").to_numpy().astype(np.int64)
+    # Both zeros are one value, and so are all NaN, whatever their bits.
+    grouped = pa.table([keys, counts], names=["key", "count"]).group_by("key").aggregate([("count", "sum")])
+    keys, counts = grouped["key"].combine_chunks(), grouped["count_sum"].to_numpy()
+    found = sketches.registers(sketches.hash_values(keys))
+    if len(counts) <= COMMON_MAX:
+        order = np.argsort(-counts, kind="stable")
+        return _listed(keys, counts, order, 0, found)
+    # Of more values than fit, those that occur once are in nobody's way, and nobody's interest.
+    head = np.argpartition(-counts, COMMON_MAX)[: COMMON_MAX + 1]
+    head = head[np.argsort(-counts[head], kind="stable")]
+    kept = head[:COMMON_MAX][counts[head[:COMMON_MAX]] > 1]
+    return _listed(keys, counts, kept, int(counts[head[len(kept)]]), found)
+
+
+def _count_frequent(present: pa.Array) -> _Found:
+    keys = values.encode(present)
+    hashes = sketches.hash_values(keys)
+    frequent = sketches.frequent(hashes, COMMON_MAX)
+    counts = frequent.count
+    chosen = keys.take(pa.array(frequent.row))
+    return _listed(chosen, counts, np.arange(len(counts)), frequent.rest, sketches.registers(hashes))
+
+
+def _listed(keys: pa.Array, counts: Int64Array, order: Int64Array, rest: int, found: Registers) -> _Found:
+    """Return the values at ``order`` as common ones, except long ones, which are then among the rest."""
+    common = {}
+    for key, count in zip(keys.take(pa.array(order)).to_pylist(), counts[order].tolist(), strict=True):
+        if len(key) > COMMON_KEY_BYTES_MAX:
+            rest = max(rest, count)
+        else:
+            common[key] = (count, 0)
+    return rest, found, common
+
+
+def _pack(summary: _Summary) -> bytes:
+    keys = list(summary.common)
+    counts = [count for count, _ in summary.common.values()]
+    errors = [error for _, error in summary.common.values()]
+    payload = zlib.compress(
+        b"".join(
+            [summary.registers.tobytes(), np.array([*counts, *errors], "<u8").tobytes(), bytes(map(len, keys)), *keys]
+        )
+    )
+    numbers = (summary.rows, summary.nulls, summary.size, summary.rest)
+    head = _HEADER.pack(_MAGIC, _VERSION, len(keys), 0, *numbers)
+    return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head))) + payload
+
+
+def _unpack(summary: bytes | memoryview) -> _Summary:
+    """Return the content of a summary; raises ValueError for bytes not made by :func:`_pack`."""
+    if not _HEADER_BYTES < len(summary) <= _HEADER_BYTES + 2 * _PAYLOAD_BYTES_MAX:
+        raise ValueError(f"table statistics of a column cannot have {len(summary)} bytes")
+    magic, version, n, zero, rows, nulls, size, rest = _HEADER.unpack_from(summary)
+    payload = summary[_HEADER_BYTES:]
+    if magic != _MAGIC or version != _VERSION or zero or n > COMMON_MAX:
+        raise ValueError("these bytes are no table statistics")
+    if zlib.crc32(payload, zlib.crc32(summary[: _HEADER.size])) != _CRC.unpack_from(summary, _HEADER.size)[0]:
+        raise ValueError("table statistics of a column are damaged: their checksum differs")
+    data = _decompressed(payload)
+    lengths_at = REGISTERS + 16 * n
+    lengths = list(data[lengths_at : lengths_at + n])
+    if len(data) != lengths_at + n + sum(lengths) or max(lengths, default=0) > COMMON_KEY_BYTES_MAX:
+        raise ValueError(f"table statistics with {n} common values do not fill {len(data)} bytes")
+    numbers = np.frombuffer(data, "<u8", count=2 * n, offset=REGISTERS).tolist()
+    ends = np.cumsum([lengths_at + n, *lengths]).tolist()
+    keys = [data[start:end] for start, end in pairwise(ends)]
+    common = dict(zip(keys, zip(numbers[:n], numbers[n:], strict=True), strict=True))
+    found = _Summary(rows, nulls, size, rest, np.frombuffer(data, np.uint8, count=REGISTERS), common)
+    _check(found, n, numbers)
+    return found
+
+
+def _decompressed(payload: bytes | memoryview) -> bytes:
+    """Return the payload, never more than a summary can have."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(payload, _PAYLOAD_BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(f"table statistics cannot be decompressed: {error}") from error
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("table statistics are longer or shorter than they say")
+    return data
+
+
+def _check(found: _Summary, n: int, numbers: Sequence[int]) -> None:
+    """Raise ValueError if the fields contradict each other."""
+    if max([found.rows, found.size, found.rest, *numbers]) > _COUNT_MAX or found.nulls > found.rows:
+        raise ValueError("table statistics count more than there can be")
+    if len(found.common) != n or any(count < 1 for count, _ in found.common.values()):
+        raise ValueError("table statistics list a value twice, or one that does not occur")
+    if sum(count for count, _ in found.common.values()) > found.rows - found.nulls:
+        raise ValueError("table statistics count common values more often than there are rows")
+    if int(found.registers.max()) > sketches.RANK_MAX:
+        raise ValueError("a register of table statistics is out of range")
