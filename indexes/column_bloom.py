@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 from zlib import crc32
 
@@ -79,7 +80,7 @@ class ColumnBloom(SkippingIndex):
         """
         if not self.can_test(leaf, type):
             return np.ones(len(summaries), np.bool_)
-        heads = [_head(summary) for summary in summaries]
+        heads = [summary.keep(partial(_head, summary)) for summary in summaries]
         if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
             return np.array([head.has_nulls for head in heads], np.bool_)
         has_values = np.array([head.has_values for head in heads], np.bool_)
@@ -106,9 +107,11 @@ class _Head:
 
 def _distinct_keys(column: pa.Array) -> pa.Array:
     """Return the distinct keys of a column's values -> binary[d]."""
-    distinct = (column.dictionary.take(column.indices.unique()) if pa.types.is_dictionary(column.type) else column.unique())
-    # Values that differ in bits may be equal: both zeros, all NaN, text twice in a dictionary.
-    return values.encode(distinct.drop_null()).unique()
+    encoded = pa.types.is_dictionary(column.type)
+    distinct = column.dictionary.take(column.indices.unique()) if encoded else column.unique()
+    keys = values.encode(distinct.drop_null())
+    # Values that differ in bits may be equal: both zeros, all NaN, an entry that stands twice in a dictionary.
+    return keys.unique() if encoded or pa.types.is_floating(column.type) else keys
 
 
 def _hidden_nulls(column: pa.Array) -> bool:

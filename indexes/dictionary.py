@@ -150,14 +150,13 @@ class Dictionary:
     def _text_ranks(self, keys: Sequence[bytes]) -> list[int]:
         """A key that is the one before and a NUL, the smallest above it, is not searched: nothing lies between."""
         ranks: list[int] = []
-        before: bytes | None = None
+        searched: bytes | None = None
         rank, found = 0, False
         for key in keys:
-            if key[-1:] == b"\0" and key[:-1] == before:
-                rank, found = rank + found, False
+            if key[-1:] == b"\0" and key[:-1] == searched:
+                rank, searched = rank + found, None
             else:
-                rank, found = self._text_rank(key)
-            before = key
+                (rank, found), searched = self._text_rank(key), key
             ranks.append(rank)
         return ranks
 

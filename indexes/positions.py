@@ -41,11 +41,13 @@ def from_bits(bits: BoolArray) -> bytes:
     Dense and irregular bits are written as they are, which is an order of magnitude faster than by way of positions.
     """
     containers = -(-len(bits) // CONTAINER_ROWS)
+    if not containers:
+        return from_positions(np.zeros(0, np.uint32))
     packed = np.zeros(containers * _CONTAINER_BYTES, np.uint8)
     packed[: -(-len(bits) // 8)] = np.packbits(bits, bitorder="little")
     counts = np.bitwise_count(packed.view(np.uint64)).reshape(containers, -1).sum(axis=1, dtype=np.int64)
     changes = int(np.count_nonzero(bits[1:] != bits[:-1]))
-    if not containers or int(counts.min()) <= _ARRAY_MAX or changes * _ROWS_PER_CHANGE < len(bits):
+    if int(counts.min()) <= _ARRAY_MAX or changes * _ROWS_PER_CHANGE < len(bits):
         return from_positions(np.flatnonzero(bits).astype(np.uint32))
     keys = np.stack([np.arange(containers), counts - 1], axis=1).astype("<u2")
     first = 8 + 8 * containers

@@ -212,7 +212,9 @@ def many_values(type: pa.DataType) -> tuple[list[Any], list[Any]]:
         texts = pa.array([f"name {number:05d}"[: 7 + number % 5] for number in numbers.tolist()])
         column, drawn = texts, texts.take(pa.array([0, 600, 1500])).to_pylist()
     else:
-        column, drawn = pa.array(numbers).cast(type), pa.array([-1, 0, 766, 768, 1500, 3000]).cast(type).to_pylist()
+        wide = pa.decimal128(21, 2) if pa.types.is_decimal(type) else pa.int64()
+        column = pa.array(numbers).cast(wide).cast(type)
+        drawn = pa.array([-1, 0, 766, 768, 1500, 3000]).cast(wide).cast(type).to_pylist()
     whole = pc.if_else(pa.array(np.arange(2_400) % 10 != 3), column, pa.scalar(None, type))
     distinct = sorted({value for value in whole[:1_200].to_pylist() if value is not None})
     return [whole[:1_200], whole[1_200:]], [*drawn, *distinct[255:258], *distinct[511:513], distinct[0], distinct[-1]]

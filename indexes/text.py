@@ -202,7 +202,7 @@ def _packed(identity: bytes, rows: int, terms: Any, counts: Int64Array, gaps: UI
     weight = np.cumsum(np.diff(bounds) + _TERM_WEIGHT + counts * _POSTING_WEIGHT)
     cuts = np.flatnonzero(np.diff(weight // BLOCK_BYTES, prepend=-1)).tolist()
     blocks, fences = [], []
-    for low, high in zip(cuts, [*cuts[1:], len(counts)], strict=True):
+    for low, high in pairwise([*cuts, len(counts)]):
         texts = raw[bounds[low] : bounds[high]]
         ends = bounds[low + 1 : high + 1] - bounds[low]
         blocks.append(_block(texts, ends, counts[low:high], gaps[starts[low] : starts[high]]))

@@ -53,8 +53,8 @@ SINGLE_PAGE_ROWS_MAX = 1_024
 PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 """Page maps kept in one process, some 70 bytes a page; beyond it the oldest are dropped."""
 
-DATA_FILES_OPEN_MAX = 256
-"""Data files kept mapped in one process for the next look-up; each holds a descriptor, of which there may be 1,024."""
+DATA_FILES_MAPPED_MAX = 1_024
+"""Data files kept mapped in one process for the next look-up: no descriptors, but a deleted file takes its space until then."""
 
 COMMIT_ATTEMPTS_MAX = 1_000
 """A retry repeats the whole operation; one that lost a thousand times will not win, and says so."""

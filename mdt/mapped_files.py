@@ -8,7 +8,7 @@ from threading import Lock
 import pyarrow as pa
 
 from mdt.errors import Corrupt, Missing
-from mdt.limits import DATA_FILES_OPEN_MAX
+from mdt.limits import DATA_FILES_MAPPED_MAX
 from mdt.storage import Storage
 
 
@@ -49,7 +49,7 @@ class MappedFiles:
         if isinstance(file, pa.MemoryMappedFile):
             with self._lock:
                 self._buffers[path] = buffer
-                if len(self._buffers) > DATA_FILES_OPEN_MAX:
+                if len(self._buffers) > DATA_FILES_MAPPED_MAX:
                     self._buffers.popitem(last=False)
         return buffer
 

@@ -58,10 +58,32 @@ class PageMap:
         """Bytes that this map takes in memory."""
         return int(self.start.nbytes + self.dictionary.nbytes + self.pages.nbytes + self.keys.nbytes)
 
-    def find(self, columns: Int64Array, positions: Int64Array) -> Int64Array:
-        """Return the number of the page that holds each of ``positions`` (rising) of each column -> int64[c, n]."""
+    def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
+
+        Three arrays with an item for each page, by columns as given, then rows: number of the page, place of its column in
+        ``columns``, and how many of ``positions`` it holds.  O(c n log p), or O(p log n) where that is less.
+        """
+        if len(self.pages) == len(self.columns):
+            return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
+        return (self._by_row if len(columns) * len(positions) <= len(self.pages) else self._by_page)(columns, positions)
+
+    def _by_row(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         wanted = (columns[:, None] << 32) | positions[None, :]
-        return np.searchsorted(self.keys, wanted.ravel(), side="right").reshape(wanted.shape) - 1
+        page = np.searchsorted(self.keys, wanted.ravel(), side="right") - 1
+        fresh = np.append(True, page[1:] != page[:-1])
+        first = np.flatnonzero(fresh)
+        return page[first], first // len(positions), np.diff(np.append(first, len(page)))
+
+    def _by_page(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        first, last = np.searchsorted(self.keys, columns << 32), np.searchsorted(self.keys, (columns + 1) << 32)
+        count = last - first
+        place = np.repeat(np.arange(len(columns)), count)
+        page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
+        begin, end = self.pages[page, ROW], self.pages[page, ROW] + self.pages[page, ROWS]
+        held = np.searchsorted(positions, end) - np.searchsorted(positions, begin)
+        some = held > 0
+        return page[some], place[some], held[some]
 
     def check(self) -> None:
         """Assert the invariants: pages follow each other in their chunks, and together hold every row of each column."""

@@ -84,6 +84,11 @@ class ScanPlan:
     segments: tuple[SegmentScan, ...]
     notes: tuple[IndexNote, ...]
 
+    def used_indexes(self) -> dict[str, int]:
+        """Return the table's indexes that were asked, and how many segments each proved empty."""
+        known = self.snapshot.definition.indexes
+        return {note.index: note.pruned for note in self.notes if note.used and note.index in known}
+
 
 @dataclass(slots=True)
 class _Planning:

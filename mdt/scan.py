@@ -89,8 +89,6 @@ class Scan:
 
     def _tables(self, names: Sequence[str]) -> Iterator[pa.Table]:
         if self.predicate is not None:
-            asked = {note.index: note.pruned for note in self.plan.notes if note.used}
-            known = self.snapshot.definition.indexes
-            self._metadata.usage.record({i: n for i, n in asked.items() if i in known}, leaves(self.predicate))
+            self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
         threads = self._options.reader_threads or pa.cpu_count()
         return read(self._metadata, self.plan, names, threads=threads)

@@ -207,19 +207,25 @@ class Table:
     # Indexes
 
     def create_index(
-        self, specs: str | Sequence[str], *, mode: str = "sync", progress: Progress | None = None
+        self,
+        specs: str | Sequence[str],
+        *,
+        mode: str = "sync",
+        progress: Progress | None = None,
+        spark: SparkSession | None = None,
     ) -> BuildResult:
         """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
 
         ``mode``: "sync" covers the existing files before it returns; "async" leaves that to :meth:`build_indexes`, here or
-        in another process (``mdt index build --watch``).  Files that are not covered are read.  An index that the table
-        has already is only caught up with.  Raises Invalid for an unknown kind, column or option.
+        in another process (``mdt index build --watch``).  Files that are not covered are read.  ``spark``: build in Spark
+        tasks instead of this process.  An index that the table has already is only caught up with.  Raises Invalid for an
+        unknown kind, column or option.
         """
         if mode not in ("sync", "async"):
             raise Invalid(f"mode={mode!r} is not possible", hint="give sync or async")
         wanted = indexing.wanted_specs(self._metadata.newest(), specs)
         self._change_indexes(indexing.IndexChange("create_index", added=wanted))
-        return BuildResult() if mode == "async" else indexing.build(self._metadata, self.options, wanted, progress)
+        return BuildResult() if mode == "async" else self._build(wanted, progress, spark)
 
     def drop_index(self, specs: str | Sequence[str]) -> None:
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
@@ -227,20 +233,36 @@ class Table:
         self._change_indexes(indexing.IndexChange("drop_index", dropped=gone))
 
     def rebuild_index(
-        self, specs: str | Sequence[str] | None = None, *, mode: str = "sync", progress: Progress | None = None
+        self,
+        specs: str | Sequence[str] | None = None,
+        *,
+        mode: str = "sync",
+        progress: Progress | None = None,
+        spark: SparkSession | None = None,
     ) -> BuildResult:
         """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`."""
         again = indexing.known_specs(self._metadata.newest(), specs)
         self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
-        return BuildResult() if mode == "async" else indexing.build(self._metadata, self.options, again, progress)
+        return BuildResult() if mode == "async" else self._build(again, progress, spark)
 
     def build_indexes(
-        self, specs: str | Sequence[str] | None = None, *, progress: Progress | None = None
+        self,
+        specs: str | Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        spark: SparkSession | None = None,
     ) -> BuildResult:
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
         self._before_write()
-        known = indexing.known_specs(self._metadata.newest(), specs)
-        return indexing.build(self._metadata, self.options, known, progress)
+        return self._build(indexing.known_specs(self._metadata.newest(), specs), progress, spark)
+
+    def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
+        runner = None
+        if spark is not None:
+            from mdt.spark import indexing as on_spark  # as above
+
+            runner = on_spark.runner(spark)
+        return indexing.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:
         """Return one row per index: kind, column, coverage in percent, bytes, use so far (``index_report.INDEXES``)."""

@@ -39,6 +39,10 @@ from mdt.storage import LocalStorage, MemoryStorage
 
 _EXAMPLES = int(os.environ.get("MDT_MODEL_EXAMPLES", "40"))
 _STEPS = 12
+INDEXES = (
+    "bitmap(note)", "bitmap(x)", "bitmap(ts)", "bitmap(day)", "bitmap(id)", "bloom(id)", "bloom(x)", "bloom(city)",
+    "text(note)", "text(note, tokenizer='ngram(2)')", "column_stats(sub)",
+)  # fmt: skip
 
 
 def _rank(row: Row) -> Any:
@@ -134,6 +138,26 @@ class TableAgainstDictionary(RuleBasedStateMachine):
             self.table = mdt.open(self._storage())
         else:
             self._writer(data).metadata.compact()
+        self._compare_pruned(data)
+
+    @rule(data=st.data(), specs=st.lists(st.sampled_from(INDEXES), min_size=1, max_size=3, unique=True))
+    def create_indexes(self, data: st.DataObject, specs: list[str]) -> None:
+        self._writer(data).create_index(specs, mode=data.draw(st.sampled_from(("sync", "async")), label="mode"))
+        self._compare_pruned(data)
+
+    @precondition(lambda self: self.table.definition.indexes)
+    @rule(data=st.data(), change=st.sampled_from(("drop", "rebuild", "forget", "build")))
+    def change_an_index(self, data: st.DataObject, change: str) -> None:
+        spec = data.draw(st.sampled_from(self.table.snapshot().definition.indexes))
+        writer = self._writer(data)
+        if change == "drop":
+            writer.drop_index(spec)
+        elif change == "build":
+            writer.build_indexes()
+            assert set(writer.indexes()["coverage"].to_pylist()) == {100.0}
+        else:
+            writer.rebuild_index(spec, mode="sync" if change == "rebuild" else "async")
+        assert self.table.snapshot().seq == writer.snapshot().seq
         self._compare_pruned(data)
 
     # What must hold after every step

@@ -55,18 +55,20 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """Distinct pages in the order in which they are copied: by column, those without dictionary first.
+    """Distinct pages, in the order of columns, segments and rows.
 
     Arrays of one number a page: column (number in the request), segment (number in the request), ``info`` as in
-    :attr:`PageMap.pages`, ``begins``: whether the page is the first of its chunk here.  ``slot``: page of each wanted row of
-    each column -> int64[c, n].
+    :attr:`PageMap.pages`, ``wanted``: how many rows of it are.  ``order``: the pages as they are copied: of each column
+    those without dictionary first.  ``start``: number of the page's first row among the rows of its column that are so
+    decoded, with or without dictionary.
     """
 
     column: Int64Array
     segment: Int64Array
     info: Int64Array
-    begins: BoolArray
-    slot: Int64Array
+    wanted: Int64Array
+    order: Int64Array
+    start: Int64Array
 
 
 def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
@@ -77,58 +79,65 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     """
     known = wanted[0].page_map
     numbers = np.array([known.columns.index(name) for name in schema.names], dtype=np.int64)
-    found = [w.page_map.pages[w.page_map.find(numbers, w.positions)] for w in wanted]
-    info = np.concatenate(found, axis=1)
-    segment = np.repeat(np.arange(len(wanted)), [len(w.positions) for w in wanted])
-    pages = _distinct(info, segment)
+    pages = _touched(wanted, numbers)
     described = leaves(schema)
-    before = np.where(pages.begins, pages.info[:, DICTIONARY], 0)
+    before = _dictionaries(pages)
     end, groups = _footer(pages, before, [described[name] for name in schema.names], known.codec)
     data = _joined(storage, wanted, pages, before, end)
     position = np.concatenate([w.positions for w in wanted])
-    in_page = position[None, :] - info[:, :, ROW]
     try:
-        columns = list(_columns(data, groups, schema, pages, in_page))
+        columns = list(_columns(data, groups, schema, pages, position))
     except (pa.ArrowException, OSError, ValueError) as error:
         several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
         raise Corrupt(f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path) from error
     return pa.table(columns, schema=schema)
 
 
-def _distinct(info: Int64Array, segment: Int64Array) -> _Pages:
-    """Return the distinct pages of ``info``: int64[c, n, 7], rows of ``segment``: int64[n]."""
-    fresh = np.ones(info.shape[:2], dtype=np.bool_)
-    fresh[:, 1:] = (info[:, 1:, OFFSET] != info[:, :-1, OFFSET]) | (segment[1:] != segment[:-1])[None, :]
-    column, at = np.nonzero(fresh)
-    distinct, of = info[column, at], segment[at]
-    encoded = distinct[:, DICTIONARY] > 0
-    order = np.argsort(2 * column + encoded, kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    slot = rank[np.cumsum(fresh.ravel()).reshape(fresh.shape) - 1]
-    column, of, distinct, encoded = column[order], of[order], distinct[order], encoded[order]
-    begins = np.ones(len(order), dtype=np.bool_)
-    begins[1:] = (column[1:] != column[:-1]) | (encoded[1:] != encoded[:-1])
-    begins[1:] |= encoded[1:] & ((of[1:] != of[:-1]) | (distinct[1:, START] != distinct[:-1, START]))
-    return _Pages(column, of, distinct, begins, slot)
+def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
+    """Return the pages that hold the wanted rows of the columns ``numbers`` of the page maps."""
+    found = [w.page_map.touched(numbers, w.positions) for w in wanted]
+    column = np.concatenate([columns for _, columns, _ in found])
+    natural = np.argsort(column, kind="stable")
+    column = column[natural]
+    segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in found])[natural]
+    info = np.concatenate([w.page_map.pages[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
+    kind = 2 * column + (info[:, DICTIONARY] > 0)
+    order = np.argsort(kind, kind="stable")
+    rows = info[order, ROWS]
+    ends = np.cumsum(rows)
+    first = np.flatnonzero(np.append(True, np.diff(kind[order]) > 0))
+    ends -= np.repeat((ends - rows)[first], np.diff(np.append(first, len(order))))
+    start = np.empty(len(order), dtype=np.int64)
+    start[order] = ends - rows
+    return _Pages(column, segment, info, np.concatenate([counts for _, _, counts in found])[natural], order, start)
+
+
+def _dictionaries(pages: _Pages) -> Int64Array:
+    """Return the bytes of dictionary that stand before each copied page -> int64[p]; -1 where its chunk goes on."""
+    column, segment = pages.column[pages.order], pages.segment[pages.order]
+    start, dictionary = pages.info[pages.order, START], pages.info[pages.order, DICTIONARY]
+    same = (column[1:] == column[:-1]) & ((dictionary[1:] > 0) == (dictionary[:-1] > 0))
+    same &= (dictionary[1:] == 0) | ((segment[1:] == segment[:-1]) & (start[1:] == start[:-1]))
+    return np.where(np.append(False, same), -1, dictionary)
 
 
 def _footer(
     pages: _Pages, before: Int64Array, columns: Sequence[Leaf], codec: int
 ) -> tuple[bytes, list[tuple[list[int], list[int]]]]:
-    """Return the end of the Parquet file that has ``pages`` with ``before`` bytes of dictionary in front of each.
+    """Return the end of the Parquet file that has ``pages`` with dictionaries ``before`` them (-1: in the same chunk).
 
     Also for each column the row groups in which it stands without, and with a dictionary.
     """
-    sizes = pages.info[:, SIZE] + before
+    info = pages.info[pages.order]
+    sizes = info[:, SIZE] + np.maximum(before, 0)
     ends = len(MAGIC) + np.cumsum(sizes)
-    first = np.flatnonzero(pages.begins)
+    first = np.flatnonzero(before >= 0)
     size = np.add.reduceat(sizes, first)
-    rows = np.add.reduceat(pages.info[:, ROWS], first)
+    rows = np.add.reduceat(info[:, ROWS], first)
     offset = (ends - sizes)[first]
     chunks: list[list[Chunk]] = [[] for _ in columns]
     encoded: list[tuple[list[int], list[int]]] = [([], []) for _ in columns]
-    for number, *numbers in zip(*(a.tolist() for a in (pages.column[first], rows, offset, size, before[first])), strict=True):
+    for number, *numbers in zip(*(a.tolist() for a in (pages.column[pages.order][first], rows, offset, size, before[first])), strict=True):
         encoded[number][numbers[-1] > 0].append(len(chunks[number]))
         chunks[number].append(Chunk(*numbers))
     depth = max(map(len, chunks))
@@ -139,18 +148,19 @@ def _footer(
 def _joined(
     storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes
 ) -> pa.Buffer:
-    """Return magic, each page with ``before`` bytes of its dictionary in front, and ``end``: one copy of each byte."""
+    """Return magic, each page with its dictionary in front where ``before`` says so, and ``end``: one copy of each byte."""
+    segment, info = pages.segment[pages.order], pages.info[pages.order]
     extra = before > 0
     at = np.arange(len(extra)) + np.cumsum(extra)
     pieces = len(extra) + int(extra.sum())
     table = np.empty((pieces, 3), dtype=np.int64)
-    table[at] = np.stack([pages.segment, pages.info[:, OFFSET], pages.info[:, SIZE]], axis=1)
-    table[at[extra] - 1] = np.stack([pages.segment, pages.info[:, START], before], axis=1)[extra]
+    table[at] = np.stack([segment, info[:, OFFSET], info[:, SIZE]], axis=1)
+    table[at[extra] - 1] = np.stack([segment, info[:, START], before], axis=1)[extra]
     wrong = table[:, 1] + table[:, 2] > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
     wrong |= (table[:, 2] < _PAGE_BYTES_MIN) | (table[:, 2] > _VIEW_BYTES_MAX)
     if bool(wrong.any()):
-        segment, offset, size = table[int(np.argmax(wrong))].tolist()
-        raise Corrupt(f"a page map names an impossible page of {size} bytes", path=wanted[segment].path, offset=offset)
+        owner, offset, size = table[int(np.argmax(wrong))].tolist()
+        raise Corrupt(f"a page map names an impossible page of {size} bytes", path=wanted[owner].path, offset=offset)
     sources = _sources(storage, wanted, table)
     views = np.zeros(pieces + 2, dtype=_VIEW)
     views["buffer"][1:-1], views["offset"][1:-1], views["length"][1:-1] = table.T
@@ -192,44 +202,48 @@ def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer
 
 
 def _columns(
-    data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, in_page: Int64Array
-) -> Iterator[pa.Array]:
-    """Yield the wanted rows of each column; ``in_page``: their numbers in their pages, int64[c, n]."""
+    data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, position: Int64Array
+) -> Iterator[pa.ChunkedArray]:
+    """Yield the wanted rows of each column; ``position``: their numbers in their segments, int64[n]."""
     text = [f.name for f, (_, d) in zip(schema, groups, strict=True) if d and _may_stay_encoded(f.type)]
     plain = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-    kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=plain.metadata)
-    rows, dictionary = pages.info[:, ROWS], pages.info[:, DICTIONARY] > 0
-    start = np.cumsum(rows) - rows
-    boundary = np.append(True, (pages.column[1:] != pages.column[:-1]) | (dictionary[1:] != dictionary[:-1]))
-    start -= np.repeat(start[boundary], np.diff(np.append(np.flatnonzero(boundary), len(start))))
+    kept = plain
+    if text:
+        kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=plain.metadata)
+    rows, encoded = pages.info[:, ROWS], pages.info[:, DICTIONARY] > 0
+    bounds = np.searchsorted(pages.column, np.arange(len(schema) + 1)).tolist()
     for number, (field, (without, with_)) in enumerate(zip(schema, groups, strict=True)):
-        slot = pages.slot[number]
-        index = start[slot] + in_page[number]
-        mine = pages.column == number
-        parts = [
-            _taken(file, which, field, index[dictionary[slot] == flag], int(rows[mine & (dictionary == flag)].sum()))
-            for file, which, flag in ((plain, without, False), (kept, with_, True))
-            if which
-        ]
-        yield parts[0] if len(parts) == 1 else _merged(parts, dictionary[slot])
+        mine = slice(bounds[number], bounds[number + 1])
+        wanted, flags = pages.wanted[mine], encoded[mine]
+        index = np.repeat(pages.start[mine] - pages.info[mine, ROW], wanted) + position
+        if not without or not with_:
+            file, which = (plain, without) if without else (kept, with_)
+            yield _taken(file, which, field, index, int(rows[mine].sum()))
+            continue
+        flag = np.repeat(flags, wanted)
+        some = _taken(plain, without, field, index[~flag], int(rows[mine][~flags].sum()))
+        others = _taken(kept, with_, field, index[flag], int(rows[mine][flags].sum()))
+        yield _merged(some, others, flag)
 
 
 def _may_stay_encoded(type: pa.DataType) -> bool:
     return bool(pa.types.is_string(type) or pa.types.is_binary(type))
 
 
-def _taken(file: pq.ParquetFile, groups: list[int], field: pa.Field, index: Int64Array, expected: int) -> pa.Array:
-    """Return rows ``index`` of a column in row groups that have ``expected`` rows in all."""
+def _taken(
+    file: pq.ParquetFile, groups: list[int], field: pa.Field, index: Int64Array, expected: int
+) -> pa.ChunkedArray:
+    """Return rows ``index`` (each once) of a column in row groups that have ``expected`` rows in all."""
     column = file.read_row_groups(groups, [field.name], use_threads=False).column(0)
     if len(column) != expected:
         raise ValueError(f"{len(column)} values instead of {expected}")
-    taken = column.take(pa.array(index))
-    taken = taken if taken.type == field.type else taken.cast(field.type)
-    return taken.combine_chunks()
+    # Rows of a chunk are wanted in rising order, so all of them are wanted as they are.
+    taken = column if len(index) == expected else column.take(pa.array(index))
+    return taken if taken.type == field.type else taken.cast(field.type)
 
 
-def _merged(parts: Sequence[pa.Array], encoded: BoolArray) -> pa.Array:
-    """Return the rows of two parts, the second of which has those where ``encoded``."""
-    order = np.empty(len(encoded), dtype=np.int64)
-    order[np.argsort(encoded, kind="stable")] = np.arange(len(encoded))
-    return pa.concat_arrays(parts).take(pa.array(order))
+def _merged(some: pa.ChunkedArray, others: pa.ChunkedArray, flag: BoolArray) -> pa.ChunkedArray:
+    """Return the rows of two parts, those of ``others`` where ``flag``."""
+    order = np.empty(len(flag), dtype=np.int64)
+    order[np.argsort(flag, kind="stable")] = np.arange(len(flag))
+    return pa.chunked_array([*some.chunks, *others.chunks], some.type).take(pa.array(order))

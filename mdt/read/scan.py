@@ -20,13 +20,16 @@ from mdt.read.pages import read_pages
 from mdt.read.work import Cutter, RowGroups, Rows
 from mdt.segment_file import live_mask, read_rows
 
+_LATE_ROWS = 8_192
+"""Below this, opening a file twice costs more than columns that are not tested."""
+
 BoolArray = npt.NDArray[np.bool_]
 
 
 def read(metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int) -> Iterator[pa.Table]:
     """Yield the matching rows, columns ``names``, one table for each piece of work that found any."""
     reader = _Reader(metadata, plan, tuple(names))
-    work = Cutter(metadata, plan, reader.schema).cut(threads)
+    work = reader.cut(threads)
     if len(work) == 1 or threads == 1:
         yield from (table for piece in work if len(table := reader.run(piece)))
         return
@@ -58,23 +61,55 @@ class _Reader:
         self._names = list(names)
         schema = with_meta(plan.snapshot.definition.schema)
         tested = top_levels(schema, columns(plan.predicate)) if plan.predicate is not None else frozenset()
-        self.schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
-        self._test = None if plan.predicate is None else bind(plan.predicate, self.schema)
+        self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
+        self._tested = pa.schema([f for f in self._schema if f.name in tested])
+        self._rest = pa.schema([f for f in self._schema if f.name not in tested])
+        self._test = None if plan.predicate is None else bind(plan.predicate, self._tested)
+        self._cutter = Cutter(metadata, plan, self._schema)
+
+    def cut(self, threads: int) -> list[RowGroups | Rows]:
+        """Return the pieces of work."""
+        return self._cutter.cut(threads)
 
     def run(self, piece: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of one piece of work."""
-        if isinstance(piece, Rows):
-            table = read_pages(self._storage, piece.wanted, self.schema)
-        else:
-            table = read_rows(
-                self._storage, self._plan.snapshot, piece.scan.row, self.schema, zones=piece.zones, use_threads=False
-            )
-            mask = self._mask(piece)
-            if mask is not None:
-                table = table.filter(pa.array(mask))
+        if isinstance(piece, RowGroups):
+            return (self._late(piece) if self._is_late(piece) else self._filtered(self._groups(piece, self._schema), piece))
+        return self._filtered(read_pages(self._storage, piece.wanted, self._schema), None)
+
+    def _filtered(self, table: pa.Table, piece: RowGroups | None) -> pa.Table:
+        mask = None if piece is None else self._mask(piece)
+        if mask is not None:
+            table = table.filter(pa.array(mask))
         if self._test is not None and len(table):
-            table = table.filter(self._test(table))
+            table = table.filter(self._test(table.select(self._tested.names)))
         return table.select(self._names)
+
+    def _groups(self, piece: RowGroups, schema: pa.Schema) -> pa.Table:
+        return read_rows(
+            self._storage, self._plan.snapshot, piece.scan.row, schema, zones=piece.zones, use_threads=False
+        )
+
+    def _is_late(self, piece: RowGroups) -> bool:
+        """Return whether columns that are not tested are read for the rows that pass only: not worth it for a few rows."""
+        return bool(self._test is not None and len(self._tested) and len(self._rest) and piece.rows >= _LATE_ROWS)
+
+    def _late(self, piece: RowGroups) -> pa.Table:
+        """Return the matching rows: the tested columns of all rows, then the other columns of those that match."""
+        assert self._test is not None
+        tested = self._groups(piece, self._tested)
+        mask = self._test(tested).to_numpy()
+        live = self._mask(piece)
+        passed = np.flatnonzero(mask if live is None else mask & live)
+        if not len(passed):
+            return self._schema.empty_table().select(self._names)
+        wanted = self._cutter.some(piece, passed)
+        if wanted is None:
+            rest = self._groups(piece, self._rest).take(pa.array(passed))
+        else:
+            rest = read_pages(self._storage, [wanted], self._rest)
+        found = [*tested.take(pa.array(passed)).columns, *rest.columns]
+        return pa.table(found, names=[*self._tested.names, *self._rest.names]).select(self._names)
 
     def _mask(self, piece: RowGroups) -> BoolArray | None:
         dead = self._plan.snapshot.vector(piece.scan.row)

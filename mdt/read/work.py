@@ -32,6 +32,9 @@ _COLUMNS = (
     "key_map_path", "page_map_offset", "page_map_length", "page_map_crc",
 )  # fmt: skip
 
+_SMALL_ROWS = 2_048
+"""Segments up to this many rows, such as log files, are read page by page even if all of their rows are wanted."""
+
 Int64Array = npt.NDArray[np.int64]
 
 
@@ -63,15 +66,17 @@ class Cutter:
         self._metadata = metadata
         self._plan = plan
         self._names = frozenset(schema.names)
-        self._flat = not any(pa.types.is_nested(field.type) for field in schema)
+        self._flat = bool(schema.names) and not any(pa.types.is_nested(field.type) for field in schema)
         rows = pa.array([scan.row for scan in plan.segments], pa.int64())
-        self._files: list[dict[str, Any]] = plan.snapshot.files.select(_COLUMNS).take(rows).to_pylist()
+        files = plan.snapshot.files.select(_COLUMNS).take(rows).to_pylist()
+        self._files: dict[int, dict[str, Any]] = dict(zip(rows.to_pylist(), files, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the pieces of work, for ``threads`` threads."""
         runs: list[RowGroups | Rows] = []
         together: dict[object, list[Wanted]] = {}
-        for scan, file in zip(self._plan.segments, self._files, strict=True):
+        for scan in self._plan.segments:
+            file = self._files[scan.row]
             wanted = self._wanted(scan, file)
             if wanted is None:
                 runs += _runs(scan, file["zone_rows"])
@@ -83,14 +88,25 @@ class Cutter:
 
     def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
-        if not self._names or not self._flat or scan.positions is None or file["page_map_offset"] is None:
+        if not self._flat or file["page_map_offset"] is None:
             return None
-        positions = live_positions(scan.positions, self._plan.snapshot.vector(scan.row), file["rows"])
+        if scan.positions is None and file["rows"] > _SMALL_ROWS:
+            return None
+        some = BitMap(range(file["rows"])) if scan.positions is None else scan.positions
+        positions = live_positions(some, self._plan.snapshot.vector(scan.row), file["rows"])
         zone_rows = file["zone_rows"]
         rows = sum(zone_rows) if scan.zones is None else sum(zone_rows[z] for z in scan.zones)
-        if 5 * _blocks(positions) > 4 * (rows // PAGE_ROWS_MAX + _OPEN_BLOCKS):
+        return self._placed(file, positions) if _are_few(positions, rows) else None
+
+    def some(self, piece: RowGroups, numbers: Int64Array) -> Wanted | None:
+        """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
+        if not self._flat:
             return None
-        return self._placed(file, positions)
+        first, rows = np.array(piece.starts, dtype=np.int64).T
+        before = np.cumsum(rows) - rows
+        zone = np.searchsorted(before, numbers, side="right") - 1
+        positions = numbers + (first - before)[zone]
+        return self._placed(self._files[piece.scan.row], positions) if _are_few(positions, piece.rows) else None
 
     def _placed(self, file: dict[str, Any], positions: Int64Array) -> Wanted | None:
         page_map = self._page_map(file)
@@ -119,6 +135,11 @@ def live_positions(positions: BitMap, dead: BitMap | None, rows: int) -> Int64Ar
     live = positions if dead is None else positions - dead
     found = np.asarray(live.to_array(), dtype=np.int64)
     return found[: int(np.searchsorted(found, rows))]
+
+
+def _are_few(positions: Int64Array, rows: int) -> bool:
+    """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding ``rows`` rows."""
+    return 5 * _blocks(positions) <= 4 * (rows // PAGE_ROWS_MAX + _OPEN_BLOCKS)
 
 
 def _blocks(positions: Int64Array) -> int:

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from indexes import paths as column_paths
-from indexes import registry
-from indexes import values
+from indexes import registry, values
 from mdt.metadata import Metadata
 from mdt.services.indexing import coverage, short
 from mdt.skipping import find_index

@@ -11,7 +11,7 @@ On Hudi's timeline there is nothing to see of this: the indexes are private to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -79,7 +79,7 @@ class IndexChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     """Segment row ``row`` of a snapshot and the specifications that do not cover it."""
 
     row: int
@@ -93,7 +93,7 @@ class _NothingSummarized(Unsupported):
 @dataclass(frozen=True, slots=True)
 class _Batch:
     footprint: Footprint
-    work: Sequence[_Work]
+    work: Sequence[Work]
     partitions: Sequence[str] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -112,6 +112,7 @@ class IndexBuild:
     """The operation that covers the next files, up to INDEX_COMMIT_ROWS rows of them.
 
     ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are covered so far in this run.
+    ``runner``: what summarizes the files, by default threads of this process.
     ``failed``: (specification, segment) pairs that an index could not summarize; they are not tried again.
     """
 
@@ -119,6 +120,7 @@ class IndexBuild:
     options: Options
     specs: tuple[str, ...] | None = None
     progress: Progress | None = None
+    runner: Runner | None = None
     done: int = 0
     bytes: int = 0
     failed: set[tuple[str, int]] = field(default_factory=set)
@@ -142,30 +144,43 @@ class IndexBuild:
         return todo
 
     def write(self, snapshot: Snapshot, prepared: _Batch, claim: Claim) -> Changes:
-        """Summarize the files on a thread pool; larger summaries go to one object."""
-        blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+        """Summarize the files; larger summaries go to objects."""
         covers: list[tuple[str, int, bytes | Blob]] = []
         total = len(self._todo(snapshot)) + self.done
-        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
-            for work, found in zip(
-                prepared.work, pool.map(lambda w: summaries_of(self.metadata, snapshot, w.row, w.specs), prepared.work),
-                strict=True,
-            ):  # fmt: skip
-                segment = int(snapshot.segments[work.row])
-                covers += [(spec, segment, placed(blobs, data)) for spec, data in found]
-                self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
-                self.bytes += sum(len(data) for _, data in found)
-                self.done += 1
-                if self.progress is not None:
-                    self.progress(self.done, total)
+        runner = self.runner or summarize_here
+        for work, found in runner(self.metadata, self.options, snapshot, prepared.work, claim):
+            segment = int(snapshot.segments[work.row])
+            covers += [(spec, segment, data) for spec, data in found]
+            self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
+            self.bytes += sum(data.length if isinstance(data, Blob) else len(data) for _, data in found)
+            self.done += 1
+            if self.progress is not None:
+                self.progress(self.done, total)
         if not covers:
             raise _NothingSummarized("none of the files can be summarized")
-        blobs.write(self.metadata.storage)
         return Changes(covers=covers)
 
     def narrow(self, snapshot: Snapshot, prepared: _Batch, changes: Changes, theirs: CommitRecord) -> None:
         """Start again; only a rollback of this very transaction conflicts."""
         return
+
+
+Found = list[tuple[str, bytes | Blob]]
+"""Summaries of one file by specification, as a commit record holds them."""
+Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable[tuple[Work, Found]]]
+"""Summarizes files and puts larger summaries into objects of the claim; all of them are there when it ends."""
+
+
+def summarize_here(
+    metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
+) -> Iterator[tuple[Work, Found]]:
+    """Summarize files on threads of this process; a :data:`Runner`."""
+    blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+    with ThreadPoolExecutor(options.threads("writer")) as pool:
+        done = pool.map(lambda one: summaries_of(metadata, snapshot, one.row, one.specs), work)
+        for one, found in zip(work, done, strict=True):
+            yield one, [(spec, placed(blobs, data)) for spec, data in found]
+    blobs.write(metadata.storage)
 
 
 def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -188,24 +203,28 @@ def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[in
     return {row: tuple(found) for row, found in sorted(missing.items())}
 
 
-def _limited(snapshot: Snapshot, missing: Mapping[int, tuple[str, ...]]) -> Iterator[_Work]:
+def _limited(snapshot: Snapshot, missing: Mapping[int, tuple[str, ...]]) -> Iterator[Work]:
     rows = 0
     for row, specs in missing.items():
         if rows >= INDEX_COMMIT_ROWS:
             return
-        yield _Work(row, specs)
+        yield Work(row, specs)
         rows += int(snapshot.rows[row])
 
 
 def build(
-    metadata: Metadata, options: Options, specs: Sequence[str] | None = None, progress: Progress | None = None
+    metadata: Metadata,
+    options: Options,
+    specs: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    runner: Runner | None = None,
 ) -> BuildResult:
     """Cover every file that ``specs`` (default: all indexes) do not cover yet, in commits of bounded size.
 
     Safe to run beside writers and other builders, and again after a crash.  Raises as any transaction does, and in the
     end Unsupported if an index could not summarize a file (which then is read by every query).
     """
-    operation = IndexBuild(metadata, options, None if specs is None else tuple(specs), progress)
+    operation = IndexBuild(metadata, options, None if specs is None else tuple(specs), progress, runner)
     files = commits = 0
     while True:
         try:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from indexes.predicate import And, Predicate
+from indexes.predicate import And, Predicate, leaves
 from mdt import paths
 from mdt.errors import Unsupported
 from mdt.file_group import BASE
@@ -200,7 +200,10 @@ class _Lister:
         rows = view.rows[self._kind]
         keep = None
         if predicate != And(()):
-            found = {s.row for s in plan(self._files.metadata, view.snapshot, predicate).segments}
+            planned = plan(self._files.metadata, view.snapshot, predicate)
+            found = {s.row for s in planned.segments}
+            if self._kind == "clean" and not query.startswith(_UNPINNED):
+                self._files.metadata.usage.record(planned.used_indexes(), leaves(predicate))
             keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
         if not query.startswith(_UNPINNED):
             for i in rows if keep is None else [rows[n] for n in keep.tolist()]:

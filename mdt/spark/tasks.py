@@ -71,7 +71,7 @@ def _metadata(url: str, table_id: str, options: tuple[tuple[str, str], ...]) -> 
     return Metadata(open_storage(url, durable=parse_options(dict(options)).durable), dict(options))
 
 
-def _open(source: Source) -> tuple[Metadata, Snapshot]:
+def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
     metadata = _metadata(source.url, source.table_id, source.options)
     try:
@@ -106,7 +106,7 @@ def tag(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     if not pieces:
         return []
-    metadata, snapshot = _open(source)
+    metadata, snapshot = opened(source)
     batch = normalize(pa.Table.from_batches(pieces), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
     late, moved = decide(snapshot, batch, located)
@@ -177,7 +177,7 @@ def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
     if not pieces:
         return None
     table = pa.Table.from_batches(pieces)
-    metadata, snapshot = _open(work.source)
+    metadata, snapshot = opened(work.source)
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
     group = table["__mdt_group"].to_numpy()
     data = table.select(snapshot.definition.schema.names)

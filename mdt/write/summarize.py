@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -66,8 +67,6 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table) -> list[tuple[str, 
         spec = registry.parse_spec(text)
         index = find_index(spec)
         if isinstance(index, SkippingIndex):
-            try:
+            with suppress(Exception):  # foreign code may fail in any way
                 found.append((text, index.summarize(paths.column_at(table, spec.column).combine_chunks())))
-            except Exception:  # noqa: BLE001 - foreign code may fail in any way
-                continue
     return found

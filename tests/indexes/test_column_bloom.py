@@ -43,6 +43,9 @@ class Counted:
         self.ranges.append(len(found))
         return found
 
+    def keep(self, make: Callable[[], Any]) -> Any:
+        return make()
+
 
 def prune(segments: Sequence[Any], op: str, value: object = None, type: Any = INT) -> list[bool]:
     index = ColumnBloom()

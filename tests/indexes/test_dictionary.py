@@ -19,7 +19,7 @@ from indexes.pieces import pack as pack_pieces
 
 KIND = b"test/1"
 TEXTS = sorted(f"rider_{i}".encode() for i in range(0, 3000, 3))
-LONG = sorted(b"x" * 300 + bytes([a]) * b + bytes([b]) for a in range(1, 30, 3) for b in range(0, 60, 2))
+LONG = sorted({b"x" * 300 + bytes([a]) * b + bytes([b]) for a in range(1, 30, 3) for b in range(0, 60, 2)})
 texts = st.lists(st.binary(max_size=6) | st.sampled_from(LONG), min_size=1, max_size=30, unique=True).map(sorted)
 words = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), min_size=1, max_size=30, unique=True).map(sorted)
 
@@ -53,7 +53,7 @@ def test_texts_in_many_blocks_are_ranked_as_in_a_sorted_list(keys: list[bytes]) 
     assert found.ranks(Bounds.of(wanted, None)) == ranked(keys, wanted)
     for key in wanted[:: max(1, len(wanted) // 200)]:
         assert text_dictionary(keys).ranks(Bounds.of([key], None)) == ranked(keys, [key])
-    assert found.keys(0, len(keys)) == keys and found.keys(250, 530) == keys[250:530]
+    assert found.keys(0, len(keys)) == keys and found.keys(250, 290) == keys[250:290]
 
 
 @given(words, words)

@@ -7,6 +7,7 @@ import sys
 import unicodedata
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +51,7 @@ def test_word_characters_are_letters_marks_and_numbers_for_ever() -> None:
         kinds = {old.category(chr(code))[0], unicodedata.category(chr(code))[0]}
         if len(kinds) == 1 and old.category(chr(code)) != "Cn" and not 0xFE00 <= code < 0xFE10:
             assert table[code] == (kinds <= {"L", "M", "N"}), hex(code)
-    assert int(table.sum()) == 202_013 and len(word_ranges()) == 276, "a change here orphans every text index: new version"
+    assert crc32(np.packbits(table).tobytes()) == 0xF9D2CDEB, "a change here orphans every text index: new version"
 
 
 def test_folding_is_simple_case_folding_for_ever() -> None:
@@ -61,7 +62,7 @@ def test_folding_is_simple_case_folding_for_ever() -> None:
             assert chr(table[code]) == full, hex(code)
     assert np.array_equal(table[table], table), "folding twice changes nothing"
     assert np.array_equal(word_table()[table], word_table()), "folding makes no words"
-    assert int((table != np.arange(CODE_POINTS)).sum()) == 1455, "a change here orphans every text index: new version"
+    assert crc32(table.astype("<u4").tobytes()) == 0xAE64B835, "a change here orphans every text index: new version"
     assert fold("ΣςİẞſKÅ") == "σσißskå"
 
 

@@ -1,0 +1,235 @@
+"""The inverted index: rows by token, read piece by piece."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from indexes import registry, text
+from indexes.base import InMemory
+from indexes.pieces import Pieces
+from indexes.predicate import Leaf, matches
+from indexes.testing import SkippingIndexConformance, leaves_for, violations
+from indexes.text import TERM_LENGTH_MAX, TEXTS_MAX, TOKENS_MAX, TextIndex
+from indexes.tokenizers import Word, find
+
+
+class TestWords(SkippingIndexConformance):
+    index = TextIndex()
+
+
+class TestPairs(SkippingIndexConformance):
+    index = TextIndex("ngram(2)")
+
+
+class TestTriples(SkippingIndexConformance):
+    index = TextIndex("ngram(3)")
+
+
+NOTES = ["Fast red car", "red-hot CARS", None, "", "a café, late", "Straße in İstanbul", "西安的大唐不夜城很热闹", "fast fast fast", "re d"]
+ALPHABET = "ab AB_%\\.éE\u0301ßẞİıiΣσς1٣西安\U0001f600\U00010400\ufe0f\0"
+STRING = pa.string()
+
+
+@dataclass
+class Counted:
+    """A summary that counts reads and remembers which bytes were read."""
+
+    data: bytes
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        self.ranges.append((start, min(stop, len(self.data))))
+        return memoryview(self.data)[start:stop]
+
+
+def rows(index: TextIndex, values: list[str | None], leaf: Leaf) -> list[int] | None:
+    (found,) = index.rows([InMemory(index.summarize(pa.array(values, STRING)))], leaf, STRING)
+    return None if found is None else list(found)
+
+
+def hits(values: list[str | None], leaf: Leaf) -> list[int]:
+    return [int(row) for row in np.flatnonzero(matches(leaf, pa.table({"s": pa.array(values, STRING)})).to_numpy())]
+
+
+@given(
+    st.lists(st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9), min_size=1, max_size=3),
+    st.lists(st.text(alphabet=ALPHABET, max_size=5), min_size=1, max_size=3),
+    st.sampled_from(["word", "ngram(1)", "ngram(2)", "ngram(3)"]),
+    st.sampled_from([STRING, pa.large_string(), pa.dictionary(pa.int32(), STRING)]),
+)
+@settings(max_examples=150)
+def test_no_row_that_matches_is_left_out(segments: list[list[str | None]], drawn: list[str], spec: str, type: Any) -> None:
+    columns = [pa.array(segment, STRING).cast(type) for segment in segments]
+    leaves = [leaf for leaf in leaves_for("s", type, [*drawn, *filter(None, segments[0])][:4])]
+    assert not violations(TextIndex(spec), columns, leaves, type)
+
+
+@given(st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9), st.text(alphabet=ALPHABET, max_size=6),
+       st.sampled_from(["word", "ngram(1)", "ngram(2)"]))  # fmt: skip
+@settings(max_examples=150)
+def test_a_match_by_the_same_tokenizer_is_answered_exactly(values: list[str | None], query: str, spec: str) -> None:
+    leaf = Leaf("s", "match", (query, spec))
+    assert rows(TextIndex(spec), values, leaf) == hits(values, leaf)
+
+
+@pytest.mark.parametrize(
+    ("spec", "op", "value", "expected"),
+    [
+        ("word", "match", "FAST", [0, 7]), ("word", "match", "red fast", [0]), ("word", "match", "car", [0]), ("word", "match", "istanbul", [5]),
+        ("word", "match", "STRAẞE", [5]), ("word", "match", "none", []), ("word", "match", "?!", []), ("word", "=", "red-hot CARS", [1]),
+        ("word", "=", "re d", [8]), ("word", "in", ("re d", None, "a café, late"), [4, 8]), ("word", "in", (None,), []), ("word", "<=>", "Fast red car", [0]),
+        ("word", "like", "%fast red %", [0, 1]), ("word", "like", "fast%", None), ("word", "like", "fast_red", None), ("word", "starts with", "RED-h", [0, 1]),
+        ("word", "=", "", None), ("word", "in", ("re d", ""), None), ("word", "!=", "re d", None), ("word", "match", ("ast", "ngram(3)"), None),
+        ("word", "match", (" red ", "ngram(5)"), [0, 1]), ("word", "is null", None, None), ("word", "match", None, None), ("word", "not match", "red", None),
+        ("ngram(3)", "like", "%ast%", [0, 7]), ("ngram(3)", "like", "%as%", None), ("ngram(3)", "starts with", "Straß", [5]), ("ngram(3)", "=", "re d", [8]),
+        ("ngram(3)", "like", "%red%car%", [0, 1]), ("ngram(3)", "match", ("CAR", "ngram(3)"), [0, 1]), ("ngram(3)", "match", "cars red", [1]),
+        ("ngram(3)", "match", ("late", "ngram(4)"), [4]), ("ngram(3)", "match", ("la", "ngram(2)"), None), ("ngram(3)", "match", ("la", "ngram(3)"), []),
+        ("ngram(2)", "match", ("西安", "chinese"), [6]), ("chinese", "match", ("西安", "chinese"), [6]), ("chinese", "match", ("大唐不夜城", "chinese"), [6]),
+        ("chinese", "match", "西安", None), ("chinese", "=", "西安的大唐不夜城很热闹", [6]), ("chinese", "like", "%西安%", None), ("ngram(2)", "like", "%\\_\\%%", []),
+    ],
+)  # fmt: skip
+def test_an_index_finds(spec: str, op: str, value: object, expected: list[int] | None) -> None:
+    leaf, index = Leaf("s", op, value), TextIndex(spec)
+    found = rows(index, NOTES, leaf)
+    assert found == expected
+    assert index.can_test(leaf, STRING) == (expected is not None)
+    assert found is None or {*hits(NOTES, leaf)} <= {*found}
+
+
+def test_long_queries_and_lists_are_cut_short() -> None:
+    long = " ".join(f"w{n}" for n in range(100))
+    index = TextIndex()
+    (tokens,) = index._alternatives(Leaf("s", "=", long)) or []
+    assert len(tokens) == TOKENS_MAX and tokens[0] == "w0" and tokens[-1] == "w99"
+    assert rows(index, [long, "w0 w99", None], Leaf("s", "=", long)) == [0]
+    assert index.can_test(Leaf("s", "in", tuple(map(str, range(TEXTS_MAX)))), STRING)
+    assert not index.can_test(Leaf("s", "in", tuple(map(str, range(TEXTS_MAX + 1)))), STRING)
+
+
+def test_tokens_that_agree_in_their_first_letters_share_rows() -> None:
+    stem = "é" * TERM_LENGTH_MAX
+    values = [stem + "a", stem + "b", stem[:-1], "x " + stem]
+    assert rows(TextIndex(), values, Leaf("s", "match", stem + "b")) == [0, 1, 3]
+    assert rows(TextIndex(), values, Leaf("s", "match", stem[:-1])) == [2]
+
+
+def test_other_types_are_not_supported_and_never_pruned() -> None:
+    index = TextIndex()
+    assert not index.supports(pa.int64()) and not index.supports(pa.binary())
+    assert not index.can_test(Leaf("s", "=", 1), pa.int64())
+    assert index.rows([InMemory(b"")], Leaf("s", "match", "x"), pa.int64()) == [None]
+
+
+def test_the_registry_knows_it_and_an_unknown_tokenizer_is_refused() -> None:
+    assert registry.find("text") is registry.find("text/1") is TextIndex
+    with pytest.raises(ValueError, match="no tokenizer is called 'klingon'"):
+        TextIndex("klingon")
+
+
+def test_what_another_version_of_the_tokenizer_wrote_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = TextIndex()
+    summary = InMemory(index.summarize(pa.array(NOTES)))
+    other = InMemory(TextIndex("ngram(3)").summarize(pa.array(NOTES)))
+    leaf = Leaf("s", "match", "zzz")
+    assert index.rows([summary, other], leaf, STRING) == [BitMap(), None]
+    monkeypatch.setattr(Word, "version", "2")
+    assert index.rows([summary], leaf, STRING) == [None]
+    assert index.prune([summary], leaf, STRING).tolist() == [True]
+
+
+def many(seed: int = 5, size: int = 20_000) -> Any:
+    """Return notes of words whose frequencies differ by four orders of magnitude, one word in every row."""
+    random = np.random.default_rng(seed)
+    ranks = np.minimum(random.zipf(1.3, (size, 4)), 20_000)
+    return pa.array([f"all w{a} w{b} v{c} u{d}" if i % 7 else None for i, (a, b, c, d) in enumerate(ranks.tolist())])
+
+
+def test_frequent_and_rare_terms_in_many_blocks_are_found() -> None:
+    notes, index = many(), TextIndex()
+    summary = index.summarize(notes)
+    assert Pieces.open(InMemory(summary), b"text/1").count > 8
+    assert len(summary) < 2.2 * 4 * len(notes)
+    terms, row = index.tokenizer.tokens(notes)
+    names, row = np.array(terms.to_pylist(), object), np.asarray(row)
+    present = sorted({*names})
+    for term in [*present[:: len(present) // 150], present[-1], "all", "w1", "w0", "", "\U0010ffff", "all0", "x"]:
+        (found,) = index.rows([InMemory(summary)], Leaf("s", "match", term), STRING)
+        assert found == BitMap(np.unique(row[names == term])), term
+
+
+def test_only_the_header_and_the_blocks_of_the_terms_are_read() -> None:
+    index = TextIndex()
+    summary = Counted(index.summarize(many()))
+    index.rows([summary], Leaf("s", "match", "w17"), STRING)
+    assert len(summary.ranges) <= 3
+    assert sum(stop - start for start, stop in summary.ranges) < min(32_000, len(summary) / 2)
+    summary.ranges.clear()
+    index.rows([summary], Leaf("s", "match", "?"), STRING)
+    assert not summary.ranges, "a query without tokens matches nothing"
+
+
+def test_a_damaged_block_harms_only_its_own_terms() -> None:
+    index = TextIndex()
+    good = index.summarize(many())
+    damaged = InMemory(good[:-40] + bytes([good[-40] ^ 1]) + good[-39:])
+    (found,) = index.rows([damaged], Leaf("s", "match", "u1"), STRING)
+    assert found == index.rows([InMemory(good)], Leaf("s", "match", "u1"), STRING)[0]
+    with pytest.raises(ValueError, match="damaged"):
+        index.rows([damaged], Leaf("s", "match", "w999999"), STRING)
+
+
+def test_checksummed_nonsense_raises_value_error() -> None:
+    """What a writer with a mistake may leave: every length of header and blocks wrong, checksums right."""
+    index = TextIndex()
+    pieces = Pieces.open(InMemory(index.summarize(many(size=3_000))), b"text/1")
+    whole = [bytes(pieces.read(at)) for at in range(pieces.count)]
+    leaf = Leaf("s", "match", "all")
+    for piece in (0, 1):
+        for at in range(0, 32, 4):
+            for wrong in (0, 1, 2**31 - 1, 2**32 - 1):
+                changed = whole[piece][:at] + struct.pack("<I", wrong) + whole[piece][at + 4 :]
+                packed = text.pack([*whole[:piece], changed, *whole[piece + 1 :]], kind=b"text/1")
+                try:
+                    index.rows([InMemory(packed)], leaf, STRING)
+                except ValueError:
+                    continue
+    for nothing in ([], [b""], [whole[0]], [whole[0], b""], [whole[0][:-1], *whole[1:]]):
+        with pytest.raises(ValueError):
+            index.rows([InMemory(text.pack(nothing, kind=b"text/1"))], leaf, STRING)
+            raise ValueError("no piece, no row: nothing is wrong with a summary without blocks")
+
+
+class Repeats(Word):
+    """A tokenizer whose dictionary has unused and repeated terms, as a foreign one may."""
+
+    def tokens(self, values: Any) -> tuple[Any, Any]:
+        terms, row = super().tokens(values)
+        dictionary = pa.concat_arrays([pa.array(["unused"]), terms.dictionary, terms.dictionary])
+        shift = 1 + len(terms.dictionary) * (np.arange(len(terms)) % 2)
+        return pa.DictionaryArray.from_arrays(pa.array(terms.indices.to_numpy() + shift), dictionary), row
+
+
+def test_dictionaries_of_foreign_tokenizers_need_not_be_clean() -> None:
+    plain, foreign = TextIndex(), TextIndex()
+    foreign.tokenizer = Repeats()
+    assert foreign.summarize(pa.array(NOTES)) == plain.summarize(pa.array(NOTES))
+
+
+def test_a_chunk_of_an_array_is_summarized_as_its_copy() -> None:
+    notes = pa.array(NOTES * 3)
+    for spec in ("word", "ngram(3)", "chinese"):
+        index = TextIndex(spec)
+        assert index.summarize(notes[5:14]) == index.summarize(pa.array(notes[5:14].to_pylist())), spec
+        assert index.tokenizer is find(spec)

@@ -1,0 +1,84 @@
+"""Indexes built in Spark tasks equal those built in process, and prune Spark queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import mdt
+from mdt.errors import Unsupported
+from mdt.file_group import Blob
+from mdt.planner import plan
+from mdt.table import Table
+from mdt.where import parse_where
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+SPECS = ["bitmap(n)", "text(note)", "bloom(city)"]
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+def _rows(first: int, last: int) -> pa.Table:
+    numbers = range(first, last)
+    columns = [
+        [f"k{i:06}" for i in numbers], [f"c{i // 300}" for i in numbers], [i * 7919 % 500 for i in numbers],
+        [f"{WORDS[i % 5]} word{i * 31 % 400}" for i in numbers],
+    ]  # fmt: skip
+    return pa.table(columns, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.durable": False}
+    made = mdt.create(tmp_path / "table", SCHEMA, ["id"], options=options)
+    for part in range(4):
+        made.insert(_rows(300 * part, 300 * part + 300))
+    made.upsert(_rows(100, 150))
+    return made
+
+
+def _summaries(table: Table) -> dict[tuple[str, int], bytes]:
+    snapshot = table.snapshot()
+    found = {}
+    for spec in snapshot.definition.indexes:
+        rows = np.flatnonzero(snapshot.covered(spec))
+        for row, summary in zip(rows.tolist(), snapshot.index_summaries(spec, rows), strict=True):
+            read = table.metadata.blobs.read(summary, verify=True).to_pybytes() if isinstance(summary, Blob) else summary
+            assert read is not None
+            found[spec, int(snapshot.segments[row])] = read
+    return found
+
+
+def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, table: Table) -> None:
+    result = table.create_index(SPECS, spark=spark)
+    built = _summaries(table)
+    assert len(built) == result.files == 3 * len(table.files())
+    table.rebuild_index(spark=None)
+    assert _summaries(table) == built
+    assert table.check().ok
+    assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
+
+
+@pytest.mark.parametrize(
+    "where", ["n = 33", "n between 30 and 33", "city = 'c2' and n < 40", "n in (1, 499) or city = 'nowhere'", "note like '%word77%'"]
+)
+def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(spark: SparkSession, table: Table, where: str) -> None:
+    expected = sorted(mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist())
+    table.create_index(SPECS)
+    frame = mdt.read(spark, table.path)
+    assert sorted(frame.where(where).select("id").toArrow()["id"].to_pylist()) == expected
+    found = plan(table.metadata, table.snapshot(), parse_where(where, SCHEMA))
+    assert len(found.segments) <= len(table.files())
+    used = [note for note in found.notes if note.used and note.index.startswith(("bitmap", "text", "bloom"))]
+    assert used or "like" in where
+    assert table.scan(where).count() == len(expected)
+
+
+def test_a_table_that_tasks_cannot_see_is_named(spark: SparkSession) -> None:
+    table = mdt.create(mdt.storage.MemoryStorage(), SCHEMA, ["id"])
+    table.insert(_rows(0, 10))
+    with pytest.raises(Unsupported, match="mdt-memory"):
+        table.create_index("bitmap(n)", spark=spark)
