@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
-from importlib.metadata import entry_points, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, ClassVar
 
 import numpy as np
@@ -189,8 +189,10 @@ class Chinese(Tokenizer):
     cuts_pieces = True
 
     def __init__(self) -> None:
-        self._cut = _jieba()
-        self.version = f"1 jieba {version('jieba')}"
+        try:
+            self.version = f"1 jieba {version('jieba')}"
+        except PackageNotFoundError:
+            raise ValueError("the tokenizer chinese needs jieba: pip install 'pyspark-mdt[chinese]'") from None
 
     @property
     def spec(self) -> str:
@@ -199,7 +201,8 @@ class Chinese(Tokenizer):
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Int64Array]:
         text = folded(values)
         encoded = strings(text.codes, text.bounds).dictionary_encode()
-        cuts = [[token for token in self._cut(value) if _has_word(token)] for value in encoded.dictionary.to_pylist()]
+        cut = _jieba() if len(encoded) else list
+        cuts = [[token for token in cut(value) if _has_word(token)] for value in encoded.dictionary.to_pylist()]
         flat = pa.array([token for tokens in cuts for token in tokens], pa.string())
         ends = np.cumsum([0, *map(len, cuts)])
         which = encoded.indices.to_numpy()
@@ -215,14 +218,14 @@ def _has_word(token: str) -> bool:
 
 @cache
 def _jieba() -> Callable[[str], Any]:
-    """Return jieba's cut for search engines, with its bundled dictionary and nothing that others added to it."""
-    try:
-        with warnings.catch_warnings():
-            # Importing jieba 0.42 warns of its own regular expressions and of pkg_resources: not the user's business.
-            warnings.simplefilter("ignore")
-            module = import_module("jieba")
-    except ImportError as error:
-        raise ValueError("the tokenizer chinese needs the package jieba: pip install 'pyspark-mdt[chinese]'") from error
+    """Return jieba's cut for search engines, with its bundled dictionary and nothing that others added to it.
+
+    The dictionary takes most of a second to load: once in a process, not before there is a text.
+    """
+    with warnings.catch_warnings():
+        # Importing jieba 0.42 warns of its own regular expressions and of pkg_resources: not the user's business.
+        warnings.simplefilter("ignore")
+        module = import_module("jieba")
     cutter = module.Tokenizer()
     # What initialize() does, without its cache: a marshal file in the shared temporary folder, which anyone may plant.
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())

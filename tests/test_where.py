@@ -39,6 +39,9 @@ DAY, NOON = date(2024, 1, 2), datetime(2024, 1, 2, 12, tzinfo=UTC)
         ("s is null", Leaf("s", "is null")), ("s is not null", Leaf("s", "is not null")),
         ("s like 'a%'", Leaf("s", "like", "a%")), ("s not like 'a%'", Leaf("s", "not like", "a%")),
         ("startswith(s, 'ab')", Leaf("s", "starts with", "ab")), ("s = 'a''b' ' c'", Leaf("s", "=", "a'b c")), ("s = 'a' 'b'", Leaf("s", "=", "ab")),
+        ("match(s, 'fast car')", Leaf("s", "match", "fast car")), ("not MATCH(S, '西安', 'chinese')", Leaf("s", "not match", ("西安", "chinese"))),
+        ("match(s, null)", Leaf("s", "match", None)), ("contains(s, '5%_')", Leaf("s", "like", "%5\\%\\_%")), ("not contains(s, '')", Leaf("s", "not like", "%%")),
+        ("endswith(s, 'x')", Leaf("s", "like", "%x")), ("contains(s, null)", Leaf("s", "like", None)), ([("s", "match", ("x", "ngram(2)"))], Leaf("s", "match", ("x", "ngram(2)"))),
         ("not s not like 'a%'", Leaf("s", "like", "a%")), ("s = 'it''s'", Leaf("s", "=", "it's")), ("s = 'é\\n'", Leaf("s", "=", "é\n")),
         ("a in (1, null, 3)", Leaf("a", "in", (1, None, 3))), ("a not in (1)", Leaf("a", "not in", (1,))),
         ("a between 1 and 3", And((Leaf("a", ">=", 1), Leaf("a", "<=", 3)))),
@@ -100,6 +103,26 @@ def test_an_unknown_column_names_the_nearest_and_shows_the_place() -> None:
         parse_where([("pricee", "=", 1)], SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("where", "caret", "says"),
+    [
+        ("match(s)", 0, "2 or 3 arguments"), ("a = 1 and match(s, 'x', 'word', 1)", 10, "2 or 3 arguments"), ("match(s, 'x', 'klingon')", 14, "no tokenizer"),
+        ("match(s, 'x', 'ngram(0)')", 14, "length from 1"), ("match(a, 'x')", 9, "must be text"), ("match(sss, 'x')", 6, "no column"), ("match(s, 1)", 9, "takes text"),
+        ("match(s, 'x', 3)", 14, "takes text"), ("contains(a, 'x')", 12, "like compares text"), ("endswith(s, 1)", 12, "like compares text"),
+    ],
+)  # fmt: skip
+def test_a_wrong_match_is_invalid_with_a_caret_and_says_why(where: str, caret: int, says: str) -> None:
+    with pytest.raises(Invalid, match=says) as caught:
+        parse_where(where, SCHEMA)
+    assert caught.value.message.splitlines()[-1].index("^") - 2 == caret
+
+
+@pytest.mark.parametrize("where", ["match('x', s)", "match(s, a)", "match(s, upper('x'))", "match(s, 'x') over ()", "match(s) against ('x')", "s.match(s, 'x')", "march(s, 'x')"])
+def test_what_only_looks_like_a_match_is_refused(where: str) -> None:
+    with pytest.raises((Unsupported, Invalid)):
+        parse_where(where, SCHEMA)
+
+
 def test_a_name_that_differs_in_case_from_two_columns_is_refused() -> None:
     schema = pa.schema([("Aa", pa.int64()), ("aA", pa.int64())])
     with pytest.raises(Invalid, match="any of Aa, aA"):
@@ -127,6 +150,7 @@ ATOMS = st.sampled_from(
         "a = 1", "a <> 2", "2 > a", "a >= 1.5", "a in (1, 3)", "a in (1, null)", "a between 1 and 2", "a between null and 2", "a is null",
         "b < -1", "b <= 99999999999", "s like 'a%'", "s not like '%b_'", "s = 'ab'", "s > 'b'", "s is not null", "flag", "flag is true",
         "flag is not false", "a = null", "true", "false", "f < 0.1", "f = 0.5", "d < date '2024-01-02'", "a is distinct from 1",
+        "contains(s, 'b')",
     ]
 )  # fmt: skip
 CONDITIONS = st.recursive(

@@ -8,11 +8,13 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from indexes.characters import word_table
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, bind, check, columns, matches, negate, simplify
 from indexes.testing import ALL_TYPES, column_of, foreign_literals, leaves_for, pool, predicates
 from indexes.testing import columns as arrays
@@ -42,6 +44,14 @@ def like(pattern: str, text: str) -> bool:
     return re.fullmatch(regex, text, re.DOTALL) is not None
 
 
+def tokens(text: str, spec: int | str) -> set[str]:
+    """Words, or with ``spec`` "ngram(2)" pairs, for texts that have no special case."""
+    folded = text.lower()
+    if spec:
+        return {folded[at : at + 2] for at in range(len(folded) - 1)}
+    return set("".join(c if word_table()[ord(c)] else " " for c in folded).split(" ")) - {""}
+
+
 def keeps(leaf: Leaf, value: Any, type: pa.DataType) -> bool | None:
     """SQL's answer for one row: True, False, or None for unknown."""
     type = type.value_type if pa.types.is_dictionary(type) else type
@@ -57,6 +67,10 @@ def keeps(leaf: Leaf, value: Any, type: pa.DataType) -> bool | None:
         if any(w is not None and rank(value, type) == rank(w, type) for w in wanted):
             return op == "in"
         return None if None in wanted else op == "not in"
+    if op in ("match", "not match"):
+        query, size = wanted if isinstance(wanted, tuple) else (wanted, 0)
+        has = tokens(query, size) <= tokens(value, size) if tokens(query, size) else False
+        return bool(has) == (op == "match")
     if op in ("starts with", "like", "not like"):
         assert isinstance(wanted, (str, bytes))
         return bool(value.startswith(wanted)) if op == "starts with" else like(str(wanted), value) == (op == "like")
@@ -167,6 +181,7 @@ def test_unknown_cannot_be_evaluated_but_can_be_negated_and_checked() -> None:
     [
         Leaf("a", "=", "x"), Leaf("a", "in", (1, "x")), Leaf("a", "like", "x%"), Leaf("a", "starts with", "x"),
         Leaf("s", "<", 1), Leaf("s", "like", 1), Leaf("s", "like", "x\\"), Leaf("s", "starts with", b"x"),
+        Leaf("s", "match", 1), Leaf("a", "match", "x"), Leaf("s", "match", ("x", "klingon")), Leaf("s", "not match", ("x",)), Leaf("s", "match", "\ud800"),
         Leaf("l", "=", 1), Leaf("l", "in", ()), Leaf("s", "=", "\ud800"), Leaf("s", "like", "\ud800%"),
     ],
 )  # fmt: skip
@@ -175,6 +190,22 @@ def test_check_names_column_type_and_value(leaf: Leaf) -> None:
     with pytest.raises(ValueError, match=rf"'{leaf.column}' has type {re.escape(str(schema.field(leaf.column).type))}"):
         check(leaf, schema)
     check(Leaf("l", "is null"), schema)
+
+
+def test_match_finds_all_words_in_any_order_and_its_negation_is_exact() -> None:
+    table = pa.table({"s": ["Red, fast CARS", "a fast car", None, "", "ΟΔΟΣ Straße", "西安的大唐不夜城很热闹"]})
+    for value, expected in [
+        ("cars red", [0]), ("FAST", [0, 1]), ("fast car", [1]), ("ca", []), ("?", []), ("", []), ("οδος STRASSE", []), ("οδοσ straẞe", [4]),
+        (("CAR", "ngram(3)"), [0, 1]), (("t c", "ngram(3)"), [0, 1]), (("ca", "ngram(3)"), []), (("西安", "chinese"), [5]), ("西安", []),
+        (("大唐不夜城", "chinese"), [5]), (("大唐", "ngram(2)"), [5]), (("", "chinese"), []),
+    ]:  # fmt: skip
+        leaf = Leaf("s", "match", value)
+        assert np.flatnonzero(matches(leaf, table).to_numpy()).tolist() == expected, value
+        rest = sorted({0, 1, 3, 4, 5} - {*expected})
+        assert np.flatnonzero(matches(negate(leaf), table).to_numpy()).tolist() == rest, value
+        assert negate(negate(leaf)) == leaf
+    for null in (Leaf("s", "match"), negate(Leaf("s", "match"))):
+        assert not any(matches(null, table).to_pylist())
 
 
 def test_missing_columns_unknown_operators_and_bare_lists_are_refused() -> None:

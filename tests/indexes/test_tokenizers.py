@@ -6,6 +6,7 @@ import re
 import sys
 import unicodedata
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 from zlib import crc32
 
@@ -132,9 +133,12 @@ def test_chinese_words_are_found_in_a_text_without_spaces() -> None:
 
 
 def test_chinese_without_its_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jieba", None)
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(tokenizers, "version", missing)
     with pytest.raises(ValueError, match=r"pyspark-mdt\[chinese\]"):
-        tokenizers._jieba.__wrapped__()
+        Tokenizers().find("chinese")
 
 
 @pytest.mark.parametrize(
