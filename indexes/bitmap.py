@@ -27,7 +27,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import bit_slices, dictionary
@@ -231,10 +230,10 @@ def _coded(values: pa.Array, width: int | None) -> tuple[Any, Codes]:
     if width == 8:
         words, rank = _ranked(dictionary.words_of(keys))
         return words, rank[at]
-    sorting = pc.array_sort_indices(keys)
+    sorting = dictionary.text_order(keys)
     rank = np.empty(len(keys), _code_type(len(keys)))
-    rank[np.asarray(sorting)] = np.arange(len(keys), dtype=rank.dtype)
-    return keys.take(sorting), rank[at]
+    rank[sorting] = np.arange(len(keys), dtype=rank.dtype)
+    return keys.take(pa.array(sorting)), rank[at]
 
 
 def _coded_by_counting(values: pa.Array) -> tuple[Any, Codes] | None:

@@ -8,7 +8,8 @@ of a container (``indexes.pieces``): one that says where each block begins, then
   bytes that are above the block before and not above this one.
 - block: 1 if deflated, else 0 (uint8), length of the rest once inflated (uint32), the rest.  Keys of 8 bytes: the common
   shift and the width of the differences between neighbours (uint8 each), the differences.  Other keys are front-coded:
-  bytes shared with the key before, at most 255 (uint8 [keys]), lengths of what follows (uint32 [keys]), what follows.
+  width of the lengths (uint8, 1 or 4), bytes shared with the key before, at most 255 (uint8 [keys]), lengths of what
+  follows (uint8 or uint32 [keys]), what follows.
 
 Integers are little-endian.  Raw deflate (RFC 1951) of blocks as small as these was smaller than zstd and lz4 and three
 times faster to undo than zstd: 0.22 bytes a key for 34,000 doubles that are multiples of 1/4, 0.92 for 54,000 texts such
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes.base import UInt64Array
 from indexes.pieces import Pieces
@@ -212,12 +214,15 @@ class _TextBlock:
 
     @classmethod
     def of(cls, data: bytes, count: int) -> _TextBlock:
-        if len(data) < 5 * count:
+        wide = data[:1] == b"\4"
+        first = 1 + (5 if wide else 2) * count
+        if len(data) < first or data[0] not in (1, 4):
             raise ValueError(f"a block of {len(data)} bytes does not hold {count} keys")
-        ends = list(accumulate(struct.unpack_from(f"<{count}I", data, count), initial=5 * count))
+        lengths = struct.unpack_from(f"<{count}{'I' if wide else 'B'}", data, 1 + count)
+        ends = list(accumulate(lengths, initial=first))
         if ends[-1] != len(data):
             raise ValueError(f"the keys of a block end at {ends[-1]} instead of {len(data)}")
-        return cls(data[:count], ends, data)
+        return cls(data[1 : 1 + count], ends, data)
 
     def keys(self) -> list[bytes]:
         if self._keys is None:
@@ -328,11 +333,42 @@ def _unpack_words(data: bytes, first: np.uint64, count: int) -> UInt64Array:
     return np.cumsum(words, dtype=np.uint64)
 
 
-def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
-    """Return the separators and the front-coded blocks of sorted keys of any length, binary[n]."""
+def text_order(keys: pa.Array) -> npt.NDArray[np.integer[Any]]:
+    """Return the permutation that sorts n distinct keys; ``keys``: binary[n] without nulls -> integer[n].
+
+    Keys that have at most 7 bytes after what all of them begin with are sorted as numbers, several times faster.
+    """
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    data, offsets = _bytes_of(keys)
+    lengths, windows = np.diff(offsets), _windows(data)
+    words = windows[offsets[:-1]].astype(np.uint64)
+    begin = min(_WORD - -(-int(np.bitwise_or.reduce(words ^ words[0])).bit_length() // 8), int(lengths.min()))
+    rest = lengths - begin
+    if int(rest.max()) >= _WORD:
+        return np.asarray(pc.array_sort_indices(keys))
+    unused = (8 * (_WORD - np.maximum(rest, 1))).astype(np.uint64)
+    words = (windows[offsets[:-1] + begin].astype(np.uint64) >> unused) << unused
+    words[rest == 0] = 0
+    return np.argsort(words | rest.astype(np.uint64))
+
+
+def _bytes_of(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:
+    """Return all bytes of n keys, and where each begins and the last ends -> int64[n + 1]."""
     buffers = keys.buffers()
     offsets = np.frombuffer(buffers[1], np.int32, len(keys) + 1, 4 * keys.offset).astype(np.int64)
-    data = np.frombuffer(buffers[2] or b"", np.uint8)
+    return np.frombuffer(buffers[2] or b"", np.uint8), offsets
+
+
+def _windows(data: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    """Return the 8 bytes from each byte on as big-endian numbers, zeros after the end -> uint64[n + 1]."""
+    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
+    return np.ndarray(len(data) + 1, ">u8", padded, 0, (1,))
+
+
+def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
+    """Return the separators and the front-coded blocks of sorted keys of any length, binary[n]."""
+    data, offsets = _bytes_of(keys)
     shared = _shared_with_previous(data, offsets)
     starts = range(0, len(keys), BLOCK_KEYS)
     separators = [b""] + [_separator(data, offsets, int(shared[at]), at) for at in starts[1:]]
@@ -341,13 +377,19 @@ def _text_blocks(keys: pa.Array) -> tuple[list[bytes], list[bytes]]:
     lengths = offsets[1:] - first
     ends = np.cumsum(lengths)
     rest = data[np.repeat(first - (ends - lengths), lengths) + np.arange(ends[-1])].tobytes()
-    heads, sizes = shared.astype(np.uint8).tobytes(), lengths.astype("<u4").tobytes()
+    heads = shared.astype(np.uint8).tobytes()
     stops = ends[[min(start + BLOCK_KEYS, len(keys)) - 1 for start in starts]].tolist()
     blocks = [
-        heads[at : at + BLOCK_KEYS] + sizes[4 * at : 4 * (at + BLOCK_KEYS)] + rest[start:stop]
+        _lengths_after(heads[at : at + BLOCK_KEYS], lengths[at : at + BLOCK_KEYS]) + rest[start:stop]
         for at, (start, stop) in zip(starts, pairwise([0, *stops]), strict=True)
     ]
     return separators, blocks
+
+
+def _lengths_after(shared: bytes, lengths: Int64Array) -> bytes:
+    """Return the head of a front-coded block; one byte a length if that is enough."""
+    width = 1 if int(lengths.max()) < 256 else 4
+    return bytes((width,)) + shared + lengths.astype(f"<u{width}").tobytes()
 
 
 def _separator(data: npt.NDArray[np.uint8], offsets: Int64Array, shared: int, at: int) -> bytes:
@@ -361,8 +403,7 @@ def _shared_with_previous(data: npt.NDArray[np.uint8], offsets: Int64Array) -> I
 
     One pass per 8 bytes in common, over the pairs that still agree: O(all shared bytes / 8).
     """
-    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
-    windows = np.ndarray(len(padded) - _WORD + 1, ">u8", padded, 0, (1,))
+    windows = _windows(data)
     lengths = np.diff(offsets)
     shorter = np.minimum(lengths[1:], lengths[:-1])
     before, here = offsets[:-2], offsets[1:-1]

@@ -100,15 +100,16 @@ class _Reader:
         tested = self._groups(piece, self._tested)
         mask = self._test(tested).to_numpy()
         live = self._mask(piece)
-        passed = np.flatnonzero(mask if live is None else mask & live)
+        mask = mask if live is None else mask & live
+        passed = np.flatnonzero(mask)
         if not len(passed):
             return self._schema.empty_table().select(self._names)
-        wanted = self._cutter.some(piece, passed)
+        wanted = self._cutter.some(piece, passed, self._rest)
         if wanted is None:
-            rest = self._groups(piece, self._rest).take(pa.array(passed))
+            rest = self._groups(piece, self._rest).filter(pa.array(mask))
         else:
             rest = read_pages(self._storage, [wanted], self._rest)
-        found = [*tested.take(pa.array(passed)).columns, *rest.columns]
+        found = [*tested.filter(pa.array(mask)).columns, *rest.columns]
         return pa.table(found, names=[*self._tested.names, *self._rest.names]).select(self._names)
 
     def _mask(self, piece: RowGroups) -> BoolArray | None:

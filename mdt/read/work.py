@@ -65,8 +65,7 @@ class Cutter:
     def __init__(self, metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> None:
         self._metadata = metadata
         self._plan = plan
-        self._names = frozenset(schema.names)
-        self._flat = bool(schema.names) and not any(pa.types.is_nested(field.type) for field in schema)
+        self._schema = schema
         rows = pa.array([scan.row for scan in plan.segments], pa.int64())
         files = plan.snapshot.files.select(_COLUMNS).take(rows).to_pylist()
         self._files: dict[int, dict[str, Any]] = dict(zip(rows.to_pylist(), files, strict=True))
@@ -88,7 +87,7 @@ class Cutter:
 
     def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
-        if not self._flat or file["page_map_offset"] is None:
+        if not len(self._schema) or file["page_map_offset"] is None:
             return None
         if scan.positions is None and file["rows"] > _SMALL_ROWS:
             return None
@@ -96,20 +95,18 @@ class Cutter:
         positions = live_positions(some, self._plan.snapshot.vector(scan.row), file["rows"])
         zone_rows = file["zone_rows"]
         rows = sum(zone_rows) if scan.zones is None else sum(zone_rows[z] for z in scan.zones)
-        return self._placed(file, positions) if _are_few(positions, rows) else None
+        return self._placed(file, positions, self._schema) if _are_few(positions, rows) else None
 
-    def some(self, piece: RowGroups, numbers: Int64Array) -> Wanted | None:
+    def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
         """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
-        if not self._flat:
-            return None
         first, rows = np.array(piece.starts, dtype=np.int64).T
         before = np.cumsum(rows) - rows
         zone = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[zone]
-        return self._placed(self._files[piece.scan.row], positions) if _are_few(positions, piece.rows) else None
+        return self._placed(self._files[piece.scan.row], positions, schema) if _are_few(positions, piece.rows) else None
 
-    def _placed(self, file: dict[str, Any], positions: Int64Array) -> Wanted | None:
-        page_map = self._page_map(file)
+    def _placed(self, file: dict[str, Any], positions: Int64Array, schema: pa.Schema) -> Wanted | None:
+        page_map = self._page_map(file, schema)
         if page_map is None:
             return None
         path = paths.partition_file(file["partition"], file["name"])
@@ -118,8 +115,8 @@ class Cutter:
         parquet = None if whole is None else whole.slice(offset, length)
         return Wanted(path, offset, length, parquet, page_map, positions)
 
-    def _page_map(self, file: dict[str, Any]) -> PageMap | None:
-        """Return a segment's page map, None if it has none, cannot be read, or lacks a column: row groups need none."""
+    def _page_map(self, file: dict[str, Any], schema: pa.Schema) -> PageMap | None:
+        """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
         blob = page_map_blob(file)
         try:
             found = None if blob is None else self._metadata.blobs.page_map(blob)
@@ -127,7 +124,7 @@ class Cutter:
             return None
         if found is None:
             return None
-        return found if found.rows == file["rows"] and self._names.issubset(found.columns) else None
+        return found if found.rows == file["rows"] and set(schema.names).issubset(found.columns) else None
 
 
 def live_positions(positions: BitMap, dead: BitMap | None, rows: int) -> Int64Array:

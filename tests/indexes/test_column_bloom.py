@@ -24,10 +24,6 @@ class TestColumnBloom(SkippingIndexConformance):
     index = ColumnBloom()
 
 
-class TestSmallColumnBloom(SkippingIndexConformance):
-    index = ColumnBloom(fpp="0.4")
-
-
 @dataclass
 class Counted:
     """A summary that counts the bytes that are read of it."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recording import Recording
 
 from indexes.base import InMemory
-from indexes.dictionary import BLOCK_KEYS, Bounds, Dictionary, pack, words_of
+from indexes.dictionary import BLOCK_KEYS, Bounds, Dictionary, pack, text_order, words_of
 from indexes.pieces import Pieces
 from indexes.pieces import pack as pack_pieces
 
@@ -22,6 +22,12 @@ TEXTS = sorted(f"rider_{i}".encode() for i in range(0, 3000, 3))
 LONG = sorted({b"x" * 300 + bytes([a]) * b + bytes([b]) for a in range(1, 30, 3) for b in range(0, 60, 2)})
 texts = st.lists(st.binary(max_size=6) | st.sampled_from(LONG), min_size=1, max_size=30, unique=True).map(sorted)
 words = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), min_size=1, max_size=30, unique=True).map(sorted)
+
+
+@given(st.lists(st.binary(max_size=9), max_size=30, unique=True), st.sampled_from([b"", b"id_", b"a long beginning "]))
+def test_texts_are_sorted_by_their_bytes(rests: list[bytes], begin: bytes) -> None:
+    keys = [begin + rest for rest in rests]
+    assert [keys[at] for at in text_order(pa.array(keys, pa.binary())).tolist()] == sorted(keys)
 
 
 def text_dictionary(keys: list[bytes]) -> Dictionary:
@@ -114,7 +120,7 @@ def hostile(data: bytes, width: int | None, count: int, index: bytes) -> Diction
 
 @pytest.mark.parametrize("block", [
     b"", b"\0", b"\1\xff\xff\xff\xff" + b"\0" * 9, b"\0\xff\xff\xff\xff" + b"\0" * 9, b"\1\x0a\0\0\0" + b"\xff" * 9,
-    b"\0\3\0\0\0\0\1\1", b"\0\x0a\0\0\0" + b"\xff" * 10, b"\0\x01\0\0\0\0",
+    b"\0\3\0\0\0\0\1\1", b"\0\x07\0\0\0\1\0\0\0\xff\xff\xff", b"\0\x0a\0\0\0" + b"\xff" * 10, b"\0\x01\0\0\0\0",
 ])  # fmt: skip
 def test_a_block_that_was_made_up_is_refused(block: bytes) -> None:
     with pytest.raises(ValueError):
