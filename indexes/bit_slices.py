@@ -26,6 +26,9 @@ Range = tuple[int, int]
 _RANGES_MAX = 100
 """Above this many ranges every row's code is put together again."""
 
+_LOOK_UP_ROWS_MAX = 1 << 24
+"""As long as that does not take more than 64 MiB, whatever a summary says about its rows."""
+
 
 def slice_count(codes: int) -> int:
     """Return how many slices tell ``codes`` codes (0, 1, ...) apart."""
@@ -44,7 +47,7 @@ def select(slices: Sequence[bytes | memoryview], ranges: Sequence[Range], presen
     ``slices``: as :func:`pack` made them; ``ranges``: sorted, disjoint, not empty, within 2**slices; ``present``: all
     positions that have a code; it may become the answer.  Raises ValueError for bytes that :func:`pack` did not make.
     """
-    if len(ranges) > _RANGES_MAX:
+    if len(ranges) > _RANGES_MAX and present and present.max() < _LOOK_UP_ROWS_MAX:
         return _look_up(slices, ranges, present)
     starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
     found: list[BitMap] = []
@@ -80,8 +83,6 @@ def _split(
 def _look_up(slices: Sequence[bytes | memoryview], ranges: Sequence[Range], present: BitMap) -> BitMap:
     """Return the same by way of every row's code, which is cheaper for many ranges."""
     rows = np.frombuffer(present.to_array(), np.uint32)
-    if not len(rows):
-        return present
     codes = np.zeros(int(rows[-1]) + 1, np.uint32)
     for data in slices:
         codes <<= np.uint32(1)

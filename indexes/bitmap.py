@@ -1,14 +1,31 @@
 """The bitmap index: for each segment, which positions hold which value.
 
 A segment's distinct values are kept sorted in a dictionary (``indexes.dictionary``); a value's rank there is its code.
-The positions are kept in one of two forms, whichever is smaller:
+The positions are kept in one of two forms, by what they cost:
 
 - *values*: one roaring bitmap for each value, but for a value that at least half of the rows have: it is what the
   others leave.  At most 256 values.
 - *slices*: one roaring bitmap for each bit of the codes (``indexes.bit_slices``), so that ``=`` and ranges cost about
   the same, however many values there are.
 
-Nulls have a bitmap of their own.  Every bitmap and every block of the dictionary is a piece (``indexes.pieces``) that is
+Where the forms meet was measured on 5,000,000 rows in 64 segments, one thread; microseconds are per segment:
+
+==============================  ==============  ==============  ==========  ==========
+column                          MB, values      MB, slices      ``=``       in, range
+==============================  ==============  ==============  ==========  ==========
+8 values, skewed                2.6             2.2             15 / 48     30 / 68
+100 texts, uniform              10.2            4.4             15 / 85     195 / 130
+100 integers, uniform           10.2            4.4             16 / 90     220 / 160
+40,000 doubles, uniform         -               10.5            - / 165     - / 200
+100,000 texts, uniform          -               13.6            - / 135     - / 270
+==============================  ==============  ==============  ==========  ==========
+
+A uniform column costs 16 bits a row in values and one bit for each bit of its codes in slices, so that slices win from
+about 8 values on; values that are rare beside frequent ones, or lie together, move that point up.  So the bytes decide,
+with some favour for values, not the number of values.
+
+Integers need no other form: neighbours that differ by 1 cost the dictionary about 20 bytes for 256 of them.  Nulls have
+a bitmap of their own.  Every bitmap and every block of the dictionary is a piece (``indexes.pieces``) that is
 read and checked alone: ``age = 21`` reads one block and one bitmap, or one block and the slices.  Answers are exact;
 only LIKE with a wildcard inside, over more than 1,024 values that share its literal prefix, gives a superset.
 

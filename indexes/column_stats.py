@@ -143,6 +143,12 @@ def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=STATS_SCHEMA)
 
 
+def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
+    """Return the rows of n covered segments, columns :data:`STATS_SCHEMA`, as objects; the reverse of :func:`to_batch`."""
+    columns = (stats.column(name).to_pylist() for name in STATS_SCHEMA.names)
+    return [Stats(*row) for row in zip(*columns, strict=True)]
+
+
 def prune(stats: pa.RecordBatch | pa.Table, leaf: Leaf, type: pa.DataType) -> BoolArray:
     """Return MAYBE or NO for each of n segments -> bool[n].
 

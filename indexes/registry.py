@@ -38,6 +38,7 @@ _BUILT_IN_MODULES = (
     "indexes.column_stats",
     "indexes.bitmap",
     "indexes.column_bloom",
+    "indexes.table_stats",
     "indexes.text",
     "indexes.keys.bloom",
     "indexes.keys.record",

@@ -21,12 +21,14 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from indexes import sketches, values
-from indexes.base import Int64Array
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
+from indexes.predicate import Leaf
 from indexes.sketches import REGISTERS, Registers
 
 COMMON_MAX = 32
@@ -144,6 +146,35 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
         bounds = (math.floor(guess - margin), round(guess), math.ceil(guess + margin))
         low, middle, high = (min(max(bound, at_least), at_most) for bound in bounds)
     return ColumnSummary(found.rows, found.nulls, middle, low, high, common, found.rest, found.size)
+
+
+def check(summary: bytes | memoryview) -> None:
+    """Raise ValueError for bytes that this module did not write."""
+    _unpack(summary)
+
+
+class TableStats(SkippingIndex):
+    """Statistics for an optimizer, kept by the same machinery as indexes; they prove nothing about any row."""
+
+    name: ClassVar[str] = "table_stats/1"
+
+    def supports(self, type: pa.DataType) -> bool:
+        """Return whether columns of ``type`` can be summarized.  O(1)."""
+        return values.supports(type)
+
+    def summarize(self, values: pa.Array) -> bytes:
+        """Return the statistics of a segment's column [rows]; see :func:`summarize`."""
+        return summarize(values)
+
+    def can_test(self, leaf: Leaf, type: pa.DataType) -> bool:
+        """Return False: no query asks."""
+        return False
+
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> BoolArray:
+        """Return MAYBE for each of n summaries -> bool[n].  Raises ValueError for foreign bytes."""
+        for summary in summaries:
+            check(whole(summary))
+        return np.ones(len(summaries), np.bool_)
 
 
 def _most_distinct(found: _Summary) -> int:

@@ -17,7 +17,7 @@ from mdt.hudi import properties
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.scan import Scan, Where
-from mdt.services import index_report, indexing
+from mdt.services import index_report, indexing, statistics
 from mdt.services.check import CheckReport, check
 from mdt.services.compaction import Compaction
 from mdt.services.index_report import Advice
@@ -274,6 +274,24 @@ class Table:
         From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
         """
         return index_report.advise(self._metadata, self._metadata.newest())
+
+    def analyze(
+        self, columns: Sequence[str] | None = None, *, progress: Progress | None = None, spark: SparkSession | None = None
+    ) -> pa.Table:
+        """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
+
+        They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
+        """
+        names = statistics.analyzable(self.schema) if columns is None else columns
+        self.create_index([statistics.spec(name) for name in names], progress=progress, spark=spark)
+        return self.stats()
+
+    def stats(self) -> pa.Table:
+        """Return what is known of each column: counts, bounds, bytes and, if analyzed, distinct and common values.
+
+        Schema ``statistics.STATISTICS``.
+        """
+        return statistics.statistics(self._metadata, self._metadata.newest())
 
     def _change_indexes(self, change: indexing.IndexChange) -> None:
         self._before_write()

@@ -87,15 +87,13 @@ class Cutter:
 
     def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
-        if not len(self._schema) or file["page_map_offset"] is None:
-            return None
-        if scan.positions is None and file["rows"] > _SMALL_ROWS:
+        if not len(self._schema) or (scan.positions is None and file["rows"] > _SMALL_ROWS):
             return None
         some = BitMap(range(file["rows"])) if scan.positions is None else scan.positions
         positions = live_positions(some, self._plan.snapshot.vector(scan.row), file["rows"])
         zone_rows = file["zone_rows"]
         rows = sum(zone_rows) if scan.zones is None else sum(zone_rows[z] for z in scan.zones)
-        return self._placed(file, positions, self._schema) if _are_few(positions, rows) else None
+        return self._placed(file, positions, rows, self._schema)
 
     def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
         """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
@@ -103,11 +101,12 @@ class Cutter:
         before = np.cumsum(rows) - rows
         zone = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[zone]
-        return self._placed(self._files[piece.scan.row], positions, schema) if _are_few(positions, piece.rows) else None
+        return self._placed(self._files[piece.scan.row], positions, piece.rows, schema)
 
-    def _placed(self, file: dict[str, Any], positions: Int64Array, schema: pa.Schema) -> Wanted | None:
+    def _placed(self, file: dict[str, Any], positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
+        """Return ``positions`` with what reading their pages needs, None if that cannot be, or ``rows`` rows cost less."""
         page_map = self._page_map(file, schema)
-        if page_map is None:
+        if page_map is None or not _are_few(positions, rows, page_map):
             return None
         path = paths.partition_file(file["partition"], file["name"])
         offset, length = file["block_offset"], file["block_length"]
@@ -134,14 +133,15 @@ def live_positions(positions: BitMap, dead: BitMap | None, rows: int) -> Int64Ar
     return found[: int(np.searchsorted(found, rows))]
 
 
-def _are_few(positions: Int64Array, rows: int) -> bool:
+def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
     """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding ``rows`` rows."""
-    return 5 * _blocks(positions) <= 4 * (rows // PAGE_ROWS_MAX + _OPEN_BLOCKS)
+    block = max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // len(page_map.pages))
+    return 5 * block * _blocks(positions, block) <= 4 * (rows + PAGE_ROWS_MAX * _OPEN_BLOCKS)
 
 
-def _blocks(positions: Int64Array) -> int:
-    """Return how many runs of PAGE_ROWS_MAX rows the rising ``positions`` touch."""
-    return int(np.count_nonzero(np.diff(positions // PAGE_ROWS_MAX))) + 1 if len(positions) else 0
+def _blocks(positions: Int64Array, block: int = PAGE_ROWS_MAX) -> int:
+    """Return how many runs of ``block`` rows the rising ``positions`` touch."""
+    return int(np.count_nonzero(np.diff(positions // block))) + 1 if len(positions) else 0
 
 
 def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:

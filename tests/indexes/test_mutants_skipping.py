@@ -17,6 +17,8 @@ from indexes.base import BoolArray, SkippingIndex, Summary, whole
 from indexes.column_stats import BOUND_BYTES_MAX, ColumnStats, Stats, pack, prune, summarize, to_batch, unpack
 from indexes.predicate import Leaf
 from indexes.testing import SkippingIndexConformance, first_failure
+from indexes.text import Alternatives, TextIndex
+from indexes.tokenizers import Word
 
 Change = Callable[[pa.Array, Stats], Stats]
 """From a segment's values and right statistics to wrong ones."""
@@ -188,6 +190,72 @@ def unsigned_numbers(stats: Stats, type: pa.DataType) -> Stats:
     return replace(stats, min=min(low, high), max=max(low, high))
 
 
+class WrongText(TextIndex):
+    """An inverted index with a mistake in what it looks for; of plain strings only, to be quick."""
+
+    def __init__(self, tokenizer: str, change: Callable[[Leaf, Alternatives | None], Alternatives | None]) -> None:
+        super().__init__(tokenizer)
+        self.change = change
+
+    def supports(self, type: pa.DataType) -> bool:
+        return type == pa.string()
+
+    def _alternatives(self, leaf: Leaf) -> Alternatives | None:
+        return self.change(leaf, super()._alternatives(leaf))
+
+
+class WrongTextSummary(WrongText):
+    """An inverted index with a mistake in what it keeps."""
+
+    def __init__(self, tokenizer: str, change: Callable[[pa.Array], pa.Array]) -> None:
+        super().__init__(tokenizer, lambda _, wanted: wanted)
+        self.forget = change
+
+    def summarize(self, values: pa.Array) -> bytes:
+        return super().summarize(self.forget(values))
+
+
+class NextRows(TextIndex):
+    """Counts rows from one."""
+
+    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+        return [None if rows is None else BitMap(row + 1 for row in rows) for rows in super().rows(summaries, leaf, type)]
+
+
+class Everywhere(Word):
+    """Takes the ends of a part for the ends of words."""
+
+    def implied(self, part: str, more_before: bool, more_after: bool) -> list[str]:
+        return self.query(part)
+
+
+def open_ends_are_words() -> TextIndex:
+    index = TextIndex()
+    index.tokenizer = Everywhere()
+    return index
+
+
+def first_alternative(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
+    return wanted and wanted[:1]
+
+
+def nothing_to_look_for_is_nothing(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
+    return [] if wanted is None and leaf.op in ("=", "in", "like") else wanted
+
+
+def not_match_as_match(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
+    return TextIndex()._alternatives(replace(leaf, op="match")) if leaf.op == "not match" else wanted
+
+
+def unfolded(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
+    return wanted and [[token.upper() for token in tokens] for tokens in wanted]
+
+
+def other_tokenizer_is_mine(leaf: Leaf, wanted: Alternatives | None) -> Alternatives | None:
+    """Look for the n-grams of another length."""
+    return [[leaf.value[0]]] if leaf.op == "match" and isinstance(leaf.value, tuple) else wanted
+
+
 MUTANTS: dict[str, SkippingIndex] = {
     **{
         change.__name__: WrongSummary(change)
@@ -208,6 +276,18 @@ MUTANTS: dict[str, SkippingIndex] = {
     "unsigned_numbers": WrongOrder(unsigned_numbers),
     "unknown_operator_is_no": NoOnUnknownOperator(),
     "first_row_only": WrongRows(),
+    **{
+        f"text_{change.__name__}": WrongText(tokenizer, change)
+        for tokenizer, change in (
+            ("word", first_alternative), ("ngram(3)", nothing_to_look_for_is_nothing), ("word", not_match_as_match),
+            ("ngram(1)", unfolded), ("ngram(3)", other_tokenizer_is_mine),
+        )
+    },
+    "text_forgets_last_row": WrongTextSummary("ngram(1)", lambda values: values[:-1]),
+    "text_skips_nulls": WrongTextSummary("word", lambda values: values.drop_null()),
+    "text_keeps_32_letters": WrongTextSummary("word", lambda values: pc.utf8_slice_codeunits(values, 0, 32)),
+    "text_next_rows": NextRows(),
+    "text_open_ends_are_words": open_ends_are_words(),
     "not_deterministic": Forgetful(),
 }  # fmt: skip
 """Wrong indexes by name of the mistake."""

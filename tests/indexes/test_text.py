@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ from indexes.testing import SkippingIndexConformance, leaves_for, violations
 from indexes.text import TERM_LENGTH_MAX, TEXTS_MAX, TOKENS_MAX, TextIndex
 from indexes.tokenizers import Word, find
 
+STRING = pa.string()
+
 
 class TestWords(SkippingIndexConformance):
     index = TextIndex()
@@ -29,14 +32,19 @@ class TestWords(SkippingIndexConformance):
 class TestPairs(SkippingIndexConformance):
     index = TextIndex("ngram(2)")
 
+    def _types(self) -> list[Any]:
+        return [pa.large_string()]
+
 
 class TestTriples(SkippingIndexConformance):
     index = TextIndex("ngram(3)")
 
+    def _types(self) -> list[Any]:
+        return [pa.dictionary(pa.int32(), STRING)]
+
 
 NOTES = ["Fast red car", "red-hot CARS", None, "", "a café, late", "Straße in İstanbul", "西安的大唐不夜城很热闹", "fast fast fast", "re d"]
 ALPHABET = "ab AB_%\\.éE\u0301ßẞİıiΣσς1٣西安\U0001f600\U00010400\ufe0f\0"
-STRING = pa.string()
 
 
 @dataclass
@@ -69,11 +77,19 @@ def hits(values: list[str | None], leaf: Leaf) -> list[int]:
     st.sampled_from(["word", "ngram(1)", "ngram(2)", "ngram(3)"]),
     st.sampled_from([STRING, pa.large_string(), pa.dictionary(pa.int32(), STRING)]),
 )
-@settings(max_examples=150)
+@settings(max_examples=40)
 def test_no_row_that_matches_is_left_out(segments: list[list[str | None]], drawn: list[str], spec: str, type: Any) -> None:
     columns = [pa.array(segment, STRING).cast(type) for segment in segments]
-    leaves = [leaf for leaf in leaves_for("s", type, [*drawn, *filter(None, segments[0])][:4])]
+    leaves = [leaf for leaf in leaves_for("s", type, [*drawn, *filter(None, segments[0])][:3])]
+    leaves += [Leaf("s", "match", (drawn[0], tokenizer)) for tokenizer in ("ngram(1)", "ngram(3)", "ngram(4)")]
     assert not violations(TextIndex(spec), columns, leaves, type)
+
+
+@pytest.mark.parametrize("fence", [lambda below, above: above + b"\0", lambda below, above: below], ids=["above", "below"])
+def test_a_fence_in_the_wrong_place_does_not_survive(fence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_fence", fence)
+    with pytest.raises(AssertionError):
+        test_frequent_and_rare_terms_in_many_blocks_are_found()
 
 
 @given(st.lists(st.none() | st.text(alphabet=ALPHABET, max_size=9), max_size=9), st.text(alphabet=ALPHABET, max_size=6),
@@ -164,7 +180,9 @@ def test_frequent_and_rare_terms_in_many_blocks_are_found() -> None:
     terms, row = index.tokenizer.tokens(notes)
     names, row = np.array(terms.to_pylist(), object), np.asarray(row)
     present = sorted({*names})
-    for term in [*present[:: len(present) // 150], present[-1], "all", "w1", "w0", "", "\U0010ffff", "all0", "x"]:
+    edges = [bisect(present, fence.decode()) for fence in text._Reader.open(InMemory(summary))._fences]
+    around = {present[min(max(at + by, 0), len(present) - 1)] for at in edges for by in (-1, 0, 1)}
+    for term in [*around, *present[:: len(present) // 150], "all", "w1", "w0", "", "\U0010ffff", "all0", "x"]:
         (found,) = index.rows([InMemory(summary)], Leaf("s", "match", term), STRING)
         assert found == BitMap(np.unique(row[names == term])), term
 
