@@ -39,6 +39,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -127,7 +128,10 @@ class BitmapIndex(SkippingIndex):
 def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
     width = order.key_width(type)
     parsed: dict[Any, Any] = {}
-    return (_Opened.of(summary, width, parsed) for summary in summaries)
+    for summary in summaries:
+        opened = summary.keep(partial(_Opened.of, summary, width, parsed))
+        opened.share(parsed)
+        yield opened
 
 
 @dataclass(slots=True)
@@ -159,6 +163,11 @@ class _Opened:
         if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
             raise ValueError(f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows")
         return cls(pieces, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
+
+    def share(self, parsed: dict[Any, Any]) -> None:
+        """Begin another call."""
+        self.parsed = parsed
+        self.dictionary.share(parsed)
 
     def codes(self, wanted: KeyRanges) -> list[Range]:
         """Return the codes that are wanted as sorted, disjoint, not empty ranges."""

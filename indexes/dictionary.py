@@ -36,6 +36,8 @@ from indexes.pieces import Pieces
 
 BLOCK_KEYS = 256
 """Keys of one block."""
+BLOCKS_KEPT = 8
+"""Decoded blocks that a dictionary keeps; each some 10 KB."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -98,6 +100,7 @@ class Dictionary:
     _words: UInt64Array | None = field(repr=False)
     _separators: list[bytes] = field(repr=False)
     _parsed: dict[Any, Any] = field(repr=False)
+    _recent: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, pieces: Pieces, first: int, width: int | None, parsed: dict[Any, Any] | None = None) -> Dictionary:
@@ -119,6 +122,10 @@ class Dictionary:
         else:
             separators = _separator_index(data[_INDEX.size :], blocks)
         return cls(count, 1 + blocks, pieces, first + 1, words, separators, {} if parsed is None else parsed)
+
+    def share(self, parsed: dict[Any, Any]) -> None:
+        """Use another ``parsed``, see :meth:`open`; for a dictionary that is kept from call to call."""
+        self._parsed = parsed
 
     def ranks(self, bounds: Bounds) -> list[int]:
         """Return how many keys are below each of m bounds -> m ranks.
@@ -178,22 +185,36 @@ class Dictionary:
 
     def _word_block(self, block: int) -> UInt64Array:
         assert self._words is not None
+        known: UInt64Array | None = self._recent.get(block)
+        if known is not None:
+            return known
         data = bytes(self._pieces.read(self._first + block))
         same = (data, int(self._words[block]))
         found: UInt64Array | None = self._parsed.get(same)
         if found is None:
             found = _unpack_words(_inflated(data), self._words[block], self._keys_in(block))
             self._parsed[same] = found
+        self._remember(block, found)
         return found
 
     def _text_block(self, block: int) -> _TextBlock:
+        known: _TextBlock | None = self._recent.get(block)
+        if known is not None:
+            return known
         data = bytes(self._pieces.read(self._first + block))
         same = (data, self._keys_in(block))
         found: _TextBlock | None = self._parsed.get(same)
         if found is None:
             found = _TextBlock.of(_inflated(data), self._keys_in(block))
             self._parsed[same] = found
+        self._remember(block, found)
         return found
+
+    def _remember(self, block: int, found: UInt64Array | _TextBlock) -> None:
+        """Keep the blocks that were asked for last; a dictionary may itself be kept from call to call."""
+        if len(self._recent) >= BLOCKS_KEPT:
+            self._recent.clear()
+        self._recent[block] = found
 
     def _keys_in(self, block: int) -> int:
         return min(BLOCK_KEYS, self.count - block * BLOCK_KEYS)

@@ -49,12 +49,16 @@ def pack(pieces: Sequence[bytes | memoryview], *, kind: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Pieces:
-    """The pieces of one summary.  ``count``: how many there are, numbered from 0."""
+    """The pieces of one summary.  ``count``: how many there are, numbered from 0.
+
+    A piece is checked when it is read first.
+    """
 
     count: int
     _summary: Summary = field(repr=False)
     _head: memoryview = field(repr=False)
     _first: int = field(repr=False)
+    _checked: set[int] = field(default_factory=set, repr=False)
 
     @classmethod
     def open(cls, summary: Summary, kind: bytes) -> Pieces:
@@ -92,7 +96,7 @@ class Pieces:
         Raises ValueError if the piece is damaged or there is no such piece.
         """
         start, stop, checksum = self._entry(piece)
-        return _checked(self._bytes(start, stop), stop - start, checksum, piece)
+        return self._check(self._bytes(start, stop), stop - start, checksum, piece)
 
     def read_range(self, first: int, stop: int) -> list[memoryview]:
         """Return the pieces [first, stop), each checked, with one read for all.  Raises ValueError as :meth:`read`."""
@@ -102,7 +106,7 @@ class Pieces:
         origin = entries[0][0]
         data = self._bytes(origin, entries[-1][1])
         return [
-            _checked(data[start - origin : end - origin], end - start, checksum, first + i)
+            self._check(data[start - origin : end - origin], end - start, checksum, first + i)
             for i, (start, end, checksum) in enumerate(entries)
         ]
 
@@ -120,8 +124,10 @@ class Pieces:
     def _bytes(self, start: int, stop: int) -> memoryview:
         return self._head[start:stop] if stop <= len(self._head) else self._summary.read(start, stop)
 
-
-def _checked(data: memoryview, length: int, checksum: int, piece: int) -> memoryview:
-    if len(data) != length or crc32(data) != checksum:
-        raise ValueError(f"piece {piece} of a summary is damaged: its checksum differs")
-    return data
+    def _check(self, data: memoryview, length: int, checksum: int, piece: int) -> memoryview:
+        if piece in self._checked and len(data) == length:
+            return data
+        if len(data) != length or crc32(data) != checksum:
+            raise ValueError(f"piece {piece} of a summary is damaged: its checksum differs")
+        self._checked.add(piece)
+        return data

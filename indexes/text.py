@@ -18,7 +18,7 @@ block   terms t uint32, postings p uint32, bytes of the terms uint32, bytes of f
 Terms are UTF-8, cut to their first 128 code points, and ascend by their bytes through all blocks.  A fence is the
 shortest text above all terms of the blocks before it and not above those after it.  The first gap of a term is its
 first row, each further one the distance from the row before, less one.  Bytes of one weight lie together since only
-the higher ones compress.  A term lies in one block of about 16 KiB, so that looking for it costs two or three reads.
+the higher ones compress.  A term lies in one block of about 8 KiB, so that looking for it costs two or three reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from indexes.pieces import Pieces, pack
 from indexes.predicate import Leaf, match_query, parse_like
 from indexes.tokenizers import Tokenizer
 
-BLOCK_BYTES = 16384
+BLOCK_BYTES = 8192
 """What a block holds before compression, about; one term may have more."""
 TERM_LENGTH_MAX = 128
 """Code points of a token that are kept; those that agree so far share their rows."""
@@ -58,9 +58,9 @@ _HEADER = struct.Struct("<3I")
 _BLOCK = struct.Struct("<8I")
 _PLANES = 4
 _CODEC = pa.Codec("zstd", 1)
-_SAVING_BYTES_MIN = 768  # of 16 KiB; to decompress a part takes as long as all else that finds a term
+_SAVING_BYTES_MIN = 768  # of 8 KiB; to decompress a part takes as long as all else that finds a term
 _UINT32 = np.dtype("<u4")
-_ROWS_MAX = 2**31
+_ROWS_MAX = 2**27
 _TERM_WEIGHT, _POSTING_WEIGHT = 4, 2
 _TERM_BYTES_MAX = 4 * TERM_LENGTH_MAX  # UTF-8 has at most four bytes a code point
 _LOW_32 = np.uint64(2**32 - 1)
@@ -262,8 +262,11 @@ def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> Bit
 
 def _intersection(postings: list[UInt32Array]) -> BitMap:
     first, *others = sorted(postings, key=len)
+    held = np.zeros(max(int(rows[-1]) for rows in postings) + 1, np.bool_)
     for other in others:
-        first = first[np.isin(first, other, assume_unique=True)]
+        held[other] = True
+        first = first[held[first]]
+        held[other] = False
     return BitMap(array("I", first.tobytes()))  # fifteen times as fast as from the numpy array
 
 

@@ -199,7 +199,9 @@ def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk 
 
     The chunks of a row group may differ in length; each is then to be read on its own.
     """
-    nothing = [_column_chunk(leaf, codec, Chunk(0, len(MAGIC), 0, 0)) for leaf in columns]
+    heads = [(_chunk_head(leaf, codec, False), _chunk_head(leaf, codec, True)) for leaf in columns]
+    nothing = Chunk(0, len(MAGIC), 0, 0)
+    absent = [_column_chunk(plain, nothing) for plain, _ in heads]
     root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))
     rows = sum(_rows(group) for group in groups)
     body = b"".join(
@@ -212,7 +214,7 @@ def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk 
             integer(1, I64, rows),
             bytes((_STEP | LIST,)),
             list_head(STRUCT, len(groups)),
-            *(_row_group(columns, codec, group, nothing) for group in groups),
+            *(_row_group(heads, group, absent) for group in groups),
             bytes((STOP,)),
         ]
     )
@@ -220,11 +222,11 @@ def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk 
 
 
 def _row_group(
-    columns: Sequence[Leaf], codec: int, chunks: Sequence[Chunk | None], nothing: Sequence[bytes]
+    heads: Sequence[tuple[bytes, bytes]], chunks: Sequence[Chunk | None], absent: Sequence[bytes]
 ) -> bytes:
-    parts = [bytes((_STEP | LIST,)), list_head(STRUCT, len(columns))]
+    parts = [bytes((_STEP | LIST,)), list_head(STRUCT, len(chunks))]
     for number, chunk in enumerate(chunks):
-        parts.append(nothing[number] if chunk is None else _column_chunk(columns[number], codec, chunk))
+        parts.append(absent[number] if chunk is None else _column_chunk(heads[number][chunk.dictionary > 0], chunk))
     size = sum(chunk.size for chunk in chunks if chunk is not None)
     return b"".join([*parts, integer(1, I64, size), integer(1, I64, _rows(chunks)), bytes((STOP,))])
 
@@ -234,21 +236,22 @@ def _rows(chunks: Sequence[Chunk | None]) -> int:
     return max(chunk.values for chunk in chunks if chunk is not None)
 
 
-def _column_chunk(leaf: Leaf, codec: int, chunk: Chunk) -> bytes:
-    """Return a ColumnChunk with its ColumnMetaData.  Sizes are those in the file: readers use no others."""
-    encodings = (PLAIN, RLE, RLE_DICTIONARY) if chunk.dictionary else (PLAIN, RLE)
+def _chunk_head(leaf: Leaf, codec: int, has_dictionary: bool) -> bytes:
+    """Return the ColumnMetaData that all chunks of a column begin with: type, encodings, path, codec."""
+    encodings = (PLAIN, RLE, RLE_DICTIONARY) if has_dictionary else (PLAIN, RLE)
     parts = [
-        integer(2, I64, chunk.offset),
-        bytes((_STEP | STRUCT,)),
         integer(1, I32, leaf.type),
         bytes((_STEP | LIST,)) + list_head(I32, len(encodings)) + bytes(e << 1 for e in encodings),
         bytes((_STEP | LIST,)) + list_head(BINARY, 1) + leaf.path,
         integer(1, I32, codec),
-        integer(1, I64, chunk.values),
-        integer(1, I64, chunk.size),
-        integer(1, I64, chunk.size),
-        integer(2, I64, chunk.offset + chunk.dictionary),
     ]
-    if chunk.dictionary:
-        parts.append(integer(2, I64, chunk.offset))
-    return b"".join([*parts, bytes((STOP, STOP))])
+    return b"".join(parts)
+
+
+def _column_chunk(head: bytes, chunk: Chunk) -> bytes:
+    """Return a ColumnChunk with its ColumnMetaData.  Sizes are those in the file: readers use no others."""
+    size = integer(1, I64, chunk.size)
+    pages = integer(2, I64, chunk.offset + chunk.dictionary)
+    dictionary = integer(2, I64, chunk.offset) if chunk.dictionary else b""
+    start = integer(2, I64, chunk.offset) + bytes((_STEP | STRUCT,))
+    return b"".join([start, head, integer(1, I64, chunk.values), size, size, pages, dictionary, bytes((STOP, STOP))])

@@ -89,11 +89,10 @@ class Cutter:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
         if not len(self._schema) or (scan.positions is None and file["rows"] > _SMALL_ROWS):
             return None
-        some = BitMap(range(file["rows"])) if scan.positions is None else scan.positions
-        positions = live_positions(some, self._plan.snapshot.vector(scan.row), file["rows"])
-        zone_rows = file["zone_rows"]
-        rows = sum(zone_rows) if scan.zones is None else sum(zone_rows[z] for z in scan.zones)
-        return self._placed(file, positions, rows, self._schema)
+        rows = _rows_in(file["zone_rows"], scan.zones)
+        some = rows if scan.positions is None else rows & scan.positions
+        positions = live_positions(some, self._plan.snapshot.vector(scan.row))
+        return self._placed(file, positions, len(rows), self._schema)
 
     def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
         """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
@@ -126,11 +125,20 @@ class Cutter:
         return found if found.rows == file["rows"] and set(schema.names).issubset(found.columns) else None
 
 
-def live_positions(positions: BitMap, dead: BitMap | None, rows: int) -> Int64Array:
-    """Return the rows among ``positions`` that exist and are not dead, rising -> int64[n]."""
-    live = positions if dead is None else positions - dead
-    found = np.asarray(live.to_array(), dtype=np.int64)
-    return found[: int(np.searchsorted(found, rows))]
+def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
+    """Return those of ``positions`` that are not dead, rising -> int64[n]."""
+    return np.asarray((positions if dead is None else positions - dead).to_array(), dtype=np.int64)
+
+
+def _rows_in(zone_rows: Sequence[int], zones: Sequence[int] | None) -> BitMap:
+    """Return the positions of the rows of some row groups, None for all."""
+    if zones is None:
+        return BitMap(range(sum(zone_rows)))
+    ends = np.cumsum(zone_rows).tolist()
+    found = BitMap()
+    for zone in zones:
+        found.add_range(ends[zone] - zone_rows[zone], ends[zone])
+    return found
 
 
 def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
@@ -147,7 +155,7 @@ def _blocks(positions: Int64Array, block: int = PAGE_ROWS_MAX) -> int:
 def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
     """Yield ``wanted`` in pieces of bounded size, enough for ``threads`` threads if they are worth it."""
     blocks = [_blocks(w.positions) for w in wanted]
-    limit = max(_BLOCKS_MIN, min(_BLOCKS, -(-sum(blocks) // threads)))
+    limit = max(_BLOCKS_MIN, min(_BLOCKS, -(-sum(blocks) // (2 * threads))))
     batch: list[Wanted] = []
     size = 0
     for all_, count in zip(wanted, blocks, strict=True):
