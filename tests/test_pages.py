@@ -160,6 +160,14 @@ def test_pages_are_small_where_a_table_is_large() -> None:
     assert len(small.pages) == len(VALUES)
 
 
+def test_long_values_have_pages_of_their_own_in_large_and_small_tables() -> None:
+    for n in (30, 2000):
+        table = pa.table({"text": ["x" * 60_000] * n, "long": range(n)})
+        found = page_map.build(encoded(table, page_bytes=4096))
+        assert int(found.pages[found.keys < 1 << 32, page_map.ROWS].max()) == 1
+        assert int(found.pages[:, page_map.ROWS].max()) == min(n, 512)
+
+
 @given(data=st.data())
 def test_damaged_pages_are_corrupt_or_read_but_nothing_else_happens(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, _GOOD.length - 1))

@@ -30,7 +30,7 @@ _SINGLE_PAGE_BYTES_MAX = 1 << 20
 _PAGE_FACTORS = {"zstd": 16}
 """zstd needs some microseconds to begin a page; with small ones a full read takes three times as long."""
 _WRITE_BATCH_ROWS = 64
-"""How often parquet-cpp looks whether a page is full."""
+"""After how many values parquet-cpp looks whether a page is full; fewer if they are long."""
 _PROBED_ROWS = 1000
 _SMALL_ROWS = 2000
 """Below this, probing every column costs more than a dictionary gains."""
@@ -149,10 +149,13 @@ def _paging(table: pa.Table, page_bytes: int, compression: str) -> dict[str, int
     if len(table) <= SINGLE_PAGE_ROWS_MAX and table.nbytes <= _SINGLE_PAGE_BYTES_MAX:
         return {"data_page_size": 2 * _SINGLE_PAGE_BYTES_MAX, "max_rows_per_page": SINGLE_PAGE_ROWS_MAX}
     factor = _PAGE_FACTORS.get(compression, 1)
+    widest = max((column.nbytes for column in table.columns), default=0) // len(table)
     return {
-        "data_page_size": factor * page_bytes, "max_rows_per_page": factor * PAGE_ROWS_MAX,
-        "write_batch_size": _WRITE_BATCH_ROWS, "write_page_index": True,
-    }  # fmt: skip
+        "data_page_size": factor * page_bytes,
+        "max_rows_per_page": factor * PAGE_ROWS_MAX,
+        "write_batch_size": max(1, min(_WRITE_BATCH_ROWS, factor * page_bytes // max(1, widest))),
+        "write_page_index": True,
+    }
 
 
 def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str) -> dict[str, str]:

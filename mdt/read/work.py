@@ -22,11 +22,10 @@ from mdt.read.pages import Wanted
 
 UNIT_ROWS = 262_144
 """Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
-_BLOCKS = UNIT_ROWS // PAGE_ROWS_MAX
-_BLOCKS_MIN = 32
-"""A piece of work smaller than this many pages of each column is not worth a thread."""
-_OPEN_BLOCKS = 4
-"""What opening a file and its footer costs, in blocks of PAGE_ROWS_MAX rows to decode."""
+_BATCH_ROWS_MIN = 16_384
+"""Decoding fewer rows than this is not worth a thread."""
+_OPEN_ROWS = 2_048
+"""What opening a file and its footer costs, in rows to decode."""
 _COLUMNS = (
     "partition", "name", "size", "rows", "block_offset", "block_length", "zone_rows",
     "key_map_path", "page_map_offset", "page_map_length", "page_map_crc",
@@ -141,39 +140,42 @@ def _rows_in(zone_rows: Sequence[int], zones: Sequence[int] | None) -> BitMap:
     return found
 
 
+def _block_rows(page_map: PageMap) -> int:
+    """Return how many rows are decoded for one, on average over the columns."""
+    return max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // len(page_map.pages))
+
+
+def _decoded(positions: Int64Array, block: int) -> int:
+    """Return how many rows are decoded for the rising ``positions`` if pages have ``block`` rows."""
+    return block * (int(np.count_nonzero(np.diff(positions // block))) + 1) if len(positions) else 0
+
+
 def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
     """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding ``rows`` rows."""
-    block = max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // len(page_map.pages))
-    return 5 * block * _blocks(positions, block) <= 4 * (rows + PAGE_ROWS_MAX * _OPEN_BLOCKS)
-
-
-def _blocks(positions: Int64Array, block: int = PAGE_ROWS_MAX) -> int:
-    """Return how many runs of ``block`` rows the rising ``positions`` touch."""
-    return int(np.count_nonzero(np.diff(positions // block))) + 1 if len(positions) else 0
+    return 5 * _decoded(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
 
 
 def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
     """Yield ``wanted`` in pieces of bounded size, enough for ``threads`` threads if they are worth it."""
-    blocks = [_blocks(w.positions) for w in wanted]
-    limit = max(_BLOCKS_MIN, min(_BLOCKS, -(-sum(blocks) // (2 * threads))))
+    sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in wanted]
+    limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
     batch: list[Wanted] = []
-    size = 0
-    for all_, count in zip(wanted, blocks, strict=True):
-        for part in _parts(all_, limit) if count > limit else (all_,):
-            more = min(count, limit)
-            if batch and size + more > limit:
+    filled = 0
+    for whole, size in zip(wanted, sizes, strict=True):
+        for part in _parts(whole, limit) if size > limit else (whole,):
+            if batch and filled + min(size, limit) > limit:
                 yield Rows(tuple(batch))
-                batch, size = [], 0
+                batch, filled = [], 0
             batch.append(part)
-            size += more
+            filled += min(size, limit)
     if batch:
         yield Rows(tuple(batch))
 
 
-def _parts(wanted: Wanted, blocks: int) -> Iterator[Wanted]:
-    """Yield the rows of one segment in pieces of ``blocks`` blocks."""
-    block = wanted.positions // PAGE_ROWS_MAX
-    number = np.cumsum(np.append(0, np.diff(block) > 0)) // blocks
+def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
+    """Yield the rows of one segment in pieces for which at most ``rows`` rows are decoded, or one page."""
+    block = _block_rows(wanted.page_map)
+    number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(1, rows // block)
     for part in np.split(wanted.positions, np.flatnonzero(np.diff(number)) + 1):
         yield replace(wanted, positions=part)
 

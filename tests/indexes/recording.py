@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from indexes.base import InMemory
+
+T = TypeVar("T")
 
 
 class Recording:
@@ -18,6 +23,9 @@ class Recording:
     def read(self, start: int, stop: int) -> memoryview:
         self.reads.append((start, stop))
         return self._summary.read(start, stop)
+
+    def keep(self, make: Callable[[], T]) -> T:
+        return make()
 
     @property
     def bytes_read(self) -> int:
