@@ -123,6 +123,15 @@ class SkippingIndex(ABC):
         """
         return [None] * len(summaries)
 
+    def rows_within(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType, within: Sequence[BitMap | None]
+    ) -> list[BitMap | None]:
+        """Return what :meth:`rows` does, as far as the positions ``within`` are concerned (None: all).
+
+        Other tests have left these positions; what else is returned does not matter.  ``within`` must not be changed.
+        """
+        return self.rows(summaries, leaf, type)
+
 
 def whole(summary: Summary) -> memoryview:
     """Return all bytes of a summary; for indexes whose summaries are small."""

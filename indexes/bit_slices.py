@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from indexes.positions import from_bits, to_bitmap
+from indexes.positions import from_bits
 
 Range = tuple[int, int]
 """Codes from the first (included) to the second (excluded)."""
@@ -41,11 +41,11 @@ def pack(codes: npt.NDArray[np.unsignedinteger[Any]], count: int) -> list[bytes]
     return [from_bits((codes & mask) != 0) for mask in masks]
 
 
-def select(slices: Sequence[bytes | memoryview], ranges: Sequence[Range], present: BitMap) -> BitMap:
+def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
     """Return the positions whose code is in one of the ``ranges``.
 
-    ``slices``: as :func:`pack` made them; ``ranges``: sorted, disjoint, not empty, within 2**slices; ``present``: all
-    positions that have a code; it may become the answer.  Raises ValueError for bytes that :func:`pack` did not make.
+    ``slices``: what :func:`pack` made, as bitmaps; ``ranges``: sorted, disjoint, not empty, within 2**slices;
+    ``present``: positions that have a code, all or those of interest; it may become the answer.
     """
     if len(ranges) > _RANGES_MAX and present and present.max() < _LOOK_UP_ROWS_MAX:
         return _look_up(slices, ranges, present)
@@ -63,7 +63,7 @@ def select(slices: Sequence[bytes | memoryview], ranges: Sequence[Range], presen
                 halves.append((rows, low))
         if not halves:
             break
-        slice = to_bitmap(slices[depth])
+        slice = slices[depth]
         nodes = [half for rows, low in halves for half in _split(rows, low, slice, width // 2, starts, stops)]
     return BitMap.union(*found) if len(found) > 1 else found[0] if found else BitMap()
 
@@ -80,13 +80,13 @@ def _split(
         yield ones, middle
 
 
-def _look_up(slices: Sequence[bytes | memoryview], ranges: Sequence[Range], present: BitMap) -> BitMap:
+def _look_up(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -> BitMap:
     """Return the same by way of every row's code, which is cheaper for many ranges."""
     rows = np.frombuffer(present.to_array(), np.uint32)
     codes = np.zeros(int(rows[-1]) + 1, np.uint32)
-    for data in slices:
+    for slice in slices:
         codes <<= np.uint32(1)
-        codes[np.frombuffer((to_bitmap(data) & present).to_array(), np.uint32)] |= np.uint32(1)
+        codes[np.frombuffer((slice & present).to_array(), np.uint32)] |= np.uint32(1)
     wanted = np.zeros((1 << len(slices)) + 1, np.int32)
     edges = np.array(ranges, np.int64)
     wanted[edges[:, 0]] += 1

@@ -119,10 +119,19 @@ class BitmapIndex(SkippingIndex):
 
         Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be compared with.
         """
+        return self.rows_within(summaries, leaf, type, [None] * len(summaries))
+
+    def rows_within(
+        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType, within: Sequence[BitMap | None]
+    ) -> list[BitMap | None]:
+        """Return the positions of :meth:`rows` that are ``within``; slices are then intersected with few positions."""
         if leaf.op not in OPS:
             return [None] * len(summaries)
         wanted = KeyRanges.of(leaf, type)
-        return [opened.rows_of_nulls() if wanted.nulls else opened.select(wanted) for opened in _open(summaries, type)]
+        return [
+            opened.rows_of_nulls() if wanted.nulls else opened.select(wanted, among)
+            for opened, among in zip(_open(summaries, type), within, strict=True)
+        ]
 
 
 def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
@@ -147,6 +156,7 @@ class _Opened:
     dictionary: Dictionary
     first: int
     parsed: dict[Any, Any]
+    slices: list[BitMap] | None = None
 
     @classmethod
     def of(cls, summary: Summary, width: int | None, parsed: dict[Any, Any]) -> _Opened:
@@ -182,13 +192,13 @@ class _Opened:
             tested = self.parsed[keys] = wanted.test(keys)
         return _runs(np.array(codes, np.int64)[tested])
 
-    def select(self, wanted: KeyRanges) -> BitMap:
+    def select(self, wanted: KeyRanges, within: BitMap | None = None) -> BitMap:
         ranges = self.codes(wanted)
         if not ranges:
             return BitMap()
         if ranges == [(0, self.distinct)]:
             return self.present()
-        found = self._of_slices(ranges) if self.form == "slices" else self._of_values(ranges)
+        found = self._of_slices(ranges, within) if self.form == "slices" else self._of_values(ranges)
         if found and found.max() >= self.rows:
             raise ValueError(f"a bitmap of {self.rows} rows has position {found.max()}")
         return found
@@ -206,9 +216,12 @@ class _Opened:
             raise ValueError(f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(found)}")
         return found
 
-    def _of_slices(self, ranges: list[Range]) -> BitMap:
-        slices = self.pieces.read_range(self.first, self.pieces.count)
-        return bit_slices.select(slices, ranges, self.present())
+    def _of_slices(self, ranges: list[Range], within: BitMap | None) -> BitMap:
+        if self.slices is None:
+            self.slices = [to_bitmap(data) for data in self.pieces.read_range(self.first, self.pieces.count)]
+        if within is None:
+            return bit_slices.select(self.slices, ranges, self.present())
+        return bit_slices.select(self.slices, ranges, within - self.rows_of_nulls() if self.nulls else within.copy())
 
     def _of_values(self, ranges: list[Range]) -> BitMap:
         """Join the bitmaps that are wanted, or take away those that are not: then the one left out is wanted."""

@@ -28,6 +28,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -46,6 +47,8 @@ from indexes.tokenizers import Tokenizer
 
 BLOCK_BYTES = 8192
 """What a block holds before compression, about; one term may have more."""
+BLOCKS_KEPT = 8
+"""Decoded blocks that a reader keeps for the next test."""
 TERM_LENGTH_MAX = 128
 """Code points of a token that are kept; those that agree so far share their rows."""
 TOKENS_MAX = 16
@@ -250,7 +253,7 @@ def _search(summary: Summary, identity: bytes, wanted: list[list[bytes]]) -> Bit
     found = BitMap()
     if not wanted:
         return found
-    reader = _Reader.open(summary)
+    reader = summary.keep(partial(_Reader.open, summary))
     if reader.identity != identity:
         return None
     for tokens in wanted:
@@ -307,9 +310,13 @@ class _Reader:
         if self._pieces.count < 2:
             return None
         at = self._fences.not_above(token)
-        if at not in self._blocks:
-            self._blocks[at] = _Block.read(self._pieces.read(at + 1), self.rows)
-        return self._blocks[at].rows_of(token)
+        block = self._blocks.get(at)
+        if block is None:
+            block = _Block.read(self._pieces.read(at + 1), self.rows)
+            if len(self._blocks) >= BLOCKS_KEPT:
+                self._blocks.clear()
+            self._blocks[at] = block
+        return block.rows_of(token)
 
 
 @dataclass(slots=True)

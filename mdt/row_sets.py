@@ -164,7 +164,7 @@ class RowSets:
             if entry.column == predicate.column and self._can_test(entry.index, predicate):
                 mine = np.flatnonzero(entry.covered[asked])
                 question = partial(_verdicts_of, entry.index, predicate, self._type(predicate))
-                found = self._ask(entry, asked[mine], question, True)
+                found = self._ask(entry, asked[mine], question, True, [None] * len(mine))
                 verdict[mine] &= np.array(found, np.bool_)
         return verdict
 
@@ -175,7 +175,7 @@ class RowSets:
         if not usable:
             return
         asked = np.flatnonzero(self.maybe)
-        found = self._evaluate(usable, conjunct, asked)
+        found = self._evaluate(usable, conjunct, asked, [self.positions.get(i) for i in asked.tolist()])
         for i, rows in zip(asked.tolist(), found, strict=True):
             if rows is None:
                 continue
@@ -187,14 +187,15 @@ class RowSets:
                 for entry in usable:
                     entry.pruned += int(entry.covered[i])
 
-    def _evaluate(self, entries: Sequence[_Entry], predicate: Predicate, asked: Int64Array) -> Rows:
+    def _evaluate(self, entries: Sequence[_Entry], predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
+        """Return the rows of each asked segment that may match, as far as those ``within`` are concerned."""
         match predicate:
             case Unknown():
                 return [None] * len(asked)
             case And(children):
-                return self._all(entries, sorted(children, key=_cost), asked)
+                return self._all(entries, sorted(children, key=_cost), asked, within)
             case Or(children):
-                return self._any(entries, children, asked)
+                return self._any(entries, children, asked, within)
         found: Rows = [None] * len(asked)
         open_ = np.ones(len(asked), np.bool_)
         for entry in entries:
@@ -202,29 +203,37 @@ class RowSets:
                 continue
             mine = np.flatnonzero(open_ & entry.covered[asked])
             question = partial(_rows_of, entry.index, predicate, self._type(predicate))
-            for at, answer in zip(mine.tolist(), self._ask(entry, asked[mine], question, None), strict=True):
+            places = mine.tolist()
+            answers = self._ask(entry, asked[mine], question, None, [within[at] for at in places])
+            for at, answer in zip(places, answers, strict=True):
                 found[at] = answer
                 open_[at] = answer is None
         return found
 
-    def _all(self, entries: Sequence[_Entry], children: Sequence[Predicate], asked: Int64Array) -> Rows:
+    def _all(
+        self, entries: Sequence[_Entry], children: Sequence[Predicate], asked: Int64Array, within: Rows
+    ) -> Rows:
         """Intersect; a segment that has no position left is not asked about the rest."""
         found: Rows = [None] * len(asked)
         for child in children:
-            live = np.array([n for n, rows in enumerate(found) if rows is None or rows], np.int64)
-            for at, rows in zip(live.tolist(), self._evaluate(entries, child, asked[live]), strict=True):
+            live = [n for n, rows in enumerate(found) if rows is None or rows]
+            among = [within[n] if (rows := found[n]) is None else rows for n in live]
+            for at, rows in zip(live, self._evaluate(entries, child, asked[live], among), strict=True):
                 before = found[at]
                 found[at] = rows if before is None else before if rows is None else rows & before
         return found
 
-    def _any(self, entries: Sequence[_Entry], children: Sequence[Predicate], asked: Int64Array) -> Rows:
+    def _any(
+        self, entries: Sequence[_Entry], children: Sequence[Predicate], asked: Int64Array, within: Rows
+    ) -> Rows:
         """Unite; None wherever one of the children says so."""
         if not children:
             return [BitMap() for _ in asked]
-        found = self._evaluate(entries, children[0], asked)
+        found = self._evaluate(entries, children[0], asked, within)
         for child in children[1:]:
-            live = np.array([n for n, rows in enumerate(found) if rows is not None], np.int64)
-            for at, rows in zip(live.tolist(), self._evaluate(entries, child, asked[live]), strict=True):
+            live = [n for n, rows in enumerate(found) if rows is not None]
+            answers = self._evaluate(entries, child, asked[live], [within[n] for n in live])
+            for at, rows in zip(live, answers, strict=True):
                 before = found[at]
                 found[at] = None if rows is None or before is None else before | rows
         return found
@@ -232,7 +241,12 @@ class RowSets:
     # Asking one index
 
     def _ask(
-        self, entry: _Entry, rows: Int64Array, question: Callable[[Sequence[Summary]], list[T]], guess: T
+        self,
+        entry: _Entry,
+        rows: Int64Array,
+        question: Callable[[Sequence[Summary], Rows], list[T]],
+        guess: T,
+        within: Rows,
     ) -> list[T]:
         """Return the answers of an index about segment ``rows``, ``guess`` where a summary cannot be read."""
         if not len(rows):
@@ -241,10 +255,11 @@ class RowSets:
         cache = self.metadata.summaries
         stored = [s for s in self.snapshot.index_summaries(entry.spec, rows) if s is not None]
         assert len(stored) == len(rows), "covered segments have summaries"
+        asked = list(zip(stored, within, strict=True))
 
-        def answer(part: Sequence[bytes | Blob]) -> list[T]:
+        def answer(part: Sequence[tuple[bytes | Blob, BitMap | None]]) -> list[T]:
             try:
-                return question([cache.open(entry.index, s) for s in part])
+                return question([cache.open(entry.index, s) for s, _ in part], [among for _, among in part])
             except (ValueError, Corrupt) as error:
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]
@@ -252,20 +267,24 @@ class RowSets:
                 return [guess]
 
         if self.metadata.storage.local_path("") is not None or len(rows) < 2:
-            return answer(stored)
-        size = -(-len(stored) // REMOTE_THREADS)
-        parts = [stored[at : at + size] for at in range(0, len(stored), size)]
+            return answer(asked)
+        size = -(-len(asked) // REMOTE_THREADS)
+        parts = [asked[at : at + size] for at in range(0, len(asked), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
             return [one for part in pool.map(answer, parts) for one in part]
 
 
-def _verdicts_of(index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary]) -> list[bool]:
+def _verdicts_of(
+    index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary], within: Rows
+) -> list[bool]:
     verdicts: list[bool] = index.prune(summaries, leaf, type).tolist()
     return verdicts
 
 
-def _rows_of(index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary]) -> Rows:
-    return index.rows(summaries, leaf, type)
+def _rows_of(
+    index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary], within: Rows
+) -> Rows:
+    return index.rows_within(summaries, leaf, type, within)
 
 
 def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:

@@ -16,6 +16,7 @@ from pyroaring import BitMap
 from reader import bag
 
 import mdt
+from indexes.predicate import matches
 from mdt import page_map
 from mdt.blobs import Blobs
 from mdt.errors import Corrupt, Missing
@@ -25,6 +26,7 @@ from mdt.planner import ScanPlan, SegmentScan
 from mdt.read import scan, work
 from mdt.services.check import check
 from mdt.storage import MemoryStorage, ObjectStorage, Storage
+from mdt.where import parse_where
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())])
 
@@ -86,6 +88,48 @@ def test_look_ups_by_key_give_the_newest_rows() -> None:
     assert sorted(row["id"] for row in found) == [key for key in keys if key in expected]
     assert all(row == expected[row["id"]] for row in found)
     assert table.scan("id = 'k03000'", columns=["note"]).to_arrow().to_pylist() == [{"note": expected["k03000"]["note"]}]
+
+
+@pytest.mark.parametrize("few", ["n < 3", "n = 5 and city = 'c1'", "s.x = 7", "n > 19990 or note = ''", "n < 0"])
+@pytest.mark.parametrize("names", [["id", "city", "n", "note"], ["s"], ["n"], ["note", "s", "id"]])
+def test_columns_that_are_not_tested_are_those_of_the_rows_that_match(few: str, names: list[str]) -> None:
+    for where in (few, "n >= 10", "city <> 'c2'"):
+        found = _WIDE.scan(where, columns=names).to_arrow().to_pylist()
+        mask = matches(parse_where(where, _WIDE.schema), _EVERYTHING)
+        assert sorted(map(repr, found)) == sorted(map(repr, _EVERYTHING.filter(mask).select(names).to_pylist()))
+
+
+def _wide() -> mdt.Table:
+    n = 20_000
+    texts = {"id": [f"{i:05}" for i in range(n)], "city": [f"c{i % 3}" for i in range(n)], "note": ["x" * (i % 60) for i in range(n)]}
+    data = pa.table({**texts, "n": range(n), "s": [{"x": i % 5000} for i in range(n)]})
+    table = mdt.create(MemoryStorage(), data.schema, ["id"], options={"mdt.row.group.rows": 9000})
+    table.bulk_insert(data)
+    table.upsert(data.slice(4, 4))
+    table.delete(data.select(["id"]).slice(0, 2))
+    return table
+
+
+_WIDE = _wide()
+_EVERYTHING = _WIDE.scan().to_arrow()
+
+
+def test_work_is_cut_into_bounded_pieces_that_hold_every_row_once() -> None:
+    table = table_in(MemoryStorage(), page_bytes=256)
+    snapshot = table.snapshot()
+    positions = {i: BitMap(range(0, int(n), 700)) for i, n in enumerate(snapshot.rows.tolist())}
+    scans = tuple(SegmentScan(i, None, p) for i, p in positions.items())
+    cutter = work.Cutter(table.metadata, ScanPlan(snapshot, None, scans, ()), SCHEMA)
+    for threads in (1, 8):
+        pieces = [piece for piece in cutter.cut(threads) if isinstance(piece, work.Rows)]
+        assert sum(len(w.positions) for piece in pieces for w in piece.wanted) == sum(
+            len(p - (snapshot.vector(i) or BitMap())) for i, p in positions.items()
+        )
+        for piece in pieces:
+            assert len({(w.page_map.columns, w.page_map.codec) for w in piece.wanted}) == 1
+    zoned = ScanPlan(snapshot, None, (SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000])),), ())
+    (piece,) = work.Cutter(table.metadata, zoned, SCHEMA).cut(1)
+    assert isinstance(piece, work.Rows) and piece.wanted[0].positions.tolist() == [2000, 3999]
 
 
 def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None:

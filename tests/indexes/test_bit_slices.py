@@ -20,7 +20,7 @@ def ranges_of(edges: list[int]) -> list[tuple[int, int]]:
 
 @given(st.lists(st.integers(0, 63), max_size=200), edges)
 def test_a_set_of_ranges_selects_the_rows_whose_code_is_in_one(codes: list[int], edges: list[int]) -> None:
-    slices = bit_slices.pack(np.array(codes, np.uint8), 64)
+    slices = list(map(to_bitmap, bit_slices.pack(np.array(codes, np.uint8), 64)))
     expected = [row for row, code in enumerate(codes) if any(a <= code < b for a, b in ranges_of(edges))]
     assert list(bit_slices.select(slices, ranges_of(edges), BitMap(range(len(codes))))) == expected
 
@@ -34,7 +34,7 @@ def test_large_segments_are_selected_from_as_numpy_does(ranges: list[tuple[int, 
     wanted = np.logical_or.reduce([(codes >= start) & (codes < stop) for start, stop in ranges])
     wanted[::7] = False
     present = BitMap(np.flatnonzero(np.arange(140_000) % 7).tolist())
-    found = bit_slices.select(bit_slices.pack(codes, 1000), ranges, present)
+    found = bit_slices.select(list(map(to_bitmap, bit_slices.pack(codes, 1000))), ranges, present)
     assert np.array_equal(np.array(found.to_array()), np.flatnonzero(wanted))
 
 

@@ -29,8 +29,7 @@ SURROUNDED = pa.table({"s": [f"x{letter}y" for letter in LETTERS]})
 CASED = [letter for letter in LETTERS if len({letter, letter.lower(), letter.upper(), letter.casefold()}) > 1]
 TEXTS = pa.table({"s": [None, "", *CASED, *map("{0}\U0001f600{0}x".format, CASED), "Fast cars, red", "red", "café cafe\u0301", "x\U0001f600Y"]})
 WORDS = [
-    "x", "y", "s", "k", "å", "σ", "i", "ß", "θ", "ω", "ǆ", "ა", "ꮿ", "ᏸ", "𐐨", "𐐀", "µ", "é", "red FAST", "cafe\u0301", "CAFÉ", "西",
-    "x\u0301y", "xⅷY", "?!", "", "İ", "\U0001d400",
+    "x", "s", "å", "σ", "i", "ß", "ω", "ა", "ꮿ", "𐐨", "µ", "red FAST", "cafe\u0301", "CAFÉ", "x\u0301y", "?!", "", "İ", "\U0001d400",
 ]  # fmt: skip
 GRAMS = [("x\U0001f600", "ngram(2)"), ("xΣY", "ngram(3)"), (", r", "ngram(3)"), ("S", "ngram(1)"), ("\0y", "ngram(2)")]
 

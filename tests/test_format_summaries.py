@@ -1,0 +1,409 @@
+"""FORMAT.md is enough to read summaries: these decoders follow its sections 7.3 to 7.9, without those of ``indexes``."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pytest
+import trees
+from pyroaring import BitMap
+from test_format_doc import PAGE, SALTS, blob, double_key, flipped, record
+
+import mdt
+from indexes.bitmap import BitmapIndex
+from indexes.column_bloom import ColumnBloom
+from indexes.column_stats import ColumnStats
+from indexes.table_stats import TableStats
+from indexes.text import TextIndex
+
+ROWS = 3_000
+GAMMA = 0x9E3779B97F4A7C15
+RNG = np.random.default_rng(7)
+SOME_NAN: float = struct.unpack("<d", b"\1" * 6 + b"\xf8\xff")[0]
+DOUBLES = [-math.inf, -1.5, -0.0, 0.0, 2.0**-1074, 3.25, math.inf, math.nan, SOME_NAN]
+REDUNDANT = "the same beginning of many texts, and long: " * 10
+
+
+def chosen(values: list[Any], type: pa.DataType, nulls: float = 0.0, rows: int = ROWS) -> pa.Array:
+    """Return rows that repeat ``values`` at random, with a share of nulls."""
+    picked = [values[i] for i in RNG.integers(0, len(values), rows)]
+    return pa.array([None if RNG.random() < nulls else value for value in picked], type)
+
+
+COLUMNS = {
+    "few integers": chosen(list(range(-4, 4)), pa.int64()),
+    "one frequent integer": chosen([5] * 9 + [-(2**63), 2**63 - 1], pa.int64(), 0.1),
+    "many integers": chosen([int(i) * 1000 for i in RNG.integers(-(2**40), 2**40, 700)], pa.int64(), 0.1),
+    "doubles with NaN": chosen(DOUBLES, pa.float64(), 0.2),
+    "many doubles": pa.array(RNG.random(ROWS)),
+    "booleans": chosen([True, False], pa.bool_(), 0.3),
+    "decimals": chosen([Decimal(i) / 100 for i in range(-300, 300)], pa.decimal128(20, 2)),
+    "few texts": chosen(["", "a", "a\0", "ab", "b" * 300, "é", "日本"], pa.string(), 0.5),
+    "many texts": chosen([f"rider_{i}" for i in range(900)], pa.string(), 0.01),
+    "long texts": chosen([REDUNDANT + str(i) for i in range(600)], pa.string()),
+    "runs over two containers": pa.array(np.repeat(np.arange(5), 20_000)),
+    "texts of every length": pa.array(["x" * i for i in (*range(40), 511, 512, 513, 2_000)]),
+    "a filter of several pages": pa.array(range(0, 40_000, 5)),
+    "nulls only": pa.array([None] * 10, pa.string()),
+    "no rows of integers": pa.array([], pa.int64()),
+    "no rows of texts": pa.array([], pa.string()),
+}
+EACH_COLUMN = pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS.keys())
+
+
+class Values(BitmapIndex):
+    form = "values"
+
+
+class Slices(BitmapIndex):
+    form = "slices"
+
+
+def key_of(value: Any, type: pa.DataType) -> bytes:
+    """Return the key of a value after section 8."""
+    if isinstance(value, bool):
+        return bytes([value])
+    if isinstance(value, int):
+        return flipped(value).to_bytes(8, "big")
+    if isinstance(value, float):
+        return double_key(math.nan if math.isnan(value) else value + 0.0)
+    if isinstance(value, Decimal):
+        return (int(value.scaleb(type.scale)) + 2**127).to_bytes(16, "big")
+    return bytes(value.encode())
+
+
+def keys_of(column: pa.Array) -> list[bytes | None]:
+    return [None if value is None else key_of(value, column.type) for value in column.to_pylist()]
+
+
+def by_content(rows: Iterable[Iterable[Hashable]]) -> dict[Any, list[int]]:
+    """Return what rows hold -> their positions."""
+    found: dict[Any, list[int]] = {}
+    for position, row in enumerate(rows):
+        for one in row:
+            found.setdefault(one, []).append(position)
+    return found
+
+
+def unpacked(summary: bytes, kind: bytes) -> list[bytes]:
+    """7.3.  Return the pieces."""
+    magic, found, n = struct.unpack_from("<4s8sI", summary)
+    assert (magic, found) == (b"MDTP", kind.ljust(8, b"\0"))
+    first = 20 + 8 * n
+    *table, crc = struct.unpack_from(f"<{2 * n + 1}I", summary, 16)
+    ends = [0, *table[::2]]
+    assert crc == zlib.crc32(summary[: first - 4]) and len(summary) == first + ends[-1]
+    pieces = [summary[first + start : first + end] for start, end in pairwise(ends)]
+    assert [zlib.crc32(piece) for piece in pieces] == table[1::2]
+    return pieces
+
+
+def positions(piece: bytes) -> set[int]:
+    return set(BitMap.deserialize(piece + bytes(8192)))
+
+
+def dictionary(pieces: list[bytes], d: int) -> list[bytes]:
+    """7.4.  Return the keys of a dictionary whose index is the first of ``pieces``; checks its blocks' separators."""
+    w, count = struct.unpack_from("<BI", pieces[0])
+    b = -(-d // 256)
+    assert count == d
+    keys: list[bytes] = []
+    if w == 8:
+        starts = [first.to_bytes(8, "big") for first in struct.unpack(f"<{b}Q", pieces[0][5:])]
+    else:
+        *offsets, length = struct.unpack_from(f"<{b + 1}I", pieces[0], 5)
+        texts = pieces[0][9 + 4 * b :]
+        assert length == len(texts) and offsets[:1] == [0][:b]
+        starts = [texts[start:end] for start, end in pairwise([*offsets, length])]
+    for start, piece, first in zip(starts, pieces[1 : 1 + b], range(0, d, 256), strict=True):
+        deflated, length = struct.unpack_from("<BI", piece)
+        rest = zlib.decompress(piece[5:], -15) if deflated else piece[5:]
+        assert len(rest) == length
+        k = min(256, d - first)
+        block = numbers_in(rest, k, start) if w == 8 else texts_in(rest, k)
+        assert start <= block[0] and all(key < start for key in keys) and (w == 0 or {len(key) for key in block} == {w})
+        keys += block
+    assert keys == sorted(set(keys))
+    return keys
+
+
+def numbers_in(rest: bytes, k: int, first: bytes) -> list[bytes]:
+    shift, v = rest[:2]
+    assert len(rest) == 2 + v * (k - 1)
+    numbers = [int.from_bytes(first, "big")]
+    for at in range(2, len(rest), v):
+        numbers.append(numbers[-1] + (int.from_bytes(rest[at : at + v], "little") << shift))
+    return [number.to_bytes(8, "big") for number in numbers]
+
+
+def texts_in(rest: bytes, k: int) -> list[bytes]:
+    v = rest[0]
+    lengths = struct.unpack_from(f"<{k}{'I' if v == 4 else 'B'}", rest, 1 + k)
+    at, key, keys = 1 + k + v * k, b"", []
+    for shared, length in zip(rest[1 : 1 + k], lengths, strict=True):
+        key = key[:shared] + rest[at : at + length]
+        at += length
+        keys.append(key)
+    assert at == len(rest)
+    return keys
+
+
+def bitmaps(summary: bytes) -> tuple[int, int, dict[bytes | None, set[int]]]:
+    """7.4.  Return form, rows, and key (None for null) -> positions."""
+    pieces = unpacked(summary, b"bitmap/1")
+    form, rows, nulls, d, left_out = struct.unpack("<BIIIi", pieces[0])
+    keys = dictionary(pieces[1:], d)
+    at = 2 + -(-d // 256)
+    found: dict[bytes | None, set[int]] = {}
+    if nulls:
+        found[None] = positions(pieces[at])
+        assert len(found[None]) == nulls
+        at += 1
+    present = set(range(rows)) - found.get(None, set())
+    rest = pieces[at:]
+    if form == 0:
+        assert len(rest) == d
+        found |= {key: positions(piece) for i, (key, piece) in enumerate(zip(keys, rest, strict=True)) if i != left_out}
+        if left_out >= 0:
+            assert rest[left_out] == b""
+            found[keys[left_out]] = set(range(rows)) - set().union(*found.values())
+    else:
+        assert (left_out, len(rest)) == (-1, (d - 1).bit_length() if d else 0)
+        slices = [positions(piece) for piece in rest]
+        assert all(one <= present for one in slices)
+        for position in present:
+            code = int("0" + "".join("01"[position in one] for one in slices), 2)
+            found.setdefault(keys[code], set()).add(position)
+    return form, rows, found
+
+
+@EACH_COLUMN
+@pytest.mark.parametrize("index", [Values(), Slices(), BitmapIndex()], ids=["values", "slices", "smaller"])
+def test_bitmaps_hold_the_positions_of_every_value(index: BitmapIndex, column: pa.Array) -> None:
+    form, rows, found = bitmaps(index.summarize(column))
+    assert form == {"values": 0, "slices": 1, None: form}[index.form]
+    assert rows == len(column)
+    assert found == {key: set(at) for key, at in by_content([key] for key in keys_of(column)).items()}
+
+
+def test_a_value_of_half_of_the_rows_is_left_out() -> None:
+    pieces = unpacked(Values().summarize(pa.array([1, 2, 2, 3])), b"bitmap/1")
+    assert (pieces[0][13:], [bool(piece) for piece in pieces[3:]]) == (b"\1\0\0\0", [True, False, True])
+
+
+def postings(summary: bytes) -> tuple[str, int, dict[str, list[int]], tuple[int, int]]:
+    """7.5.  Return identity, rows, term -> positions, and how many blocks and compressed parts there are."""
+    header, *blocks = unpacked(summary, b"text/1")
+    rows, i, f = struct.unpack_from("<3I", header)
+    b = len(blocks)
+    ends = [0, *struct.unpack_from(f"<{max(b - 1, 0)}I", header, 12 + i)]
+    texts = header[len(header) - f :]
+    assert ends[-1] == f and len(header) == 12 + i + 4 * (len(ends) - 1) + f
+    fences = [texts[start:end] for start, end in pairwise(ends)]
+    found: dict[bytes, list[int]] = {}
+    compressed = 0
+    for number, block in enumerate(blocks):
+        terms, parts = postings_of_block(block)
+        compressed += parts
+        assert number == 0 or all(term < fences[number - 1] <= min(terms) for term in found)
+        found |= terms
+    assert list(found) == sorted(found)
+    return header[12 : 12 + i].decode(), rows, {term.decode(): at for term, at in found.items()}, (b, compressed)
+
+
+def postings_of_block(block: bytes) -> tuple[dict[bytes, list[int]], int]:
+    """Return term -> positions, and how many parts are compressed."""
+    t, p, m, *lengths = struct.unpack_from("<8I", block)
+    bounds = np.cumsum([32, *lengths]).tolist()
+    assert bounds[-1] == len(block)
+    parts = [block[start:end] for start, end in pairwise(bounds)]
+    sizes = [8 * t + m, p, p, p, p]
+    raw = [part if len(part) in (0, size) else unfolded(part, size) for part, size in zip(parts, sizes, strict=True)]
+    ends, counts = struct.unpack_from(f"<{t}I", raw[0]), struct.unpack_from(f"<{t}I", raw[0], 4 * t)
+    gaps = [int.from_bytes(bytes(plane[at] if plane else 0 for plane in raw[1:]), "little") for at in range(p)]
+    assert sum(counts) == p and ends[-1] == m
+    terms = [raw[0][8 * t + start : 8 * t + end] for start, end in pairwise([0, *ends])]
+    starts = np.cumsum([0, *counts]).tolist()
+    found = {
+        term: (np.cumsum(np.array(gaps[start:end]) + 1) - 1).tolist()
+        for term, (start, end) in zip(terms, pairwise(starts), strict=True)
+    }
+    return found, sum(len(part) not in (0, size) for part, size in zip(parts, sizes, strict=True))
+
+
+def unfolded(part: bytes, size: int) -> bytes:
+    """Return the content of a Zstandard frame."""
+    assert part.startswith(b"\x28\xb5\x2f\xfd")
+    return bytes(pa.Codec("zstd").decompress(part, size, asbytes=True))
+
+
+def words(text: str) -> set[str]:
+    """Return the tokens of text whose word characters are ASCII letters, digits and é; cut to 128 code points."""
+    return {token[:128] for token in "".join(c if c.isalnum() else " " for c in text.lower()).split()}
+
+
+TEXTS = [None, "", " , ", "Éa, b", "x" * 200, *(f"Order {i % 97} of Customer-{i}, {REDUNDANT}" for i in range(2_000))]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[:3], []], ids=["many", "no words", "no rows"])
+def test_a_text_index_holds_the_positions_of_every_word(texts: list[str | None]) -> None:
+    identity, rows, found, (blocks, compressed) = postings(TextIndex("word").summarize(pa.array(texts, pa.string())))
+    expected = by_content(words(text or "") for text in texts)
+    assert (identity, rows, found) == ("word 1", len(texts), expected)
+    assert (blocks > 2 and compressed > 0) == bool(expected), "several blocks and compressed parts were tried"
+
+
+def test_a_text_index_of_ngrams_holds_runs_of_code_points() -> None:
+    texts = ["aİB aib", "zz", None, "日本語 日本"]
+    identity, _, found, _ = postings(TextIndex("ngram(3)").summarize(pa.array(texts)))
+    folded = [(text or "").replace("İ", "i").lower() for text in texts]
+    grams = by_content({text[at : at + 3] for at in range(len(text) - 2)} for text in folded)
+    assert (identity, found) == ("ngram(3) 1", grams)
+
+
+def test_gaps_of_more_than_a_byte_stand_in_several_parts() -> None:
+    texts = ["rare", *[""] * 70_000, "rare", "rare"]
+    assert postings(TextIndex("word").summarize(pa.array(texts)))[2] == {"rare": [0, 70_001, 70_002]}
+
+
+def lo_of(key: bytes) -> int:
+    return int.from_bytes(mmh3.mmh3_x64_128_digest(key, 0)[:8], "little")
+
+
+def filter_of(summary: bytes) -> tuple[int, list[bytes]]:
+    """7.6.  Return the flags and the blocks of a column's Bloom filter."""
+    magic, version, flags, zero, w, crc = struct.unpack_from("<4sBBHII", summary)
+    assert (magic, version, zero, crc) == (b"MCBL", 1, 0, zlib.crc32(summary[:12]))
+    blocks: list[bytes] = []
+    at, page = 16, 0
+    while len(blocks) < w:
+        end = at + 32 * min(128, w - len(blocks))
+        assert struct.unpack_from("<I", summary, end)[0] == zlib.crc32(summary[at:end], page)
+        blocks += [summary[start : start + 32] for start in range(at, end, 32)]
+        at, page = end + 4, page + 1
+    assert at == len(summary) and w > 0
+    return flags, blocks
+
+
+def may_hold(blocks: list[bytes], key: bytes) -> bool:
+    lo = lo_of(key)
+    block = struct.unpack("<8I", blocks[(lo >> 32) * len(blocks) >> 32])
+    return all(word >> (((lo & 0xFFFFFFFF) * salt % 2**32) >> 27) & 1 for word, salt in zip(block, SALTS, strict=True))
+
+
+@EACH_COLUMN
+def test_a_bloom_filter_holds_every_value(column: pa.Array) -> None:
+    flags, blocks = filter_of(ColumnBloom().summarize(column))
+    keys = set(keys_of(column))
+    assert flags == (None in keys) + 2 * bool(keys - {None})
+    assert all(may_hold(blocks, key) for key in keys if key is not None)
+    absent = [struct.pack(">Q", i) + b"absent" for i in range(300)]
+    assert sum(may_hold(blocks, key) for key in absent) < 30
+
+
+@EACH_COLUMN
+def test_column_statistics_hold_bounds_and_counts(column: pa.Array) -> None:
+    summary = ColumnStats().summarize(column)
+    version, flags, nulls, nans, rows, _, low, high = struct.unpack_from(">BBqqqqHH", summary)
+    keys = sorted(key for key in keys_of(column) if key is not None)
+    assert (version, rows, nulls, len(summary)) == (1, len(column), column.null_count, 38 + low + high)
+    assert nans == sum(key == double_key(math.nan) for key in keys)
+    assert bool(flags & 1) == bool(keys) and bool(flags & 2) == bool(keys)
+    if keys:
+        lowest, highest = summary[38 : 38 + low], summary[38 + low :]
+        assert lowest == keys[0][:64] and (highest == keys[-1] if flags & 8 else highest > keys[-1])
+        assert bool(flags & 4) == (lowest == keys[0]) and bool(flags & 8) == (len(keys[-1]) <= 64)
+
+
+def mixed(x: int) -> int:
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def sketch_hash(key: bytes) -> int:
+    """7.8."""
+    if len(key) > 512:
+        return lo_of(key)
+    places = [len(key) - 8 if len(key) > 8 else 0, *range(0, len(key) - 8, 8)]
+    ws = [int.from_bytes(key[place : place + 8], "little") for place in places]
+    factors = [mixed((i + 1) * GAMMA % 2**64) | 1 for i in range(len(ws) + 1)]
+    sums = sum((w ^ w >> 32) * factor for w, factor in zip(ws, factors[1:], strict=True))
+    return mixed((len(key) * factors[0] + sums) % 2**64)
+
+
+def registers_of(keys: Iterable[bytes]) -> bytes:
+    found = bytearray(2048)
+    for h in map(sketch_hash, keys):
+        rank = min(53, 1 + 53 - (h >> 11).bit_length())
+        found[h % 2048] = max(found[h % 2048], rank)
+    return bytes(found)
+
+
+@EACH_COLUMN
+def test_table_statistics_hold_counts_and_a_sketch(column: pa.Array) -> None:
+    summary = TableStats().summarize(column)
+    magic, version, n, zero, rows, nulls, _, rest, crc = struct.unpack_from("<4sBBHQQQQI", summary)
+    assert (magic, version, zero) == (b"MTST", 1, 0)
+    assert crc == zlib.crc32(summary[44:], zlib.crc32(summary[:40]))
+    payload = zlib.decompress(summary[44:])
+    counts, errors = (struct.unpack_from(f"<{n}Q", payload, 2048 + 8 * n * i) for i in range(2))
+    at = 2048 + 17 * n
+    ends = np.cumsum([at, *payload[at - n : at]]).tolist()
+    assert ends[-1] == len(payload)
+    listed = {payload[start:end]: bounds for (start, end), *bounds in zip(pairwise(ends), counts, errors, strict=True)}
+    keys = Counter(key for key in keys_of(column) if key is not None)
+    assert (rows, nulls, len(listed)) == (len(column), column.null_count, n)
+    assert all(count <= keys[key] <= count + error for key, (count, error) in listed.items())
+    assert max((count for key, count in keys.items() if key not in listed), default=0) <= rest
+    assert payload[:2048] == registers_of(keys)
+
+
+SPECS = ["bitmap/1(city)", "text/1(note, tokenizer='ngram(3)')", "bloom/1(place.zip)"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("summaries") / "t"
+    rows = [{"id": i, "city": "xyz"[i % 3], "note": f"note {i}", "place": {"zip": i % 7}} for i in range(500)]
+    data = pa.Table.from_pylist(rows)
+    trees.create(path, data.schema, indexes=[spec.replace("/1", "") for spec in SPECS]).bulk_insert(data)
+    return path
+
+
+def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
+    assert record(root, 0)[0]["definition"]["indexes"] == SPECS
+    summaries = record(root, 1)[1]["summaries"]
+    assert {row["index"] for row in summaries} == set(SPECS)
+    data: dict[str, bytes] = {}
+    for row in summaries:
+        place = [row[name] for name in ("path", "offset", "length", "crc")]
+        data[row["index"]] = row["payload"] or blob(root, *place)
+        assert (row["payload"] is None) == (len(data[row["index"]]) > 256) == (row["path"] is not None)
+    assert {key and key.decode() for key in bitmaps(data[SPECS[0]])[2]} == set("xyz")
+    assert postings(data[SPECS[1]])[1] == 500
+    assert all(may_hold(filter_of(data[SPECS[2]])[1], key_of(i, pa.int64())) for i in range(7))
+
+
+def test_reports_of_use_have_the_fields_of_the_page(root: Path) -> None:
+    table = mdt.open(root)
+    assert table.scan("city = 'xx' and id > 3 and note like '%7%'").to_arrow().num_rows == 0
+    table.metadata.usage.report()
+    (path,) = (root / ".hoodie" / ".mdt" / "usage").iterdir()
+    report = json.loads(path.read_text())
+    assert report.keys() == {"since_us", "queries", "indexes", "columns"} and report["queries"] == 1
+    assert report["columns"] == {"city": [1, 0, 0], "id": [0, 1, 0], "note": [0, 0, 1]}
+    assert report["indexes"][SPECS[0]][:2] == [1, 1]
+    assert all(f"`{field}`" in PAGE for field in report)
