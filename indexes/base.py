@@ -124,13 +124,20 @@ class SkippingIndex(ABC):
         return [None] * len(summaries)
 
     def rows_within(
-        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType, within: Sequence[BitMap | None]
+        self, summaries: Sequence[Summary], tests: Sequence[Leaf], type: pa.DataType, within: Sequence[BitMap | None]
     ) -> list[BitMap | None]:
-        """Return what :meth:`rows` does, as far as the positions ``within`` are concerned (None: all).
+        """Return for each summary a superset of the positions that are ``within`` and match all ``tests``, or None.
 
-        Other tests have left these positions; what else is returned does not matter.  ``within`` must not be changed.
+        ``tests``: at least one, each of which :meth:`can_test`; together they may cost less than one by one (a range).
+        ``within``: positions that tests of other columns have left (None: all); what else is returned does not matter.
+        They must not be changed.
         """
-        return self.rows(summaries, leaf, type)
+        found = self.rows(summaries, tests[0], type)
+        for test in tests[1:]:
+            for at, rows in enumerate(self.rows(summaries, test, type)):
+                before = found[at]
+                found[at] = rows if before is None else before if rows is None else before & rows
+        return found
 
 
 def whole(summary: Summary) -> memoryview:

@@ -39,7 +39,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -111,7 +111,7 @@ class BitmapIndex(SkippingIndex):
         if leaf.op not in OPS:
             return np.ones(len(summaries), np.bool_)
         wanted = KeyRanges.of(leaf, type)
-        verdict = [one.nulls > 0 if wanted.nulls else bool(one.codes(wanted)) for one in _open(summaries, type)]
+        verdict = [one.nulls > 0 if wanted.nulls else bool(one.codes([wanted])) for one in _open(summaries, type)]
         return np.array(verdict, dtype=np.bool_)
 
     def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
@@ -119,19 +119,24 @@ class BitmapIndex(SkippingIndex):
 
         Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be compared with.
         """
-        return self.rows_within(summaries, leaf, type, [None] * len(summaries))
+        return self.rows_within(summaries, [leaf], type, [None] * len(summaries))
 
     def rows_within(
-        self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType, within: Sequence[BitMap | None]
+        self, summaries: Sequence[Summary], tests: Sequence[Leaf], type: pa.DataType, within: Sequence[BitMap | None]
     ) -> list[BitMap | None]:
-        """Return the positions of :meth:`rows` that are ``within``; slices are then intersected with few positions."""
-        if leaf.op not in OPS:
+        """Return the positions that match all ``tests``: ranges are intersected before any bitmap is read.
+
+        Slices are intersected with the positions ``within``.
+        """
+        if any(leaf.op not in OPS for leaf in tests):
             return [None] * len(summaries)
-        wanted = KeyRanges.of(leaf, type)
-        return [
-            opened.rows_of_nulls() if wanted.nulls else opened.select(wanted, among)
-            for opened, among in zip(_open(summaries, type), within, strict=True)
-        ]
+        wanted = [KeyRanges.of(leaf, type) for leaf in tests]
+        opened = zip(_open(summaries, type), within, strict=True)
+        if all(one.nulls for one in wanted):
+            return [summary.rows_of_nulls() for summary, _ in opened]
+        if any(one.nulls for one in wanted):
+            return [BitMap() for _ in opened]
+        return [summary.select(wanted, among) for summary, among in opened]
 
 
 def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
@@ -179,8 +184,11 @@ class _Opened:
         self.parsed = parsed
         self.dictionary.share(parsed)
 
-    def codes(self, wanted: KeyRanges) -> list[Range]:
-        """Return the codes that are wanted as sorted, disjoint, not empty ranges."""
+    def codes(self, wanted: Sequence[KeyRanges]) -> list[Range]:
+        """Return the codes that are in all of ``wanted`` as sorted, disjoint, not empty ranges."""
+        return reduce(_intersected, map(self._codes, wanted))
+
+    def _codes(self, wanted: KeyRanges) -> list[Range]:
         ranks = [*self.dictionary.ranks(wanted.bounds), self.distinct]
         ranges = [(ranks[start], ranks[stop]) for start, stop in wanted.spans if ranks[start] < ranks[stop]]
         if wanted.test is None or sum(stop - start for start, stop in ranges) > KEYS_TESTED_MAX:
@@ -192,7 +200,7 @@ class _Opened:
             tested = self.parsed[keys] = wanted.test(keys)
         return _runs(np.array(codes, np.int64)[tested])
 
-    def select(self, wanted: KeyRanges, within: BitMap | None = None) -> BitMap:
+    def select(self, wanted: Sequence[KeyRanges], within: BitMap | None) -> BitMap:
         ranges = self.codes(wanted)
         if not ranges:
             return BitMap()
@@ -239,6 +247,20 @@ class _Opened:
 
     def _bitmaps(self, start: int, stop: int) -> list[memoryview]:
         return self.pieces.read_range(self.first + start, self.first + stop) if start < stop else []
+
+
+def _intersected(some: list[Range], others: list[Range]) -> list[Range]:
+    """Return what two lists of sorted, disjoint ranges have in common.  O(ranges)."""
+    found = []
+    at = 0
+    for start, stop in some:
+        while at < len(others) and others[at][1] <= start:
+            at += 1
+        ahead = at
+        while ahead < len(others) and others[ahead][0] < stop:
+            found.append((max(start, others[ahead][0]), min(stop, others[ahead][1])))
+            ahead += 1
+    return found
 
 
 def _runs(codes: Int64Array) -> list[Range]:

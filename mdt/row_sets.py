@@ -89,8 +89,8 @@ class RowSets:
         conjuncts = sorted(conjuncts_of(self.predicate), key=_cost)
         for conjunct in conjuncts:
             self._verdicts([e for e in entries if not e.index.finds_rows], conjunct)
-        for conjunct in conjuncts:
-            self._rows([e for e in entries if e.index.finds_rows], conjunct)
+        for tests, other in _by_column(conjuncts):
+            self._rows([e for e in entries if e.index.finds_rows], other or And(tuple(tests)))
         self.notes += [self._note(entry) for entry in entries]
 
     def _entries(self) -> Iterator[_Entry]:
@@ -196,13 +196,31 @@ class RowSets:
                 return self._all(entries, sorted(children, key=_cost), asked, within)
             case Or(children):
                 return self._any(entries, children, asked, within)
+        return self._tests(entries, [predicate], asked, within)
+
+    def _tests(self, entries: Sequence[_Entry], tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
+        """Answer tests of one column that must all hold; those that the same indexes know are asked together."""
+        groups: dict[tuple[int, ...], list[Leaf]] = {}
+        for leaf in tests:
+            mine = [e.column == leaf.column and self._can_test(e.index, leaf) for e in entries]
+            groups.setdefault(tuple(np.flatnonzero(mine).tolist()), []).append(leaf)
+        found: Rows = [None] * len(asked)
+        for capable, group in groups.items():
+            answers = self._first_answer([entries[n] for n in capable], group, asked, within)
+            for at, rows in enumerate(answers):
+                before = found[at]
+                found[at] = rows if before is None else before if rows is None else rows & before
+        return found
+
+    def _first_answer(
+        self, entries: Sequence[_Entry], tests: Sequence[Leaf], asked: Int64Array, within: Rows
+    ) -> Rows:
+        """Ask for each segment the first of ``entries``, which all know ``tests``, that covers and can read it."""
         found: Rows = [None] * len(asked)
         open_ = np.ones(len(asked), np.bool_)
         for entry in entries:
-            if entry.column != predicate.column or not self._can_test(entry.index, predicate):
-                continue
             mine = np.flatnonzero(open_ & entry.covered[asked])
-            question = partial(_rows_of, entry.index, predicate, self._type(predicate))
+            question = partial(_rows_of, entry.index, tests, self._type(tests[0]))
             places = mine.tolist()
             answers = self._ask(entry, asked[mine], question, None, [within[at] for at in places])
             for at, answer in zip(places, answers, strict=True):
@@ -215,10 +233,15 @@ class RowSets:
     ) -> Rows:
         """Intersect; a segment that has no position left is not asked about the rest."""
         found: Rows = [None] * len(asked)
-        for child in children:
+        for tests, child in _by_column(children):
             live = [n for n, rows in enumerate(found) if rows is None or rows]
             among = [within[n] if (rows := found[n]) is None else rows for n in live]
-            for at, rows in zip(live, self._evaluate(entries, child, asked[live], among), strict=True):
+            answers = (
+                self._evaluate(entries, child, asked[live], among)
+                if child is not None
+                else self._tests(entries, tests, asked[live], among)
+            )
+            for at, rows in zip(live, answers, strict=True):
                 before = found[at]
                 found[at] = rows if before is None else before if rows is None else rows & before
         return found
@@ -282,9 +305,9 @@ def _verdicts_of(
 
 
 def _rows_of(
-    index: SkippingIndex, leaf: Leaf, type: pa.DataType, summaries: Sequence[Summary], within: Rows
+    index: SkippingIndex, tests: Sequence[Leaf], type: pa.DataType, summaries: Sequence[Summary], within: Rows
 ) -> Rows:
-    return index.rows_within(summaries, leaf, type, within)
+    return index.rows_within(summaries, tests, type, within)
 
 
 def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
@@ -294,6 +317,19 @@ def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
             yield from conjuncts_of(child)
     else:
         yield predicate
+
+
+def _by_column(children: Sequence[Predicate]) -> Iterator[tuple[list[Leaf], Predicate | None]]:
+    """Yield the tests of each column together (None beside them), and everything else alone; in order of cost."""
+    tests: dict[str, list[Leaf]] = {}
+    for child in children:
+        if isinstance(child, Leaf):
+            tests.setdefault(child.column, []).append(child)
+    for child in children:
+        if not isinstance(child, Leaf):
+            yield [], child
+        elif child is tests[child.column][0]:
+            yield tests[child.column], None
 
 
 def _cost(predicate: Predicate) -> int:

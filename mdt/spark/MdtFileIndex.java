@@ -33,9 +33,14 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -64,7 +69,7 @@ public class MdtFileIndex implements FileIndex {
 
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
-        Answer answer = source.ask(pin, key(), dataFilters);
+        Answer answer = source.ask(pin, key(), dataFilters, true);
         if (source.partitionSchema.length() == 0) {
             return seq(new Object[] {directory(InternalRow.empty(), answer.files())});
         }
@@ -81,7 +86,7 @@ public class MdtFileIndex implements FileIndex {
     }
 
     public String[] inputFiles() {
-        List files = source.ask(pin, key(), null).files();
+        List files = source.ask(pin, key(), null, false).files();
         String[] names = new String[files.size()];
         for (int i = 0; i < names.length; i++) {
             names[i] = ((FileStatusWithMetadata) files.get(i)).getPath().toUri().toString();
@@ -93,7 +98,7 @@ public class MdtFileIndex implements FileIndex {
 
     public long sizeInBytes() {
         if (source.bytesNewest < 0) {
-            source.ask(null, unpinned(), null); // asked for before the query is pinned, and of no consequence to its rows
+            source.ask(null, unpinned(), null, false); // asked for before the query is pinned, and of no consequence to its rows
         }
         return Math.max(1L, source.bytesNewest);
     }
@@ -176,6 +181,7 @@ public class MdtFileIndex implements FileIndex {
         private static final Map LIVE = Collections.synchronizedMap(new HashMap());
         final String key = "plan:" + NEXT.incrementAndGet();
         private final Map versions = new HashMap();
+        private final Map answers = new HashMap(); // source -> filters as JSON -> Answer: those that hold when read, too
 
         Pin() {
             LIVE.put(new WeakReference(this, GONE), key);
@@ -183,10 +189,24 @@ public class MdtFileIndex implements FileIndex {
 
         /** Remembers the version that a source answered, and refuses another one: the query would mix two. */
         synchronized void agree(Source source, int version) {
-            Integer before = (Integer) versions.put(source, Integer.valueOf(version));
+            Integer before = (Integer) versions.get(source);
             if (before != null && before.intValue() != version) {
                 throw new IllegalStateException("the table's version changed within " + key + "; run the query again");
             }
+            versions.put(source, Integer.valueOf(version));
+        }
+
+        /** Returns what a source answered to the same filters, or null. */
+        synchronized Answer answer(Source source, String filters) {
+            Map known = (Map) answers.get(source);
+            return known == null ? null : (Answer) known.get(filters);
+        }
+
+        synchronized void remember(Source source, String filters, Answer answer) {
+            if (!answers.containsKey(source)) {
+                answers.put(source, new HashMap());
+            }
+            ((Map) answers.get(source)).put(filters, answer);
         }
 
         /** Returns, once, the keys of queries that no longer exist, as a JSON array. */
@@ -199,17 +219,33 @@ public class MdtFileIndex implements FileIndex {
         }
     }
 
-    /** An optimizer rule: gives all of our relations in a query one pin, so that all are planned at one version. */
+    /**
+     * An optimizer rule: gives all of our relations in a query one pin, so that all are planned at one version, and
+     * takes those out of the plan that have no file to read at that version. Spark's own rule for empty relations
+     * then removes what they leave empty; it ran before, when nobody knew.
+     */
     static class PinRule extends Rule {
         public TreeNode apply(TreeNode plan) {
+            if (plan instanceof Subquery) {
+                return plan; // optimized again as a part of its query, whose version it must share
+            }
             PinSearch search = new PinSearch();
             ((LogicalPlan) plan).foreachWithSubqueries(search);
-            // The plans of subqueries were optimized, and pinned, before the plan that holds them.
-            boolean settled = search.pins.size() == 1 && !search.pins.contains(null);
-            if (search.pins.isEmpty() || settled) {
+            if (!search.pins.contains(null)) {
                 return plan;
             }
-            return (TreeNode) ((LogicalPlan) plan).transformUpWithSubqueries(new PinReplacement(new Pin()));
+            // Relations that have a pin may have lost their empty companions at its version: they keep it.
+            search.pins.remove(null);
+            Pin pin = search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
+            LogicalPlan pinned = (LogicalPlan) ((LogicalPlan) plan).transformUpWithSubqueries(new PinReplacement(pin));
+            EmptyReplacement empty = new EmptyReplacement();
+            LogicalPlan without = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
+            return empty.found ? propagated(without) : pinned;
+        }
+
+        static LogicalPlan propagated(LogicalPlan plan) {
+            LogicalPlan inner = (LogicalPlan) plan.transformAllExpressions(new SubqueryPropagation());
+            return PropagateEmptyRelation$.MODULE$.apply(inner);
         }
 
         static MdtFileIndex index(Object node) {
@@ -242,20 +278,80 @@ public class MdtFileIndex implements FileIndex {
         }
 
         public boolean isDefinedAt(Object node) {
-            return PinRule.index(node) != null;
+            MdtFileIndex index = PinRule.index(node);
+            return index != null && index.pin == null;
         }
 
         public Object applyOrElse(Object node, scala.Function1 otherwise) {
-            MdtFileIndex index = PinRule.index(node);
-            if (index == null) {
+            if (!isDefinedAt(node)) {
                 return otherwise.apply(node);
             }
+            MdtFileIndex index = PinRule.index(node);
             LogicalRelation logical = (LogicalRelation) node;
             HadoopFsRelation old = (HadoopFsRelation) logical.relation();
             HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(index.source, pin), old.partitionSchema(),
                     old.dataSchema(), old.bucketSpec(), old.fileFormat(), old.options(), old.sparkSession());
             return logical.copy(
                     relation, logical.output(), logical.catalogTable(), logical.isStreaming(), logical.stream());
+        }
+    }
+
+    /** Puts an empty relation in the place of a pinned one, with the filter above it, that has no file to read. */
+    static class EmptyReplacement extends AbstractPartialFunction {
+        boolean found = false;
+        private final Set known = new HashSet(); // indexes with files: an occurrence without a filter need not ask again
+
+        public boolean isDefinedAt(Object node) {
+            MdtFileIndex index = PinRule.index(node instanceof Filter ? ((Filter) node).child() : node);
+            if (index == null || !index.source.droppable || (!(node instanceof Filter) && known.contains(index))) {
+                return false;
+            }
+            boolean empty = isEmpty(index, node);
+            if (!empty) {
+                known.add(index);
+            }
+            return empty;
+        }
+
+        public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            if (!isDefinedAt(node)) {
+                return otherwise.apply(node);
+            }
+            found = true;
+            return PropagateEmptyRelation$.MODULE$.empty((LogicalPlan) node);
+        }
+
+        private static boolean isEmpty(MdtFileIndex index, Object node) {
+            try {
+                return index.source.ask(index.pin, index.pin.key, filters(node), false).count() == 0;
+            } catch (py4j.Py4JException failure) {
+                return false; // it will say so again when the files are to be read
+            }
+        }
+
+        /** The filters as Spark will hand them to listFiles, most of the time: with the relation's own column names. */
+        private static scala.collection.immutable.Seq filters(Object node) {
+            if (!(node instanceof Filter)) {
+                return null;
+            }
+            Filter filter = (Filter) node;
+            return DataSourceStrategy$.MODULE$.normalizeExprs(
+                    filter.splitConjunctivePredicates(filter.condition()), filter.child().output());
+        }
+    }
+
+    /** Removes what is empty from the plans of subqueries. */
+    static class SubqueryPropagation extends AbstractPartialFunction {
+        public boolean isDefinedAt(Object node) {
+            return node instanceof PlanExpression && ((PlanExpression) node).plan() instanceof LogicalPlan;
+        }
+
+        public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            if (!isDefinedAt(node)) {
+                return otherwise.apply(node);
+            }
+            PlanExpression subquery = (PlanExpression) node;
+            return subquery.withNewPlan(PinRule.propagated((LogicalPlan) subquery.plan()));
         }
     }
 
@@ -272,8 +368,9 @@ public class MdtFileIndex implements FileIndex {
             session.extraOptimizations_$eq(seq(rules.toArray()));
         }
 
-        public FileIndex index(Function planner, SparkContext context, StructType partitions, String root, long bytes) {
-            return new MdtFileIndex(new Source(planner, context, partitions, root, bytes), null);
+        public FileIndex index(Function planner, SparkContext context, StructType partitions, String root, long bytes,
+                boolean droppable) {
+            return new MdtFileIndex(new Source(planner, context, partitions, root, bytes, droppable), null);
         }
     }
 
@@ -284,32 +381,45 @@ public class MdtFileIndex implements FileIndex {
         final SparkContext context;
         final StructType partitionSchema;
         final String root;
+        final boolean droppable; // whether the optimizer asks if there are files at all
         volatile long bytesNewest;
         private int newest = -1;
         private final Map versions = new LinkedHashMap(16, 0.75f, true);
 
-        Source(Function planner, SparkContext context, StructType partitions, String root, long bytes) {
+        Source(Function planner, SparkContext context, StructType partitions, String root, long bytes, boolean droppable) {
             this.planner = planner;
             this.context = context;
             this.partitionSchema = partitions;
             this.root = root;
             this.bytesNewest = bytes;
+            this.droppable = droppable;
         }
 
-        Answer ask(Pin pin, String key, scala.collection.immutable.Seq filters) {
+        /** Asks Python which files to read; reading: they are about to be. */
+        Answer ask(Pin pin, String key, scala.collection.immutable.Seq expressions, boolean reading) {
+            String filters = CatalystJson.array(expressions == null ? Collections.EMPTY_LIST : list(expressions));
+            Answer before = pin == null ? null : pin.answer(this, filters);
+            if (before != null) {
+                return before;
+            }
             Map known = known(); // held during the call: a version that Python does not send must still be here after it
-            String request = "{\"query\":\"" + key + "\",\"known\":" + known.keySet() + ",\"gone\":" + Pin.gone()
-                    + ",\"filters\":" + CatalystJson.array(filters == null ? Collections.EMPTY_LIST : list(filters)) + "}";
+            String request = "{\"query\":\"" + key + "\",\"reading\":" + reading + ",\"known\":" + known.keySet()
+                    + ",\"gone\":" + Pin.gone() + ",\"filters\":" + filters + "}";
             ByteBuffer reply = read((byte[]) planner.apply(request));
             int version = reply.getInt();
-            boolean sent = reply.getInt() != 0;
+            int flags = reply.getInt();
             int[] keep = ints(reply, reply.getInt());
-            Snapshot snapshot = sent ? new Snapshot(reply) : (Snapshot) known.get(Integer.valueOf(version));
+            Snapshot snapshot =
+                    (flags & 1) != 0 ? new Snapshot(reply) : (Snapshot) known.get(Integer.valueOf(version));
+            remember(version, snapshot);
+            Answer answer = new Answer(snapshot, keep);
             if (pin != null) {
                 pin.agree(this, version);
+                if ((flags & 2) != 0) {
+                    pin.remember(this, filters, answer);
+                }
             }
-            remember(version, snapshot);
-            return new Answer(snapshot, keep);
+            return answer;
         }
 
         private synchronized Map known() {
@@ -397,7 +507,7 @@ public class MdtFileIndex implements FileIndex {
             this.keep = keep;
         }
 
-        private int count() {
+        int count() {
             return keep == null ? snapshot.files.length : keep.length;
         }
 

@@ -8,12 +8,16 @@ All relations in one query, its subqueries included, hand the same `query` key t
 to the session's optimizer pins them together.  A lister that answers equal keys from one version therefore gives the
 query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is ``MdtFileIndex.java``.
 
+The same rule asks each lister already while the query is optimized, and takes relations without a file to read out of
+the plan: a table without deleted rows is scanned as plain Parquet files are, without the union and the join.
+
 Writing to such a frame or view is refused by Spark, because the relation claims to have two roots.
 
 The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
-a temporary file with the body, which the JVM deletes.  Body: int32 version number, int32 whether a snapshot follows,
-int32 k (-1: keep all files), int32[k] positions to keep, snapshot.  Snapshot: int32 n, int64[n] sizes in bytes,
-int64[n] modification times in ms, int32[n] file numbers, int32[n] ends of the URIs, the URIs as UTF-8.
+a temporary file with the body, which the JVM deletes.  Body: int32 version number, int32 flags (1: a snapshot follows,
+2: the files can be read, and the same question need not be asked again), int32 k (-1: keep all files), int32[k]
+positions to keep, snapshot.  Snapshot: int32 n, int64[n] sizes in bytes, int64[n] modification times in ms, int32[n] file
+numbers, int32[n] ends of the URIs, the URIs as UTF-8.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol, Self, runtime_checkable
@@ -66,12 +70,14 @@ class Listing:
     """The answer to one call: ``files`` of one ``version``, and which of them the query must read.
 
     Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``: int32[k], distinct
-    positions in ``files``, or None for all.
+    positions in ``files``, or None for all.  ``prepare``, if there is something to do before the files can be read, is
+    called when they are about to be.
     """
 
     version: Hashable
     files: Sequence[NativeFile]
     keep: npt.NDArray[np.int32] | None = None
+    prepare: Callable[[], None] | None = None
 
 
 class Lister(Protocol):
@@ -82,6 +88,7 @@ class Lister(Protocol):
 
         ``query`` names the running query: equal keys must be answered from one version of the table, a new key from
         the newest.  Keys that start with ``call:`` ask for no query's rows (Spark wants the size) and come but once.
+        An answer without a file takes the relation out of the query; it need not be asked for again.
         If this raises, it is called again with an empty And, so that a broken index costs time and never rows.
         """
 
@@ -106,12 +113,14 @@ def relation(
     *,
     number_column: bool = False,
     size_hint: int | None = None,
+    droppable: bool = True,
 ) -> DataFrame:
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable, plus `NUMBER_COLUMN` (int) at the end if
     ``number_column``.  ``root_uri`` names the table in plans.  ``size_hint``: bytes of the whole, spares a call of the
-    lister where Spark wants the size before it plans.  Lives as long as a plan refers to it; ``lister`` must not hold
+    lister where Spark wants the size before it plans.  ``droppable``: whether the lister is asked while the query is
+    optimized, in case there is nothing to read; False defers it until Spark lists the files.  Lives as long as a plan refers to it; ``lister`` must not hold
     a reference to the frame.  Raises Unsupported on Spark Connect.
     """
     if not hasattr(spark, "_jsparkSession"):
@@ -124,7 +133,7 @@ def relation(
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     hint = -1 if size_hint is None else size_hint
     java_partitions = session.parseDataType(partitions.json())
-    index = factory.index(planner, context._jsc.sc(), java_partitions, root_uri, hint)
+    index = factory.index(planner, context._jsc.sc(), java_partitions, root_uri, hint, droppable)
     java = context._jvm.org.apache.spark
     parts = java.sql.execution.datasources
     java_relation = parts.HadoopFsRelation(
@@ -151,7 +160,7 @@ def union_frame(
     if reserved:
         raise Invalid(f"column names may not start with __mdt_: {', '.join(reserved)}")
     columns = [sf.col("`" + name.replace("`", "``") + "`") for name in schema.fieldNames()]
-    positions = relation(spark, deleted, DELETED_SCHEMA, root_uri, size_hint=1)
+    positions = relation(spark, deleted, DELETED_SCHEMA, root_uri, size_hint=1, droppable=False)
     positions = positions.toDF("__mdt_number", "__mdt_words")
     rows = relation(spark, dirty, schema, root_uri, number_column=True)
     row = rows.metadataColumn("_metadata").getField("row_index")
@@ -214,20 +223,26 @@ class _Planner:
         """Answer one request of the JVM (JSON; see ``Source.ask`` there) with the bytes of a reply."""
         asked = json.loads(request)
         _release(asked["gone"])
-        listing = self._list(asked["query"], asked["filters"])
+        listing = self._list(asked["query"], asked["filters"], asked["reading"])
         number = self._number(listing.version)
-        return _reply(number, listing, number not in asked["known"])
+        return _reply(number, listing, number not in asked["known"], asked["reading"])
 
-    def _list(self, query: str, filters: list[Any]) -> Listing:
+    def _list(self, query: str, filters: list[Any], reading: bool) -> Listing:
         try:
-            return self.lister.list(query, predicate_of(filters, self._columns))
+            return self._answer(query, predicate_of(filters, self._columns), reading)
         except Exception as error:  # noqa: BLE001 - a broken index costs time, never rows
             warnings.warn(
                 f"no files could be pruned from {self._root_uri}: {type(error).__name__}: {error}",
                 PlannerWarning,
                 stacklevel=1,
             )
-        return self.lister.list(query, And(()))
+        return self._answer(query, And(()), reading)
+
+    def _answer(self, query: str, predicate: Predicate, reading: bool) -> Listing:
+        listing = self.lister.list(query, predicate)
+        if reading and listing.prepare is not None:
+            listing.prepare()
+        return listing
 
     def _number(self, version: Hashable) -> int:
         with self._lock:
@@ -258,11 +273,12 @@ def _release(queries: list[str]) -> None:
                 lister.release(query)
 
 
-def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
+def _reply(number: int, listing: Listing, with_snapshot: bool, reading: bool) -> bytes:
     """Return the bytes of a reply; the format is in the module's docstring."""
     keep = listing.keep
     count = -1 if keep is None else len(keep)
-    parts = [np.array([number, with_snapshot, count], "<i4").tobytes()]
+    flags = int(with_snapshot) | int(reading or listing.prepare is None) << 1
+    parts = [np.array([number, flags, count], "<i4").tobytes()]
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
     if with_snapshot:

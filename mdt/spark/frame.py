@@ -11,8 +11,8 @@ import tempfile
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
@@ -29,7 +29,7 @@ from mdt.errors import Unsupported
 from mdt.file_group import BASE
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
-from mdt.planner import plan
+from mdt.planner import ScanPlan, plan
 from mdt.snapshot import Snapshot
 from mdt.spark.columns import quoted, to_column
 from mdt.spark.file_index import Listing, NativeFile, union_frame
@@ -97,22 +97,25 @@ class _View:
     @cached_property
     def files(self) -> dict[str, list[NativeFile]]:
         """The listings of clean and dirty files."""
-        return {kind: [self._file(i) for i in rows] for kind, rows in self.rows.items()}
+        names = ("partition", "name", "size", "block_length")
+        columns = [self.snapshot.files[name].to_pylist() for name in names]  # at once: one by one is slow
+        return {kind: [self._file(i, *(c[i] for c in columns)) for i in rows] for kind, rows in self.rows.items()}
 
-    def _file(self, i: int) -> NativeFile:
-        files = self.snapshot.files
+    def _file(self, i: int, partition: str, name: str, size: int, block_length: int) -> NativeFile:
         if self.snapshot.kind[i] == BASE:
-            path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
-            return NativeFile(_uri(self.storage, path), int(files["size"][i].as_py()), 0, i)
-        return NativeFile(_uri(self.scratch, self._block_name(i)), int(files["block_length"][i].as_py()), 0, i)
+            return NativeFile(_uri(self.storage, paths.partition_file(partition, name)), size, 0, i)
+        return NativeFile(_uri(self.scratch, self._block_name(i)), block_length, 0, i)
 
     def _block_name(self, i: int) -> str:
         return f"{self.snapshot.definition.table_id}/block-{int(self.snapshot.segments[i])}.parquet"
 
-    def copy_block(self, i: int) -> None:
-        """Make the data block of segment row ``i`` a file of its own, if it is one and has not been copied."""
-        if self.snapshot.kind[i] == BASE or self.scratch.size(self._block_name(i)) is not None:
-            return
+    def copy_blocks(self, rows: Sequence[int]) -> None:
+        """Make each data block among the segments ``rows`` a file of its own, if that has not been done."""
+        for i in rows:
+            if self.scratch.size(self._block_name(i)) is None:
+                self._copy_block(i)
+
+    def _copy_block(self, i: int) -> None:
         files = self.snapshot.files
         path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
         offset, length = int(files["block_offset"][i].as_py()), int(files["block_length"][i].as_py())
@@ -148,41 +151,66 @@ def _words(positions: np.ndarray[tuple[int], np.dtype[Any]], rows: int) -> np.nd
     return np.packbits(bits, bitorder="little").view(np.int64)
 
 
+@dataclass
+class _Query:
+    """What one running query is pinned to, and the plans that were made for it."""
+
+    snapshot: Snapshot
+    plans: dict[Predicate, ScanPlan] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+
 class _Files:
-    """What the three listers of one frame share: which snapshot a running query is pinned to, and its files."""
+    """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans."""
 
     def __init__(self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None) -> None:
-        self.metadata = metadata
+        self._metadata = metadata
         self._pinned = pinned
         if scratch is None:
             directory = tempfile.TemporaryDirectory(prefix="mdt-spark-", ignore_cleanup_errors=True)
             weakref.finalize(self, directory.cleanup)
             scratch = directory.name
         self._scratch = open_storage(scratch, durable=False)
-        self._pins: dict[str, Snapshot] = {}
+        self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[int, _View] = OrderedDict()
         self._lock = Lock()
 
-    def view(self, query: str) -> _View:
-        """Return the view that ``query`` reads: equal keys get the same snapshot until they are released."""
+    def query(self, key: str) -> _Query:
+        """Return the state of a query: equal keys get the same until they are released."""
         with self._lock:
-            snapshot = self._pinned if self._pinned is not None else self._pins.get(query)
-            if snapshot is None:  # an empty snapshot is false
-                snapshot = self.metadata.newest()
-            if self._pinned is None and not query.startswith(_UNPINNED):
-                self._pins[query] = snapshot
+            found = self._queries.get(key)
+            if found is None:
+                found = _Query(self._metadata.newest() if self._pinned is None else self._pinned)
+                if not key.startswith(_UNPINNED):
+                    self._queries[key] = found
+            return found
+
+    def view(self, snapshot: Snapshot) -> _View:
+        """Return the files of a snapshot."""
+        with self._lock:
             view = self._views.get(snapshot.seq)
             if view is None:
-                view = self._views[snapshot.seq] = _View(snapshot, self.metadata.storage, self._scratch)
+                view = self._views[snapshot.seq] = _View(snapshot, self._metadata.storage, self._scratch)
             self._views.move_to_end(snapshot.seq)
             while len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
             return view
 
-    def release(self, query: str) -> None:
-        """Forget what ``query`` was pinned to."""
+    def plan(self, query: _Query, predicate: Predicate) -> ScanPlan:
+        """Return the plan of a query for ``predicate``, made and counted but once, whoever asks."""
+        with query.lock:
+            found = query.plans.get(predicate)
+            if found is None:
+                found = plan(self._metadata, query.snapshot, predicate)
+                if not query.plans:
+                    self._metadata.usage.record(found.used_indexes(), leaves(predicate))
+                query.plans[predicate] = found
+            return found
+
+    def release(self, key: str) -> None:
+        """Forget what the query ``key`` was pinned to."""
         with self._lock:
-            self._pins.pop(query, None)
+            self._queries.pop(key, None)
 
 
 class _Lister:
@@ -194,21 +222,18 @@ class _Lister:
 
     def list(self, query: str, predicate: Predicate) -> Listing:
         """Return the files that ``predicate`` may match; see :class:`mdt.spark.file_index.Lister`."""
-        view = self._files.view(query)
+        pinned = self._files.query(query)
+        view = self._files.view(pinned.snapshot)
         if self._kind == "deleted":
             return Listing(view.snapshot.seq, view.deleted)
-        rows = view.rows[self._kind]
-        keep = None
-        if predicate != And(()):
-            planned = plan(self._files.metadata, view.snapshot, predicate)
-            found = {s.row for s in planned.segments}
-            if self._kind == "clean" and not query.startswith(_UNPINNED):
-                self._files.metadata.usage.record(planned.used_indexes(), leaves(predicate))
+        rows, keep = view.rows[self._kind], None
+        if predicate != And(()) and rows:
+            found = {s.row for s in self._files.plan(pinned, predicate).segments}
             keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
-        if not query.startswith(_UNPINNED):
-            for i in rows if keep is None else [rows[n] for n in keep.tolist()]:
-                view.copy_block(i)
-        return Listing(view.snapshot.seq, view.files[self._kind], keep)
+        blocks = [i for n in (range(len(rows)) if keep is None else keep.tolist())
+                  if view.snapshot.kind[i := rows[n]] != BASE]  # fmt: skip
+        prepare = partial(view.copy_blocks, blocks) if blocks else None
+        return Listing(view.snapshot.seq, view.files[self._kind], keep, prepare)
 
     def release(self, query: str) -> None:
         """Forget what ``query`` was pinned to."""
