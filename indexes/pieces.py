@@ -4,7 +4,7 @@ A large summary is many pieces: one value's bitmap, one block of a dictionary.  
 table of pieces, which lies in front, and that piece; a piece that is damaged does not harm the others.  Bytes::
 
     magic "MDTP" (4), kind (8, NUL at the end), count n (uint32),
-    table: n x { end of the piece, counted from the end of the table (uint32), CRC-32 of the piece (uint32) },
+    table: n x { end of the piece, counted from the first piece (uint32), CRC-32 of the piece (uint32) },
     CRC-32 of all that so far (uint32), the pieces, nothing after them
 
 Integers are little-endian.  ``kind`` names the format of the pieces and its version.

@@ -49,6 +49,8 @@ BLOCK_BYTES = 8192
 """What a block holds before compression, about; one term may have more."""
 BLOCKS_KEPT = 8
 """Decoded blocks that a reader keeps for the next test."""
+_BLOCK_BYTES_READ_MAX = 65_536
+"""What readers take for a block, whatever writers of their day make; part of the format."""
 TERM_LENGTH_MAX = 128
 """Code points of a token that are kept; those that agree so far share their rows."""
 TOKENS_MAX = 16
@@ -334,9 +336,9 @@ class _Block:
         """Decode a block of a segment of ``rows``.  Raises ValueError for what is no block."""
         _require(len(piece) >= _BLOCK.size, "a block is too short")
         terms, postings, size, *lengths = _BLOCK.unpack_from(piece)
-        _require(terms <= BLOCK_BYTES, "a block has too many terms")
-        _require(postings <= BLOCK_BYTES + rows, "a block has too many postings")
-        _require(size <= BLOCK_BYTES + _TERM_BYTES_MAX, "the terms of a block are too long")
+        _require(terms <= _BLOCK_BYTES_READ_MAX, "a block has too many terms")
+        _require(postings <= _BLOCK_BYTES_READ_MAX + rows, "a block has too many postings")
+        _require(size <= _BLOCK_BYTES_READ_MAX + _TERM_BYTES_MAX, "the terms of a block are too long")
         bounds = [*accumulate(lengths, initial=_BLOCK.size)]
         _require(bounds[-1] == len(piece), "the lengths in a block do not add up")
         parts = [piece[low:high] for low, high in pairwise(bounds)]

@@ -53,6 +53,9 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "units": UNITS,
 }
 
+_EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
+"""Made once; ``schema.empty_table()`` would import pandas where it is installed."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
@@ -91,7 +94,7 @@ class CommitRecord:
     def table(self, name: str) -> pa.Table:
         """Return section ``name``, empty if the record has none."""
         found = self.tables.get(name)
-        return SECTIONS[name].empty_table() if found is None else found
+        return _EMPTY[name] if found is None else found
 
     def at(self, seq: int) -> CommitRecord:
         """Return the same transaction as record number ``seq``."""

@@ -144,6 +144,13 @@ class Options:
         "commit records after which the metadata is compacted", minimum=1, maximum=limits.METADATA_COMPACT_RECORDS_MAX,
         aliases=("hoodie.metadata.compact.max.delta.commits",),
     )  # fmt: skip
+    cache_dir: str = _option(
+        "mdt.cache.dir", "", "local directory for pages of remote metadata; empty: in this user's cache directory"
+    )
+    cache_bytes_max: int = _option(
+        "mdt.cache.bytes.max", 1024 * _MEBI, "size of that cache; the oldest pages make room; 0: no cache",
+        minimum=0, maximum=1 << 40,
+    )  # fmt: skip
     commit_attempts: int = _option(
         "mdt.commit.attempts", 10, "how often a transaction that lost to another is tried in all",
         minimum=1, maximum=limits.COMMIT_ATTEMPTS_MAX,

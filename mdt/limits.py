@@ -10,6 +10,9 @@ COMMIT_RECORD_BYTES_MAX = 256 << 20
 FRAME_BYTES_MAX = 2 << 30
 """One object of ours in memory; above 2 GiB single puts and reads stop being one system call or request."""
 
+BASE_OBJECT_BYTES = 1 << 30
+"""Pages of a base go on in another object from here on: half of the largest object, so that any page fits behind others."""
+
 HEADER_JSON_BYTES_MAX = 16 << 20
 """The JSON header is parsed into Python objects, some 20 times its size; tables go to the sections."""
 

@@ -55,7 +55,7 @@ def candidates(
     exhaustive = {number[name] for name in snapshot.uncovered if name in number}
     pairs = []
     for unit in snapshot.units:
-        groups = np.array([number.get(name, -1) for name in unit.groups], dtype=np.int64)
+        groups = snapshot.unit_groups(unit)
         if unit.index != index.name:
             exhaustive.update(groups[groups >= 0].tolist())
             continue
@@ -100,7 +100,7 @@ def locate(
     ordering = np.zeros(n, np.uint64)
     for found in find(metadata, snapshot, keys, hashes, partition):
         segment[found.key], position[found.key] = found.segment, found.position
-        group[found.key], ordering[found.key] = snapshot.group_of[found.segment], found.ordering
+        group[found.key], ordering[found.key] = snapshot.groups_of(found.segment), found.ordering
     return Located(segment, position, group, ordering)
 
 
@@ -114,7 +114,7 @@ def find(
     """Return every live row of ``keys``, in one piece for each segment with hits; arguments as for :func:`locate`."""
     key, group = candidates(metadata, snapshot, keys, hashes)
     if partition is not None and len(key):
-        same = partition[key] == np.array(snapshot.group_partition, dtype=object)[group]
+        same = partition[key] == snapshot.partitions_of(group)
         key, group = key[same], group[same]
     if not len(key):
         return []

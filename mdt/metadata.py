@@ -8,43 +8,35 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyroaring import BitMap
 
 from indexes import registry
-from indexes.base import KeyIndex
+from indexes.base import Int64Array, KeyIndex
 from indexes.keys.bloom import BloomKeyIndex
 from mdt import codec, commit_log, paths
 from mdt.blobs import Blobs
-from mdt.commit_log import STATS, SUMMARIES, UNITS, VECTORS, CommitRecord
+from mdt.columns import PAGES, Columns, StoredColumns, parse_layout, write_pages
+from mdt.commit_log import CommitRecord
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
-from mdt.file_group import FILES, Blob
-from mdt.limits import INLINE_SUMMARY_BYTES_MAX, RECORDS_CACHED_MAX
-from mdt.snapshot import HISTORY, Snapshot, Unit, apply, first, units_of, units_table
-from mdt.storage import Storage
+from mdt.file_group import Blob
+from mdt.fold import fold, folded
+from mdt.limits import INLINE_SUMMARY_BYTES_MAX, METADATA_COMPACT_RECORDS_MAX, RECORDS_CACHED_MAX
+from mdt.replay import apply, first
+from mdt.snapshot import Snapshot
+from mdt.storage import PageCache, Storage, open_page_cache
 from mdt.summaries import SummaryCache
+from mdt.units import Unit
 from mdt.usage import Usage
 
-MANIFEST = b"BASE"
-PART = b"PART"
+MANIFEST = b"COLS"
 VERSION = 1
-
-_PARTS: Mapping[str, pa.Schema] = {
-    "files": FILES,
-    "stats": STATS,
-    "summaries": SUMMARIES,
-    "vectors": VECTORS,
-    "units": UNITS,
-    "history": HISTORY,
-}
 
 
 class Metadata:
@@ -58,6 +50,8 @@ class Metadata:
         self.summaries = SummaryCache(self.blobs, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
         self.base_seq = -1
+        self.damage: Corrupt | None = None
+        self._base: StoredColumns | None = None
         self._newest: Snapshot | None = None
         self._records: dict[int, CommitRecord] = {}
 
@@ -76,15 +70,10 @@ class Metadata:
             raise Invalid(f"there is no commit {seq}", hint=f"commits 0 to {newest.seq} exist")
         if seq == newest.seq:
             return newest
-        snapshot = self._from_base()
-        if snapshot is None or snapshot.seq > seq:
-            snapshot = self._from_log()
-        while snapshot.seq < seq:
-            record = self.record(snapshot.seq + 1)
-            if record is None:
-                raise Missing("a commit record is gone", path=paths.commit(snapshot.seq + 1))
-            snapshot = apply(snapshot, record)
-        return snapshot
+        base = self._base
+        if base is None or base.seq > seq or self._newest is None:
+            return self._replayed(seq)
+        return self._advanced(self._open_base(base.seq), seq)
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -110,44 +99,59 @@ class Metadata:
         """Return the options kept with the table, overridden by those given here."""
         return parse_options({**definition.options, **self._overrides})
 
+    def compaction_is_due(self) -> bool:
+        """Return whether the next open would gain by a new base.
+
+        Every METADATA_COMPACT_RECORDS records (an option), but at least the square root of a tenth of the files: a base
+        costs O(files) to write, a record costs every open and every look-up of keys the same, so both grow alike.
+        """
+        snapshot = self.newest()
+        least = self.options(snapshot.definition).metadata_compact_records
+        wanted = max(least, min(int((len(snapshot) / 10) ** 0.5), METADATA_COMPACT_RECORDS_MAX))
+        return snapshot.seq - max(self.base_seq, 0) >= wanted
+
     def compact(self) -> Snapshot:
         """Write the newest snapshot as a base, point the hint to it, and return it.  Idempotent; not a commit."""
-        snapshot = self._compacted(self.newest())
+        snapshot = self._without_damaged_units(self.newest())
         token = self.storage.random_hex(4)
-        tables = {
-            "files": snapshot.files,
-            "stats": snapshot.stats,
-            "summaries": snapshot.summaries,
-            "vectors": _vectors_table(snapshot),
-            "history": snapshot.history,
+        units = merged_units(snapshot, self.key_index(snapshot), self.unit_payload)
+        columns = fold(snapshot, self._with_blobs(snapshot, units, token))
+        objects, entries, pages = write_pages(
+            self.storage, columns, lambda n: paths.base_part(snapshot.seq, token, f"pages-{n}")
+        )
+        header = {
+            "seq": snapshot.seq,
+            "definition": snapshot.definition.to_json(),
+            "last_instant": snapshot.last_instant,
+            "rows": len(snapshot),
+            "groups": len(columns["members_start"].table) - 1,
+            "objects": objects,
+            "columns": entries,
         }
-        snapshot = replace(snapshot, units=self._with_blobs(snapshot, token))
-        tables["units"] = units_table(snapshot.units)
-        header: dict[str, Any] = {"seq": snapshot.seq, "definition": snapshot.definition.to_json(), "parts": {}}
-        header["uncovered"] = sorted(snapshot.uncovered)
-        for name, table in tables.items():
-            data = codec.frame(PART, VERSION, codec.encode_ipc(table.combine_chunks()))
-            path = paths.base_part(snapshot.seq, token, name)
-            self.storage.create(path, data)
-            header["parts"][name] = {"path": path, "length": len(data), "crc": zlib.crc32(data)}
-        manifest = codec.frame(MANIFEST, VERSION, codec.pack(header, {}))
+        manifest = codec.frame(MANIFEST, VERSION, codec.pack(header, {"pages": codec.encode_ipc(pages)}))
         self.storage.put_if_absent(paths.base_manifest(snapshot.seq), manifest)
         self.storage.replace(paths.hint(), json.dumps({"seq": snapshot.seq}).encode())
-        self.base_seq = snapshot.seq
-        self._newest = snapshot
-        return snapshot
+        self._newest = None
+        return self.newest()
 
-    def _compacted(self, snapshot: Snapshot) -> Snapshot:
-        live = pa.array(snapshot.segments, pa.int64())
-        snapshot = self._without_damaged_units(snapshot)
-        units = merged_units(snapshot, self.key_index(snapshot), self.unit_payload)
-        return replace(
-            snapshot,
-            stats=snapshot.stats.filter(pc.is_in(snapshot.stats["segment"], live)),
-            summaries=snapshot.summaries.filter(pc.is_in(snapshot.summaries["segment"], live)),
-            units=units,
-            uncovered=snapshot.uncovered & set(snapshot.group_number),
-        )
+    def warm(self, columns: Sequence[str] | None = None) -> None:
+        """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
+        snapshot = self.newest()
+        names = snapshot.stats_columns if columns is None else columns
+        if self._base is not None and snapshot.base is self._base:
+            wanted = ["files/segment", "files/rows", "dead", *(f"stats/{name}" for name in names)]
+            self._base.load([name for name in wanted if name in self._base])
+        _ = snapshot.rows, snapshot.dead_rows
+        for name in names:
+            snapshot.column_stats(name)
+
+    def cache_counts(self) -> dict[str, tuple[int, int]]:
+        """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``disk``."""
+        base, disk = self._base, None if self._base is None else self._base.cache
+        return {
+            "pages": (0, 0) if base is None else (base.hits, base.misses),
+            "disk": (0, 0) if disk is None else (disk.hits, disk.misses),
+        }
 
     def _without_damaged_units(self, snapshot: Snapshot) -> Snapshot:
         """Forget units that cannot be read; every key is then looked for in their groups."""
@@ -155,15 +159,14 @@ class Metadata:
         damaged = [u for u in mergeable(snapshot, index) if not _can_be_read(u, index, self.unit_payload)]
         if not damaged:
             return snapshot
-        return replace(
-            snapshot,
-            units=tuple(u for u in snapshot.units if all(u is not d for d in damaged)),
-            uncovered=snapshot.uncovered.union(*(u.groups for u in damaged)),
-        )
+        lost = np.concatenate([snapshot.unit_groups(unit) for unit in damaged])
+        changed = replace(snapshot, uncovered_since=snapshot.uncovered.union(snapshot.file_groups.names(lost[lost >= 0].tolist())))
+        changed.__dict__["units"] = tuple(u for u in snapshot.units if all(u is not d for d in damaged))
+        return changed
 
-    def _with_blobs(self, snapshot: Snapshot, token: str) -> tuple[Unit, ...]:
+    def _with_blobs(self, snapshot: Snapshot, units: Sequence[Unit], token: str) -> tuple[Unit, ...]:
         placed = []
-        for number, unit in enumerate(snapshot.units):
+        for number, unit in enumerate(units):
             if unit.payload is not None and len(unit.payload) > INLINE_SUMMARY_BYTES_MAX:
                 path = paths.base_part(snapshot.seq, token, f"unit-{number}")
                 self.storage.create(path, unit.payload)
@@ -184,15 +187,24 @@ class Metadata:
     def _from_base(self) -> Snapshot | None:
         """Return the snapshot of the newest base, or None if there is none that can be read."""
         try:
-            snapshot = self.read_base()
-        except Corrupt:
+            seq = self._hinted()
+            return None if seq is None else self._open_base(seq)
+        except Corrupt as error:
+            self._distrust(error)
             return None
-        if snapshot is not None:
-            self.base_seq = snapshot.seq
-        return snapshot
 
-    def read_base(self) -> Snapshot | None:
-        """Return the snapshot that the hint names, None without a hint.  Raises Corrupt if one of its objects is damaged."""
+    def _distrust(self, error: Corrupt) -> None:
+        """Note that the base is damaged: the next commit writes another one."""
+        self.damage = error
+        self.base_seq = -1
+
+    def check_base(self) -> None:
+        """Read the newest base as a whole, if there is one.  Raises Corrupt if something in it is damaged."""
+        seq = self._hinted()
+        if seq is not None:
+            self._columns(seq, cached=False)[0].check()
+
+    def _hinted(self) -> int | None:
         hint = self.storage.read_if_exists(paths.hint())
         if hint is None:
             return None
@@ -202,34 +214,52 @@ class Metadata:
             raise Corrupt(f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0) from error
         if type(seq) is not int or seq < 0:
             raise Corrupt("the hint names no base", path=paths.hint(), offset=0, expected="a number", got=repr(seq)[:40])
-        try:
-            return self._read_base(seq)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Corrupt(f"a base cannot be read: {error!r}", path=paths.base_manifest(seq)) from error
+        return seq
 
-    def _read_base(self, seq: int) -> Snapshot:
+    def _open_base(self, seq: int) -> Snapshot:
+        """Return the snapshot of base ``seq``; nothing but its manifest is read."""
+        columns, header = self._columns(seq)
+        definition = from_json(header["definition"], path=paths.base_manifest(seq))
+        self._base, self.base_seq = columns, seq
+        return Snapshot(seq, definition, columns, str(header["last_instant"]), slots=columns.rows)
+
+    def _columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
         path = paths.base_manifest(seq)
         payload = codec.unframe(self.storage.read(path), MANIFEST, path=path, version_max=VERSION)
-        header, _ = codec.unpack(payload, path=path)
-        tables = {}
-        for name, schema in _PARTS.items():
-            part = header["parts"][name]["path"]
-            data = codec.unframe(self.storage.read(part), PART, path=part, version_max=VERSION)
-            tables[name] = codec.decode_ipc(data, schema, path=part)
-        vectors = tables["vectors"]
-        return Snapshot(
-            seq=seq,
-            definition=from_json(header["definition"], path=path),
-            files=tables["files"],
-            stats=tables["stats"],
-            summaries=tables["summaries"],
-            vectors={
-                row["segment"]: BitMap.deserialize(row["positions"]) for row in vectors.to_pylist()
-            },
-            units=units_of(tables["units"]),
-            uncovered=frozenset(header["uncovered"]),
-            history=tables["history"],
-        )
+        header, sections = codec.unpack(payload, path=path)
+        try:
+            pages = codec.decode_ipc(sections["pages"], PAGES, path=path)
+            layout = parse_layout(header, pages, path=path)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt(f"a base cannot be read: {error!r}", path=path) from error
+        if layout.seq != seq:
+            raise Corrupt("a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq))
+
+        def rebuild(error: Corrupt) -> Columns:
+            self._distrust(error)
+            return folded(self._replayed(seq))
+
+        cache = self._page_cache(header) if cached else None
+        return StoredColumns(self.storage, layout, cache=cache, rebuild=rebuild), header
+
+    def _page_cache(self, header: Mapping[str, Any]) -> PageCache | None:
+        """Return the cache on the local disk for pages of a remote store; others are mapped or in memory already."""
+        options = parse_options({**header["definition"]["options"], **self._overrides})
+        if not self.storage.is_remote or not options.cache_bytes_max:
+            return None
+        return open_page_cache(options.cache_dir, options.cache_bytes_max)
+
+    def _replayed(self, seq: int) -> Snapshot:
+        """Return the snapshot after record ``seq`` by the log alone."""
+        return self._advanced(self._from_log(), seq)
+
+    def _advanced(self, snapshot: Snapshot, seq: int) -> Snapshot:
+        while snapshot.seq < seq:
+            record = self.record(snapshot.seq + 1)
+            if record is None:
+                raise Missing("a commit record is gone", path=paths.commit(snapshot.seq + 1))
+            snapshot = apply(snapshot, record)
+        return snapshot
 
 
 def key_index(name: str, bloom_fpp: float = 0.01) -> KeyIndex:
@@ -244,20 +274,14 @@ def key_index(name: str, bloom_fpp: float = 0.01) -> KeyIndex:
     return found(bloom_fpp) if issubclass(found, BloomKeyIndex) else found()
 
 
-def _vectors_table(snapshot: Snapshot) -> pa.Table:
-    items = sorted(snapshot.vectors.items())
-    return pa.table(
-        [[segment for segment, _ in items], [vector.serialize() for _, vector in items]], schema=VECTORS
-    )
-
-
 Payload = Callable[[Unit], bytes | pa.Buffer]
 """From a unit to its bytes; raises Corrupt if they are gone."""
 
 
 def _can_be_read(unit: Unit, index: KeyIndex, payload: Payload) -> bool:
     try:
-        index.merge([memoryview(payload(unit))], [np.arange(len(unit.groups))], len(unit.groups))
+        count = len(unit.groups) if unit.numbers is None else len(unit.numbers)
+        index.merge([memoryview(payload(unit))], [np.arange(count)], count)
     except (ValueError, Corrupt):
         return False
     return True
@@ -284,10 +308,18 @@ def merged_units(snapshot: Snapshot, index: KeyIndex, payload: Payload) -> tuple
     chosen = mergeable(snapshot, index)
     if len(chosen) < 2:
         return snapshot.units
-    known = {name for unit in chosen for name in unit.groups}
-    names = [name for name in snapshot.group_number if name in known]
-    number = {name: i for i, name in enumerate(names)}
-    maps = [np.array([number.get(name, -1) for name in unit.groups], dtype=np.int64) for unit in chosen]
-    data = index.merge([memoryview(payload(unit)) for unit in chosen], maps, len(names))
+    groups = [snapshot.unit_groups(unit) for unit in chosen]
+    known = np.unique(np.concatenate(groups))
+    known = known[[n >= 0 and len(snapshot.members[n]) > 0 for n in known.tolist()]]
+    maps = [_places(known, numbers) for numbers in groups]
+    data = index.merge([memoryview(payload(unit)) for unit in chosen], maps, len(known))
     kept = tuple(u for u in snapshot.units if all(u is not c for c in chosen))
-    return (*kept, Unit(index.name, tuple(names), data, None))
+    return (*kept, Unit(index.name, (), data, None, known))
+
+
+def _places(known: Int64Array, numbers: Int64Array) -> Int64Array:
+    """Return where each of ``numbers`` stands in ``known`` (rising), -1 where it does not."""
+    if not len(known):
+        return np.full(len(numbers), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    return np.where(known[at] == numbers, at, -1).astype(np.int64)

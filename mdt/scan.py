@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from indexes.predicate import Predicate, leaves
+from mdt import lazy
 from mdt.config import Options
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
-from mdt.planner import Explanation, ScanPlan, explain, plan
-from mdt.read.scan import read
 from mdt.snapshot import Snapshot
-from mdt.where import parse_where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from mdt.planner import Explanation, ScanPlan, explain, plan
+    from mdt.read.scan import read
+    from mdt.where import parse_where
+else:  # an open needs none of these; see mdt.lazy
+    explain = lazy.Callable("mdt.planner", "explain")
+    plan = lazy.Callable("mdt.planner", "plan")
+    read = lazy.Callable("mdt.read.scan", "read")
+    parse_where = lazy.Callable("mdt.where", "parse_where")
 
 
 Where = str | Sequence[tuple[str, str, object]] | None

@@ -1,13 +1,14 @@
-"""The immutable view of a table at one seq.
+"""The immutable view of a table at one seq: the columns of a base, and what the commit records after it have changed.
 
-``apply`` adds one commit record to a snapshot and is the only place where the meaning of a record is defined.  Everything
-is columnar; per-file Python objects are made only for the files that an operation touches.
+Every file has a *slot*: the files of the base in their order, then those that records have added.  A slot stays dead when
+its file leaves.  The *rows* that everybody else speaks of number the live files, in the order of their slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,124 +18,87 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from mdt.commit_log import STATS, SUMMARIES, UNITS, CommitRecord
-from mdt.definition import TableDefinition, from_json
-from mdt.errors import Corrupt
+from indexes.column_stats import STATS_SCHEMA
+from mdt import pieces as added
+from mdt.columns import HISTORY, SUMMARY, Columns, no_rows
+from mdt.commit_log import STATS
+from mdt.definition import TableDefinition
 from mdt.file_group import BASE, FILES, Blob
-from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.files_view import FilesView, Live, MembersView, NamesView, NumbersView, PartitionsView
+from mdt.groups import Files, Groups
+from mdt.layered import Layered
+from mdt.pieces import Piece
+from mdt.units import Unit, stored_units
 
-HISTORY = pa.schema(
-    [
-        ("seq", pa.int64()),
-        ("instant", pa.string()),
-        ("action", pa.string()),
-        ("operation", pa.string()),
-        ("txn", pa.string()),
-        ("inserted", pa.int64()),
-        ("updated", pa.int64()),
-        ("deleted", pa.int64()),
-        ("late", pa.int64()),
-        ("rolled_back", pa.list_(pa.string())),
-    ]
-)
-"""One row per commit record, oldest first."""
+Int64s = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A key index unit: the index that wrote it, the file groups it numbers, and its bytes or where they stand."""
-
-    index: str
-    groups: tuple[str, ...]
-    payload: bytes | None
-    blob: Blob | None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the unit."""
-        return len(self.payload) if self.payload is not None else (self.blob.length if self.blob else 0)
+_FLAT = ("segment", "partition", "file_id", "kind", "size", "rows")
+"""Columns of files that file groups are made of."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """A table at ``seq``.
 
-    ``files``: live files, schema FILES, sorted by segment.  ``stats``, ``summaries``: may hold rows of files that are no
-    longer live.  ``vectors``: segment -> positions that are no longer live.  ``uncovered``: ids of file groups of which
-    the key index does not know every key.
+    ``base``: the compacted state that it stands on.  ``pieces``: files added since.  ``dead``: slots of files that have
+    left, rising.  ``vectors_since``: slot -> positions that are no longer live, where that changed.  ``starts``: seq ->
+    slot of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened to
+    file groups since ``groups_known``; most readers never ask.
     """
 
     seq: int
     definition: TableDefinition
-    files: pa.Table
-    stats: pa.Table
-    summaries: pa.Table
-    vectors: Mapping[int, BitMap]
-    units: tuple[Unit, ...]
-    uncovered: frozenset[str]
-    history: pa.Table
+    base: Columns
+    last_instant: str
+    pieces: tuple[Piece, ...] = ()
+    slots: int = 0
+    dead: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    vectors_since: Layered[int, BitMap] = field(default_factory=Layered)
+    starts: Layered[int, int] = field(default_factory=Layered)
+    forgotten: Layered[str, int] = field(default_factory=Layered)
+    units_since: tuple[Unit, ...] = ()
+    uncovered_since: frozenset[str] = frozenset()
+    history_since: tuple[Mapping[str, Any], ...] = ()
+    groups_known: Groups | None = None
+    pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
 
     def __len__(self) -> int:
-        return len(self.files)
+        return self.slots - len(self.dead)
 
     def __bool__(self) -> bool:
         return True  # a snapshot of an empty table is a snapshot
 
-    @cached_property
-    def segments(self) -> npt.NDArray[np.int64]:
-        """Numbers of the live segments, rising -> int64[n]."""
-        return np.asarray(self.files["segment"].to_numpy())
+    # Files
 
     @cached_property
-    def rows(self) -> npt.NDArray[np.int64]:
+    def live(self) -> Live:
+        """Which slots are live: between rows and slots and back."""
+        return Live(self.slots, self.dead)
+
+    @cached_property
+    def files(self) -> FilesView:
+        """The live files: columns of FILES by name, read when they are used."""
+        return FilesView(self.base, self.pieces, self.live)
+
+    @cached_property
+    def segments(self) -> Int64s:
+        """Numbers of the live segments, rising -> int64[n]."""
+        return self.files.numpy("segment")
+
+    @cached_property
+    def rows(self) -> Int64s:
         """Rows of each segment, dead ones included -> int64[n]."""
-        return np.asarray(self.files["rows"].to_numpy())
+        return self.files.numpy("rows")
 
     @cached_property
     def kind(self) -> npt.NDArray[np.int8]:
         """BASE or LOG for each segment -> int8[n]."""
-        return np.asarray(self.files["kind"].to_numpy())
+        return self.files.numpy("kind")
 
     @cached_property
-    def dead_rows(self) -> npt.NDArray[np.int64]:
-        """Dead rows of each segment -> int64[n]."""
-        return np.array([len(self.vectors.get(s, ())) for s in self.segments.tolist()], dtype=np.int64)
-
-    @cached_property
-    def groups(self) -> pa.DictionaryArray:
-        """File group id of each segment, dictionary encoded: codes number the groups of this snapshot."""
-        return self.files["file_id"].combine_chunks().dictionary_encode()
-
-    @cached_property
-    def group_of(self) -> npt.NDArray[np.int64]:
-        """Number of each segment's file group -> int64[n]."""
-        return np.asarray(self.groups.indices.to_numpy()).astype(np.int64)
-
-    @cached_property
-    def group_number(self) -> dict[str, int]:
-        """File group id -> its number in this snapshot."""
-        return {name: number for number, name in enumerate(self.groups.dictionary.to_pylist())}
-
-    @cached_property
-    def group_partition(self) -> list[str]:
-        """Partition path of each file group."""
-        first = np.unique(self.group_of, return_index=True)[1]
-        return list(self.files["partition"].take(pa.array(first)).to_pylist())
-
-    @cached_property
-    def members(self) -> list[npt.NDArray[np.int64]]:
-        """For each file group the row numbers in ``files`` of its segments, oldest first."""
-        order = np.argsort(self.group_of, kind="stable")
-        bounds = np.flatnonzero(np.diff(self.group_of[order])) + 1
-        return list(np.split(order, bounds)) if len(order) else []
-
-    @cached_property
-    def groups_in(self) -> dict[str, list[int]]:
-        """Partition path -> numbers of its file groups."""
-        found: dict[str, list[int]] = {}
-        for group, partition in enumerate(self.group_partition):
-            found.setdefault(partition, []).append(group)
-        return found
+    def has_key_map(self) -> npt.NDArray[np.bool_]:
+        """Which segments have a key map -> bool[n]."""
+        return np.asarray(self.files["key_map_length"].is_valid().to_numpy())
 
     def file(self, i: int) -> dict[str, Any]:
         """Return row ``i`` of ``files`` as a mapping of FILES' columns."""
@@ -145,78 +109,264 @@ class Snapshot:
         path = self.files["key_map_path"][i].as_py()
         if path is None:
             return None
-        return Blob(
-            path,
-            self.files["key_map_offset"][i].as_py(),
-            self.files["key_map_length"][i].as_py(),
-            self.files["key_map_crc"][i].as_py(),
-        )
+        return Blob(path, *(self.files[f"key_map_{name}"][i].as_py() for name in ("offset", "length", "crc")))
 
-    @cached_property
-    def has_key_map(self) -> npt.NDArray[np.bool_]:
-        """Which segments have a key map -> bool[n]."""
-        return np.asarray(self.files["key_map_path"].is_valid().to_numpy())
+    # Dead rows
 
     def vector(self, i: int) -> BitMap | None:
         """Return the dead positions of segment row ``i``, or None if there are none."""
-        return self.vectors.get(int(self.segments[i]))
+        return self.slot_vector(self.live.slot(i))
+
+    def slot_vector(self, slot: int) -> BitMap | None:
+        """Return the dead positions of the file in ``slot``, or None if there are none."""
+        found = self.vectors_since.get(slot)
+        if found is None and slot < self.base.rows and self.base.numpy("dead")[slot]:
+            found = BitMap.deserialize(self.base.value("vector", slot).as_py())
+        return found
 
     @cached_property
-    def _whole_stats(self) -> dict[str, pa.Table]:
-        whole = self.stats.filter(pc.equal(self.stats["zone"], -1))
-        encoded = whole["column"].combine_chunks().dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        return {
-            name: whole.filter(pa.array(codes == code)) for code, name in enumerate(encoded.dictionary.to_pylist())
-        }
+    def slot_dead_rows(self) -> Int64s:
+        """Dead rows of each slot -> int64[slots]."""
+        known = self.base.numpy("dead") if self.base.rows else np.empty(0, np.int64)
+        if self.slots == len(known) and not self.vectors_since:
+            return known
+        counts = np.concatenate([known, np.zeros(self.slots - len(known), np.int64)])
+        for slot, vector in self.vectors_since.items():
+            counts[slot] = len(vector)
+        return counts
+
+    @cached_property
+    def dead_rows(self) -> Int64s:
+        """Dead rows of each segment -> int64[n]."""
+        return self.live.of(self.slot_dead_rows)
+
+    @property
+    def vectors(self) -> dict[int, BitMap]:
+        """Segment -> positions that are no longer live.  O(files)."""
+        rows = np.flatnonzero(self.dead_rows).tolist()
+        return {int(self.segments[i]): vector for i in rows if (vector := self.vector(i)) is not None}
+
+    # File groups
+
+    @cached_property
+    def file_groups(self) -> Groups:
+        """The file groups."""
+        known = Groups.of(self.base) if self.groups_known is None else self.groups_known
+        for table, first, removed in self.pending:
+            known = known.after(Files.of(table, first), self._gone(removed))
+        return known
+
+    def _gone(self, slots: Int64s) -> Files:
+        columns = {name: [self.files.of_slot(name, slot).as_py() for slot in slots.tolist()] for name in _FLAT}
+        return Files(
+            slots.tolist(), columns["file_id"], columns["partition"], columns["size"], columns["rows"], columns["kind"]
+        )
+
+    @property
+    def groups(self) -> NamesView:
+        """File group ids by number, as ``groups.dictionary``."""
+        return NamesView(self.file_groups)
+
+    @cached_property
+    def group_of(self) -> Int64s:
+        """Number of each segment's file group -> int64[n].  O(files); :meth:`groups_of` asks for some."""
+        return self.file_groups.of_slots(self.live.slots_of(np.arange(len(self))))
+
+    def groups_of(self, rows: Int64s) -> Int64s:
+        """Return the numbers of the file groups of segment ``rows`` -> int64[len(rows)]."""
+        return self.file_groups.of_slots(self.live.slots_of(rows))
+
+    @property
+    def group_number(self) -> NumbersView:
+        """File group id -> its number in this snapshot."""
+        return NumbersView(self.file_groups)
+
+    @property
+    def group_partition(self) -> PartitionsView:
+        """Partition path of each file group, by number."""
+        return PartitionsView(self.file_groups)
+
+    def partitions_of(self, groups: Int64s) -> npt.NDArray[np.object_]:
+        """Return the partition path of each group, "" for -1 -> object[n]."""
+        return self.file_groups.partitions(groups)
+
+    @property
+    def members(self) -> MembersView:
+        """For each file group the row numbers in ``files`` of its segments, oldest first."""
+        return MembersView(self.file_groups, self.live)
+
+    # Statistics
+
+    @property
+    def stats_columns(self) -> list[str]:
+        """Names of the columns of which statistics are kept."""
+        names = dict.fromkeys(self.base.names("stats"))
+        for piece in self.pieces:
+            names |= dict.fromkeys(piece.stats_columns)
+        return list(names)
+
+    @cached_property
+    def _column_stats(self) -> dict[str, pa.Table | None]:
+        return {}
 
     def column_stats(self, column: str) -> pa.Table | None:
         """Return the statistics of ``column``, one row per segment (null where not covered), or None if there are none."""
-        found = self._whole_stats.get(column)
-        if found is None:
-            return None
-        return self._aligned(found, found["segment"].to_numpy()).select(STATS.names[3:])
+        if column not in self._column_stats:
+            self._column_stats[column] = self._aligned_stats(column)
+        return self._column_stats[column]
 
-    def _aligned(self, table: pa.Table, segments: npt.NDArray[np.int64]) -> pa.Table:
-        order = np.argsort(segments, kind="stable")
-        at = np.searchsorted(segments, self.segments, sorter=order)
-        hit = at < len(order)
-        rows = np.zeros(len(self), dtype=np.int64)
-        rows[hit] = order[at[hit]]
-        hit[hit] = segments[rows[hit]] == self.segments[hit]
-        return table.take(pa.array(rows, mask=~hit))
+    def _aligned_stats(self, column: str) -> pa.Table | None:
+        name = f"stats/{column}"
+        old = self.base.table(name) if name in self.base else None
+        new = [piece.column_stats(column) for piece in self.pieces]
+        if old is None and all(table is None for table in new):
+            return None
+        parts = [_nulls(STATS_SCHEMA, self.base.rows) if old is None else old]
+        parts += [_nulls(STATS_SCHEMA, len(p)) if t is None else t for p, t in zip(self.pieces, new, strict=True)]
+        return self.live.of_table(pa.concat_tables([p for p in parts if len(p)]) if len(self) else parts[0].slice(0, 0))
 
     def zone_stats(self, i: int) -> pa.Table:
         """Return the statistics of the row groups of segment row ``i`` (several columns, zones >= 0)."""
-        mine = pc.and_(
-            pc.equal(self.stats["segment"], int(self.segments[i])), pc.greater_equal(self.stats["zone"], 0)
-        )
-        return self.stats.filter(mine)
+        slot = self.live.slot(i)
+        if slot >= self.base.rows:
+            return self._piece(slot).zone_stats(int(self._slot_segment(slot)))
+        if "zones" not in self.base:
+            return no_rows(STATS)
+        return added.zones_of(self.base.page("zones", slot)[0], int(self._slot_segment(slot)))
+
+    def _piece(self, slot: int) -> Piece:
+        return next(piece for piece in self.pieces if piece.first <= slot < piece.first + len(piece))
+
+    def _slot_segment(self, slot: int) -> int:
+        return int(self.files.of_slot("segment", slot).as_py())
+
+    def segment_stats(self, i: int) -> pa.Table:
+        """Return all statistics of segment row ``i``: of the whole and of its row groups, schema STATS."""
+        segment = int(self.segments[i])
+        whole = []
+        for column in self.stats_columns:
+            table = self.column_stats(column)
+            if table is not None and table["values"][i].is_valid:
+                whole.append(_labelled(table.slice(i, 1), column, np.array([segment])))
+        return pa.concat_tables([no_rows(STATS), *whole, self.zone_stats(i)])
+
+    @property
+    def stats(self) -> pa.Table:
+        """All statistics of live files, schema STATS: of whole segments by column, then of row groups.  O(files)."""
+        parts = [no_rows(STATS)]
+        for column in self.stats_columns:
+            table = self.column_stats(column)
+            assert table is not None, "it is among the names"
+            parts.append(_labelled(table, column, self.segments).filter(table["values"].is_valid()))
+        return pa.concat_tables([*parts, self.all_zones()])
+
+    def all_zones(self) -> pa.Table:
+        """Return the statistics of all row groups of live files, by segment, schema STATS.  O(files)."""
+        parts = [self.base.table("zones")] if "zones" in self.base else [no_rows(STATS)]
+        zones = pa.concat_tables([*parts, *(piece.all_zones() for piece in self.pieces)])
+        return zones.filter(pc.is_in(zones["segment"], pa.array(self.segments))) if len(self.dead) else zones
+
+    # Indexes
 
     def covered(self, index: str) -> npt.NDArray[np.bool_]:
         """Return which segments the index with the specification ``index`` covers -> bool[n]."""
-        mine = self._summaries_of(index)
-        return np.asarray(mine["segment"].is_valid().to_numpy())
-
-    def index_summaries(self, index: str, rows: npt.NDArray[np.int64]) -> list[bytes | Blob | None]:
-        """Return the summaries of the segment rows ``rows`` by the index specification ``index``, None: not covered."""
-        found = self._summaries_of(index).take(pa.array(rows)).select(SUMMARIES.names[2:]).to_pylist()
-        return [summary_of(row) for row in found]
-
-    def _summaries_of(self, index: str) -> pa.Table:
-        mine = self.summaries.filter(pc.equal(self.summaries["index"], index))
-        return self._aligned(mine, mine["segment"].to_numpy())
+        return self._sizes(index) >= 0
 
     def index_bytes(self, index: str) -> int:
         """Return the size in bytes of all live summaries of an index."""
-        mine = self._summaries_of(index)
-        inline = pc.sum(pc.binary_length(mine["payload"])).as_py() or 0
-        return int(inline + (pc.sum(mine["length"]).as_py() or 0))
+        return int(np.maximum(self._sizes(index), 0).sum())
 
-    @property
-    def last_instant(self) -> str:
-        """The greatest instant in the history."""
-        return str(pc.max(self.history["instant"]).as_py())
+    def indexed(self) -> list[str]:
+        """Return the specifications that any live file has a summary of."""
+        names = dict.fromkeys(self.base.names("sizes"))
+        for piece in self.pieces:
+            names |= dict.fromkeys(piece.summaries["index"].unique().to_pylist())
+            names |= dict.fromkeys(piece.covers["index"].unique().to_pylist())
+        return [name for name in names if self.covered(name).any()]
+
+    @cached_property
+    def _summaries(self) -> dict[str, tuple[added.Summaries, Int64s]]:
+        return {}
+
+    def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
+        """Return the summaries among the pieces, and the size of each segment's summary, -1 without -> int64[n]."""
+        if index not in self._summaries:
+            since = self.forgotten.get(index)
+            fresh = added.Summaries.among(self.pieces, index, since or 0)
+            name = f"sizes/{index}"
+            known = self.base.numpy(name) if since is None and name in self.base else np.full(self.base.rows, -1)
+            sizes = self.live.of(np.concatenate([known, np.full(self.slots - len(known), -1, np.int64)]))
+            if len(fresh.table):
+                found = added.summary_sizes(fresh.of(self.segments))
+                sizes = np.where(sizes < 0, found, sizes)
+            self._summaries[index] = fresh, sizes
+        return self._summaries[index]
+
+    def _sizes(self, index: str) -> Int64s:
+        return self._of_index(index)[1]
+
+    def index_summaries(self, index: str, rows: Int64s) -> list[bytes | Blob | None]:
+        """Return the summaries of the segment rows ``rows`` by the index specification ``index``, None: not covered."""
+        fresh, _ = self._of_index(index)
+        result: list[bytes | Blob | None] = [None] * len(rows)
+        if f"sizes/{index}" in self.base and self.forgotten.get(index) is None:
+            slots = self.live.slots_of(rows)
+            old = np.flatnonzero(slots < self.base.rows)
+            for i, table in zip(old.tolist(), self._stored(index, slots[old]), strict=True):
+                result[i] = added.summary_of(table)
+        if len(fresh.table):
+            found = fresh.of(self.segments[rows]).to_pylist()
+            result = [added.summary_of(row) if known is None else known for known, row in zip(result, found, strict=True)]
+        return result
+
+    def summary_table(self, index: str) -> pa.Table:
+        """Return the summaries of an index, one row per segment, schema SUMMARY.  O(files)."""
+        fresh, _ = self._of_index(index)
+        found = fresh.of(self.segments)
+        name = f"summaries/{index}"
+        if name not in self.base or self.forgotten.get(index) is not None:
+            return found.combine_chunks()
+        old = pa.concat_tables([self.base.table(name), _nulls(SUMMARY, self.slots - self.base.rows)])
+        old = self.live.of_table(old)
+        known = pc.or_(old["path"].is_valid(), old["payload"].is_valid())
+        parts = [pc.if_else(known, old[name], found[name]) for name in SUMMARY.names]
+        return pa.table(parts, schema=SUMMARY).combine_chunks()
+
+    def _stored(self, index: str, slots: Int64s) -> Iterator[dict[str, Any]]:
+        """Yield the rows of SUMMARY of slots of the base, a page at a time."""
+        name = f"summaries/{index}"
+        at = 0
+        while at < len(slots):
+            table, first = self.base.page(name, int(slots[at]))
+            inside = (slots[at:] >= first) & (slots[at:] < first + len(table))
+            end = at + (len(inside) if inside.all() else int(np.argmin(inside)))
+            yield from table.take(pa.array(slots[at:end] - first)).to_pylist()
+            at = end
+
+    # Key index
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Every unit of the key index."""
+        return (*stored_units(self.base)[0], *self.units_since)
+
+    def unit_groups(self, unit: Unit) -> Int64s:
+        """Return the number of each of a unit's groups in this snapshot, -1 where it is gone -> int64[groups]."""
+        return unit.numbers_in(self.file_groups)
+
+    @cached_property
+    def uncovered(self) -> frozenset[str]:
+        """Ids of file groups of which the key index does not know every key."""
+        stored = self.file_groups.names(stored_units(self.base)[1]) if self.base.rows else []
+        return self.uncovered_since.union(stored)
+
+    # History
+
+    @cached_property
+    def history(self) -> pa.Table:
+        """One row per commit record, oldest first, schema HISTORY."""
+        since = pa.Table.from_pylist(list(self.history_since), schema=HISTORY)
+        return pa.concat_tables([self.base.table("history"), since]) if "history" in self.base else since
 
     @cached_property
     def rolled_back(self) -> frozenset[str]:
@@ -224,168 +374,48 @@ class Snapshot:
         return frozenset(pc.list_flatten(self.history["rolled_back"]).to_pylist())
 
     @cached_property
-    def transactions(self) -> dict[str, int]:
+    def transactions(self) -> Mapping[str, int]:
         """Transaction id -> seq."""
-        return dict(zip(self.history["txn"].to_pylist(), self.history["seq"].to_pylist(), strict=True))
+        known: dict[str, int] = self.base.derived("transactions", lambda: _transactions(self.base))
+        return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.history_since}, known)
 
     def check(self) -> None:
-        """Assert the invariants that need no I/O."""
+        """Assert the invariants that need no I/O beyond the metadata.  O(files)."""
         assert bool(np.all(np.diff(self.segments) > 0)), "segments must rise"
         assert self.history["seq"].to_pylist() == list(range(self.seq + 1)), "seqs must be contiguous"
-        live = set(self.segments.tolist())
-        assert set(self.vectors) <= live, "a deletion vector must belong to a live segment"
-        for i, segment in enumerate(self.segments.tolist()):
-            vector = self.vectors.get(segment)
-            assert vector is None or vector.max() < self.rows[i], "a dead position must be a row"
-        for rows in self.members:
+        assert str(pc.max(self.history["instant"]).as_py()) == self.last_instant, "the last instant must be in the history"
+        for i in np.flatnonzero(self.dead_rows).tolist():
+            vector = self.vector(i)
+            assert vector is not None and vector.max() < self.rows[i], "a dead position must be a row"
+            assert len(vector) == self.dead_rows[i], "dead rows must be those of the vector"
+        for number, rows in enumerate(self.members):
             assert int(np.sum(self.kind[rows] == BASE)) <= 1, "a file group has at most one live base file"
+            assert bool(np.all(self.groups_of(rows) == number)), "the members of a group must name it"
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        size, groups = self.files.numpy("size"), self.file_groups
+        assert sum(len(rows) for rows in self.members) == len(self), "every file must be the member of a group"
+        for number, rows in enumerate(self.members):
+            group = groups.group(number)
+            assert group.bytes == int(size[rows].sum()), "the bytes of a group must be those of its files"
+            assert group.logs == int((self.kind[rows] != BASE).sum()), "the log files of a group must be counted"
+            assert not len(rows) or groups.number([group.name])[0] == number, "a group must be found by its name"
 
 
-def summary_of(row: Mapping[str, Any]) -> bytes | Blob | None:
-    """Return the summary in a row of SUMMARIES: its bytes, where they stand, or None."""
-    if row["path"] is not None:
-        return Blob(row["path"], row["offset"], row["length"], row["crc"])
-    payload: bytes | None = row["payload"]
-    return payload
+def _transactions(base: Columns) -> dict[str, int]:
+    if "history" not in base:
+        return {}
+    history = base.table("history")
+    return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
 
 
-def summaries_table(rows: Sequence[tuple[str, int, bytes | Blob]]) -> pa.Table:
-    """Return (specification, segment, summary) triples as a table with the schema SUMMARIES."""
-    blobs = [data if isinstance(data, Blob) else None for _, _, data in rows]
-    columns = [
-        [spec for spec, _, _ in rows],
-        [segment for _, segment, _ in rows],
-        [None if isinstance(data, Blob) else data for _, _, data in rows],
-        *([getattr(blob, name, None) for blob in blobs] for name in ("path", "offset", "length", "crc")),
-    ]
-    return pa.table(columns, schema=SUMMARIES)
+def _nulls(schema: pa.Schema, rows: int) -> pa.Table:
+    return pa.table([pa.nulls(rows, field.type) for field in schema], schema=schema)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexChange:
-    """Specifications that a record adds to the table, removes from it, and whose older summaries it drops."""
-
-    added: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
-    forgotten: tuple[str, ...] = ()
-
-    def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the table's indexes after the change; changes of several writers do not get lost."""
-        kept = tuple(spec for spec in indexes if spec not in self.dropped)
-        return kept + tuple(spec for spec in self.added if spec not in kept)
-
-
-def index_change(record: CommitRecord) -> IndexChange:
-    """Return what ``record`` changes of the table's indexes."""
-    found = record.header.get("indexes", {})
-    dropped = tuple(found.get("drop", ()))
-    return IndexChange(tuple(found.get("add", ())), dropped, dropped + tuple(found.get("forget", ())))
-
-
-def _history_row(record: CommitRecord) -> pa.Table:
-    counts = record.header.get("counts", {})
-    row: dict[str, Any] = {
-        "seq": record.seq,
-        "instant": record.instant,
-        "action": record.action,
-        "operation": record.header["operation"],
-        "txn": record.txn,
-        "rolled_back": list(record.rolled_back),
-        **{name: int(counts.get(name, 0)) for name in ("inserted", "updated", "deleted", "late")},
-    }
-    return pa.Table.from_pylist([row], schema=HISTORY)
-
-
-def first(record: CommitRecord, *, path: str) -> Snapshot:
-    """Return the snapshot of record 0, which defines the table."""
-    if "definition" not in record.header:
-        raise Corrupt("record 0 does not define a table", path=path)
-    definition = from_json(record.header["definition"], path=path)
-    empty = FILES.empty_table()
-    return Snapshot(
-        record.seq, definition, empty, STATS.empty_table(), SUMMARIES.empty_table(), {}, (), frozenset(),
-        _history_row(record),
-    )  # fmt: skip
-
-
-def _numbered(table: pa.Table, seq: int) -> pa.Table:
-    segment = pc.add(table["segment"], seq * SEGMENTS_PER_COMMIT_MAX)
-    return table.set_column(table.schema.get_field_index("segment"), "segment", segment)
-
-
-def units_of(table: pa.Table) -> tuple[Unit, ...]:
-    """Return the rows of a table with the schema UNITS as units."""
-    return tuple(
-        Unit(
-            row["index"],
-            tuple(row["groups"]),
-            row["payload"],
-            None if row["path"] is None else Blob(row["path"], row["offset"], row["length"], row["crc"]),
-        )
-        for row in table.to_pylist()
-    )
-
-
-def units_table(units: tuple[Unit, ...]) -> pa.Table:
-    """Return ``units`` as a table with the schema UNITS."""
-    rows = [
-        {
-            "index": unit.index,
-            "groups": list(unit.groups),
-            "payload": unit.payload,
-            **{name: getattr(unit.blob, name) if unit.blob else None for name in ("path", "offset", "length", "crc")},
-        }
-        for unit in units
-    ]
-    return pa.Table.from_pylist(rows, schema=UNITS)
-
-
-def _vectors(snapshot: Snapshot, record: CommitRecord, removed: frozenset[int]) -> dict[int, BitMap]:
-    vectors = dict(snapshot.vectors)
-    added = record.table("vectors")
-    for segment, positions in zip(added["segment"].to_pylist(), added["positions"].to_pylist(), strict=True):
-        old = vectors.get(segment)
-        new = BitMap.deserialize(positions)
-        vectors[segment] = new if old is None else old | new
-    for segment in removed:
-        vectors.pop(segment, None)
-    return vectors
-
-
-def _uncovered(snapshot: Snapshot, record: CommitRecord, units: tuple[Unit, ...], key_index: str) -> frozenset[str]:
-    files = record.table("files")
-    grown = set(files.filter(pc.greater(files["inserts"], 0))["file_id"].to_pylist())
-    for unit in units:
-        if unit.index.split("/")[0] == key_index:
-            grown -= set(unit.groups)
-    return snapshot.uncovered | grown
-
-
-def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
-    """Return ``snapshot`` after ``record``, which must be the next one.  O(live files) for rewrites, else O(record)."""
-    assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    removed = frozenset(record.table("removed")["segment"].to_pylist())
-    files = snapshot.files
-    if removed:
-        dead = pc.is_in(files["segment"], pa.array(sorted(removed), pa.int64()))
-        files = files.filter(pc.invert(dead))
-    units = units_of(record.table("units"))
-    change = index_change(record)
-    summaries = snapshot.summaries
-    if change.forgotten:
-        summaries = summaries.filter(pc.invert(pc.is_in(summaries["index"], pa.array(change.forgotten, pa.string()))))
-    definition = replace(snapshot.definition, indexes=change.applied(snapshot.definition.indexes))
-    return replace(
-        snapshot,
-        seq=record.seq,
-        definition=definition,
-        files=pa.concat_tables([files, _numbered(record.table("files"), record.seq)]),
-        stats=pa.concat_tables([snapshot.stats, _numbered(record.table("stats"), record.seq)]),
-        summaries=pa.concat_tables(
-            [summaries, _numbered(record.table("summaries"), record.seq), record.table("covers")]
-        ),
-        vectors=_vectors(snapshot, record, removed),
-        units=snapshot.units + units,
-        uncovered=_uncovered(snapshot, record, units, snapshot.definition.key_index),
-        history=pa.concat_tables([snapshot.history, _history_row(record)]),
-    )
+def _labelled(stats: pa.Table, column: str, segments: Int64s) -> pa.Table:
+    """Return statistics of whole segments with the columns that tell whose they are, schema STATS."""
+    n = len(stats)
+    labels = [pa.array([column] * n, pa.string()), pa.array(segments, pa.int64()), pa.array([-1] * n, pa.int32())]
+    return pa.table([*labels, *stats.columns], schema=STATS)

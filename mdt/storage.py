@@ -16,6 +16,7 @@ from mdt.stores.faulty import Crash, FaultyStorage
 from mdt.stores.local import LocalStorage
 from mdt.stores.memory import MemoryStorage
 from mdt.stores.object_store import ObjectStorage
+from mdt.stores.page_cache import PageCache, open_page_cache
 
 __all__ = [
     "Buffer",
@@ -26,7 +27,9 @@ __all__ = [
     "MemoryStorage",
     "ObjectInfo",
     "ObjectStorage",
+    "PageCache",
     "Storage",
+    "open_page_cache",
     "open_storage",
 ]
 

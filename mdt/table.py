@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import create_table, foreign, paths
+from mdt import foreign, lazy, paths
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
 from mdt.errors import Invalid, Unsupported
@@ -17,20 +17,36 @@ from mdt.hudi import properties
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.scan import Scan, Where
-from mdt.services import index_report, indexing, statistics
-from mdt.services.check import CheckReport, check
-from mdt.services.compaction import Compaction
-from mdt.services.index_report import Advice
-from mdt.services.indexing import BuildResult, Progress
-from mdt.services.rollback import Recovery, recover
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage, open_storage
-from mdt.transaction import CommitResult, Operation, run
-from mdt.write.normalize import normalize, normalize_keys
-from mdt.write.operations import Delete, RowOperation, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from mdt import create_table
+    from mdt.services import index_report, indexing, statistics
+    from mdt.services.check import CheckReport, check
+    from mdt.services.compaction import Compaction
+    from mdt.services.index_report import Advice
+    from mdt.services.indexing import BuildResult, Progress
+    from mdt.services.rollback import Recovery, recover
+    from mdt.transaction import CommitResult, Operation, run
+    from mdt.write.normalize import normalize, normalize_keys
+    from mdt.write.operations import Delete, RowOperation, Upsert
+else:  # readers never load these; see mdt.lazy
+    create_table = lazy.Module("mdt.create_table")
+    index_report, indexing, statistics = map(
+        lazy.Module, ("mdt.services.index_report", "mdt.services.indexing", "mdt.services.statistics")
+    )
+    BuildResult = lazy.Callable("mdt.services.indexing", "BuildResult")
+    check = lazy.Callable("mdt.services.check", "check")
+    Compaction = lazy.Callable("mdt.services.compaction", "Compaction")
+    recover = lazy.Callable("mdt.services.rollback", "recover")
+    run = lazy.Callable("mdt.transaction", "run")
+    normalize = lazy.Callable("mdt.write.normalize", "normalize")
+    normalize_keys = lazy.Callable("mdt.write.normalize", "normalize_keys")
+    Delete = lazy.Callable("mdt.write.operations", "Delete")
+    Upsert = lazy.Callable("mdt.write.operations", "Upsert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +319,7 @@ class Table:
 
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""
-        return self._metadata.newest().files
+        return self._metadata.newest().files.table()
 
 
 def create(

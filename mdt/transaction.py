@@ -22,8 +22,10 @@ from mdt.file_group import Blob, NewFile, files_table
 from mdt.hudi import base_file, log_file, timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import Metadata
+from mdt.pieces import summaries_table
 from mdt.publish import Pending
-from mdt.snapshot import Snapshot, Unit, summaries_table, units_table
+from mdt.snapshot import Snapshot
+from mdt.units import Unit, units_table
 
 _BACKOFF_SECONDS = 0.02
 
@@ -273,8 +275,7 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
                 raise Internal(f"commit record {seq} has vanished")
             publish.publish(storage, earlier, newest.definition)
         storage.delete(paths.pending(record.instant))
-        records_max = metadata.options(newest.definition).metadata_compact_records
-        if newest.seq - max(metadata.base_seq, 0) >= records_max:
+        if metadata.compaction_is_due():
             metadata.compact()
     except MdtError as error:
         return (f"committed, but the work after it is left to the next writer: {error}",)

@@ -24,6 +24,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64(
 PAGE = (Path(__file__).resolve().parent.parent / "FORMAT.md").read_text(encoding="utf-8")
 SALTS = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
 COMMITS = 5
+FILE_COLUMNS = ["segment", "partition", "file_id", "name", "kind", "size", "crc", "rows", "zone_rows", "key_map_path"]
 
 
 def rows(numbers: range, ts: int, fare: float) -> pa.Table:
@@ -309,26 +310,78 @@ def test_compacted_metadata_says_what_the_log_says(root: Path) -> None:
     mdt.open(root).metadata.compact()
     seq = json.loads(private(root, "hint"))["seq"]
     assert seq == COMMITS - 1
-    header, sections = unpacked(unframed(private(root, f"base/{seq:020}.manifest"), b"BASE"))
-    assert not sections and header["seq"] == seq
-    assert header["definition"] == record(root, 0)[0]["definition"]
-    found = {}
-    for name, part in header["parts"].items():
-        data = (root / part["path"]).read_bytes()
-        assert (len(data), zlib.crc32(data)) == (part["length"], part["crc"])
-        found[name] = table_of(unframed(data, b"PART"))
+    header, sections = unpacked(unframed(private(root, f"base/{seq:020}.manifest"), b"COLS"))
+    assert header["seq"] == seq and header["definition"] == record(root, 0)[0]["definition"]
+    assert sections.keys() == {"pages"} and all(f"`{name}`" in PAGE for name in header)
+    found, sizes = columns_of(root, header, table_of(sections["pages"]))
+    assert all(f"`{re.sub('/.*', '/<', name)}" in PAGE for name in found)
     state = folded(root)
-    assert found["files"] == list(state["files"].values())
-    assert {row["segment"]: BitMap.deserialize(row["positions"]) for row in found["vectors"]} == state["vectors"]
-    assert found["stats"] == [row for row in state["stats"] if row["segment"] in state["files"]]
+    live = [n for n, file in state["files"].items()]
+    for name in FILE_COLUMNS:
+        assert [row[name] for row in found[f"files/{name}"]] == [file[name] for file in state["files"].values()]
+    vectors = [row["value"] for row in found["vector"]]
+    assert {s: BitMap.deserialize(v) for s, v in zip(live, vectors, strict=True) if v is not None} == state["vectors"]
+    assert [row["value"] for row in found["dead"]] == [len(state["vectors"].get(s, ())) for s in live]
+    for row in state["stats"]:
+        if row["segment"] in live:
+            stored = found[f"stats/{row['column']}"][live.index(row["segment"])]
+            assert stored == {name: row[name] for name in stored}
     assert [row["seq"] for row in found["history"]] == list(range(COMMITS))
     assert all(f"`{column}`" in PAGE for column in found["history"][0])
+    assert set(sizes) == {file.name for file in (root / ".hoodie" / ".mdt" / "base").glob("*.pages-*")}
+    check_groups(found, list(state["files"].values()))
+
+
+def columns_of(root: Path, header: dict[str, Any], pages: list[dict[str, int]]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the rows of each column, and how far each object is filled."""
+    found: dict[str, Any] = {}
+    ends: dict[str, int] = {}
+    left = iter(pages)
+    for name, every, count in header["columns"]:
+        found[name] = []
+        for _ in range(count):
+            page = next(left)
+            path = root / header["objects"][page["object"]]
+            assert page["offset"] == ends.get(path.name, 0)
+            data = path.read_bytes()[page["offset"] : page["offset"] + page["length"]]
+            assert zlib.crc32(data) == page["crc"]
+            found[name] += table_of(data)
+            ends[path.name] = page["offset"] + page["length"]
+        assert count == (-(-header["groups" if name == "group_name" else "rows"] // every) if every else 1)
+    assert next(left, None) is None
+    assert all((root / ".hoodie" / ".mdt" / "base" / name).stat().st_size == end for name, end in ends.items())
+    return found, ends
+
+
+def check_groups(found: dict[str, Any], files: list[dict[str, Any]]) -> None:
+    one = {name: [row["value"] for row in rows] for name, rows in found.items() if rows and "value" in rows[0]}
+    names = list(dict.fromkeys(file["file_id"] for file in files))
+    assert one["group_name"] == names and one["group"] == [names.index(file["file_id"]) for file in files]
+    assert sorted(one["group_by_hash"]) == list(range(len(names)))
+    assert one["group_hash"] == sorted(hashed(name, 0)[0] for name in names)
+    assert [hashed(names[g], 0)[0] for g in one["group_by_hash"]] == one["group_hash"]
+    partitions = one["partition_name"]
+    for g, name in enumerate(names):
+        mine = [n for n, file in enumerate(files) if file["file_id"] == name]
+        assert one["members"][one["members_start"][g] : one["members_start"][g + 1]] == mine
+        assert one["group_bytes"][g] == sum(files[n]["size"] for n in mine)
+        assert one["group_logs"][g] == sum(files[n]["kind"] for n in mine)
+        assert partitions[one["group_partition"][g]] == files[mine[0]]["partition"]
+    for p, path in enumerate(partitions):
+        order = one["group_by_size"][one["partition_start"][p] : one["partition_start"][p + 1]]
+        assert sorted(order) == [g for g in range(len(names)) if one["group_partition"][g] == p]
+        assert [one["group_bytes"][g] for g in order] == sorted(one["group_bytes"][g] for g in order)
+        base = [file for file in files if file["partition"] == path and not file["kind"]]
+        assert one["partition_bytes"][p] == sum(file["size"] for file in base)
+        assert one["partition_rows"][p] == sum(file["rows"] for file in base)
+    known = {names[g] for row in found["units"] for g in row["groups"] if g >= 0}
+    assert known >= {file["file_id"] for file in files if file["inserts"]}
 
 
 def test_every_object_below_mdt_has_a_name_of_the_page(root: Path) -> None:
     folder = root / ".hoodie" / ".mdt"
     known = re.compile(
-        r"log/\d{20}|blobs/\d{17}/\d+.*\.keys|base/\d{20}(\.manifest|-[0-9a-f]{8}\.\w+(-\d+)?)|hint|pending/\d{17}"
+        r"log/\d{20}|blobs/\d{17}/\d+.*\.keys|base/\d{20}(\.manifest|-[0-9a-f]{8}\.(pages|unit)-\d+)|hint|usage/[0-9a-f]{32}\.json|pending/\d{17}"
     )
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     assert names and all(known.fullmatch(name) for name in names)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,9 @@ def texts_in(rest: bytes, k: int) -> list[bytes]:
     lengths = struct.unpack_from(f"<{k}{'I' if v == 4 else 'B'}", rest, 1 + k)
     at, key, keys = 1 + k + v * k, b"", []
     for shared, length in zip(rest[1 : 1 + k], lengths, strict=True):
-        key = key[:shared] + rest[at : at + length]
-        at += length
-        keys.append(key)
+        keys.append(key[:shared] + rest[at : at + length])
+        assert shared == min(255, len(commonprefix([key, keys[-1]])))
+        key, at = keys[-1], at + length
     assert at == len(rest)
     return keys
 
@@ -348,7 +349,7 @@ def test_table_statistics_hold_counts_and_a_sketch(column: pa.Array) -> None:
     listed = {payload[start:end]: bounds for (start, end), *bounds in zip(pairwise(ends), counts, errors, strict=True)}
     keys = Counter(key for key in keys_of(column) if key is not None)
     assert (rows, nulls, len(listed)) == (len(column), column.null_count, n)
-    assert all(count <= keys[key] <= count + error for key, (count, error) in listed.items())
+    assert all(0 < count <= keys[key] <= count + error for key, (count, error) in listed.items())
     assert max((count for key, count in keys.items() if key not in listed), default=0) <= rest
     assert payload[:2048] == registers_of(keys)
 

@@ -17,7 +17,7 @@ from reader import bag
 
 import mdt
 from indexes.predicate import matches
-from mdt import page_map
+from mdt import page_map, pieces
 from mdt.blobs import Blobs
 from mdt.errors import Corrupt, Missing
 from mdt.file_group import Blob, page_map_blob
@@ -232,6 +232,8 @@ def test_check_compares_page_maps_with_the_files() -> None:
     lie = data[blob.offset : blob.offset + blob.length].replace(b"city", b"tyci")
     storage.replace(blob.path, data[: blob.offset] + lie + data[blob.offset + blob.length :])
     crcs = pa.array([zlib.crc32(lie), *snapshot.files["page_map_crc"].to_pylist()[1:]], pa.int64())
-    at = snapshot.files.schema.get_field_index("page_map_crc")
-    report = check(mdt.open(storage).metadata, replace(snapshot, files=snapshot.files.set_column(at, "page_map_crc", crcs)))
+    piece = pieces.merged(snapshot.pieces)
+    at = piece.files.schema.get_field_index("page_map_crc")
+    lying = replace(piece, files=piece.files.set_column(at, "page_map_crc", crcs))
+    report = check(mdt.open(storage).metadata, replace(snapshot, pieces=(lying,)))
     assert f"the page map at {blob.path}:{blob.offset} differs from the file" in [p.text for p in report.problems]

@@ -23,7 +23,7 @@ from indexes import column_stats, registry
 from indexes.base import SkippingIndex, Summary, whole
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
 from indexes.testing import ALL_TYPES, predicates, scalars
-from mdt import locate, planner
+from mdt import locate, pieces, planner
 from mdt.hudi.schema import storable
 from mdt.storage import MemoryStorage
 
@@ -243,7 +243,10 @@ def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
 
 @contextmanager
 def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Iterator[None]:
-    broken = replace(table.snapshot(), **parts)
+    snapshot = table.snapshot()
+    assert not snapshot.base.rows, "what is broken is among the pieces"
+    merged = pieces.merged(snapshot.pieces)
+    broken = replace(snapshot, pieces=(replace(merged, **parts, stats_of={}),))
     with monkeypatch.context() as patch:
         patch.setattr(table.metadata, "newest", lambda: broken)
         yield
@@ -251,7 +254,7 @@ def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -
 
 def test_missing_statistics_cost_time_but_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     table, rows = _clusters()
-    stats = table.snapshot().stats
+    stats = pa.concat_tables([piece.stats for piece in table.snapshot().pieces])
     some = stats.filter(pa.array(np.arange(len(stats)) % 3 > 0))
     for left, reason in ((stats.slice(0, 0), "no_statistics"), (some, "used")):
         with _snapshot(table, monkeypatch, stats=left):
@@ -332,7 +335,7 @@ def test_an_index_that_is_gone_damaged_or_incomplete_costs_time_and_says_why(
     indexed: tuple[mdt.Table, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, rows = indexed
-    summaries = table.snapshot().summaries
+    summaries = pa.concat_tables([piece.summaries for piece in table.snapshot().pieces])
     at = summaries.schema.get_field_index("payload")
     damaged = summaries.set_column(at, "payload", pa.array([b"?", *summaries["payload"].to_pylist()[1:]], pa.binary()))
     for left, reason, covered in ((summaries.slice(0, 0), "not_covered", 0), (summaries.slice(2), "used", len(summaries) - 2), (damaged, "damaged", len(summaries))):

@@ -17,10 +17,14 @@ from functools import cached_property
 from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "limits"),
+    ("errors", "lazy", "limits"),
     ("codec", "config", "definition", "input", "paths", "skipping", "storage", "stores", "where"),
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
-    ("blobs", "foreign", "locate", "metadata", "publish", "segment_file", "snapshot", "summaries", "usage"),
+    ("layered", "columns", "pieces", "groups", "files_view", "units"),
+    (
+        "blobs", "fold", "foreign", "locate", "metadata", "publish", "replay", "segment_file", "snapshot", "summaries",
+        "usage",
+    ),
     ("conflicts", "transaction"),
     ("planner", "row_sets"),
     ("read", "write"),

@@ -168,8 +168,7 @@ class _SegmentChecker:
             yield f"row groups of {sum(zones)} rows in the metadata, {len(table)} in the file"
             return
         fresh = summarize(snapshot.definition, self._options, table, zones)
-        segment = int(snapshot.segments[i])
-        stored = snapshot.stats.filter(pc.equal(snapshot.stats["segment"], segment)).drop_columns(
+        stored = snapshot.segment_stats(i).drop_columns(
             ["segment", "bytes"]  # the size in memory depends on how the rows came
         )
         if fresh.stats is not None:
@@ -202,8 +201,9 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
         return
     hashes = KeyHashes(np.concatenate([c.hashes.hi for c in done]), np.concatenate([c.hashes.lo for c in done]))
     group = np.repeat(snapshot.group_of, [len(c.hashes) for c in done])
-    names = {name: i for i, name in enumerate(dict.fromkeys(snapshot.group_partition))}
-    codes = np.array([names[p] for p in snapshot.group_partition], dtype=np.int64)
+    paths_of = list(snapshot.group_partition)
+    names = {name: i for i, name in enumerate(dict.fromkeys(paths_of))}
+    codes = np.array([names[p] for p in paths_of], dtype=np.int64)
     scope = np.zeros(len(group), np.int64) if snapshot.definition.is_global else codes[group]
     order = np.lexsort((scope, hashes.lo, hashes.hi))
     hi, lo, part = hashes.hi[order], hashes.lo[order], scope[order]

@@ -55,7 +55,7 @@ class Compaction:
         groups = np.unique(snapshot.group_of[dirty]).tolist()
         if not groups:
             return None
-        names = snapshot.groups.dictionary.take(pa.array(groups, pa.int64())).to_pylist()
+        names = snapshot.file_groups.names(groups)
         partitions = sorted({snapshot.group_partition[g] for g in groups})
         return Slices(Footprint(txn, frozenset(names)), partitions, {}, groups)
 

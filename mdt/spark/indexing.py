@@ -15,8 +15,9 @@ from mdt.blobs import BlobWriter
 from mdt.commit_log import SUMMARIES
 from mdt.config import Options
 from mdt.metadata import Metadata
+from mdt.pieces import summaries_table, summary_of
 from mdt.services.indexing import Found, Work, summaries_of
-from mdt.snapshot import Snapshot, summaries_table, summary_of
+from mdt.snapshot import Snapshot
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.failures import in_driver, in_task
 from mdt.spark.tasks import Source, opened

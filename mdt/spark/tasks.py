@@ -117,7 +117,7 @@ def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     return [
         _tagged(batch, located, fresh, INSERT, names),
         _tagged(batch, located, changed, UPDATE, names),
-        _tagged(batch, located, moves, DELETE, np.array([*snapshot.group_partition, ""], dtype=object)[located.group]),
+        _tagged(batch, located, moves, DELETE, snapshot.partitions_of(located.group)),
         _dropped(batch, located.group[late]),
     ]
 

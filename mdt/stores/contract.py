@@ -50,6 +50,9 @@ class Storage(ABC):
     url: str
     """The root, in the form that ``open_storage`` takes."""
 
+    is_remote: bool = False
+    """Whether a read costs a request, so that what was read is worth keeping on the local disk."""
+
     conditional_put: bool = True
     """Whether :meth:`put_if_absent` is atomic here."""
 

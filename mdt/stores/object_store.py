@@ -43,6 +43,8 @@ class ObjectStorage(Storage):
     ``store``: an obstore store to use instead of the one that ``from_url`` makes (other credentials, retries, tests).
     """
 
+    is_remote = True
+
     def __init__(self, url: str, store: Any = None) -> None:
         self.url = url.rstrip("/")
         with _translated(url):

@@ -7,14 +7,13 @@ how HUDI's merge-on-read upsert handles small files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.file_group import BASE
 from mdt.snapshot import Snapshot
 
 REWRITE = "rewrite"
@@ -23,6 +22,7 @@ LOG = "log"
 """Write a log file."""
 
 _ROW_BYTES_GUESS = 64
+_ROWS_THAT_MEASURE = 1_000
 _NOTHING: Int64Array = np.empty(0, dtype=np.int64)
 
 
@@ -70,12 +70,10 @@ def assign(
     is_mor = snapshot.definition.is_mor
     for partition, rows in inserts.items():
         row_bytes = _row_bytes(snapshot, partition, row_bytes_hint)
-        small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files) if use_small_files else []
+        small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files) if use_small_files else iter(())
         taken = 0
-        for place in small:
+        while taken < len(rows) and (place := next(small, None)) is not None:
             part = rows[taken : taken + place.capacity_rows]
-            if not len(part):
-                break
             inserts_of[place.group] = part
             taken += len(part)
             if is_mor and not can_index_log_files:
@@ -105,28 +103,22 @@ def _even(rows: Int64Array, per_file: int) -> list[Int64Array]:
 
 def _row_bytes(snapshot: Snapshot, partition: str, hint: float) -> float:
     """Return the mean bytes of a row in the base files of the partition, or of the table, or ``hint``."""
-    base = snapshot.kind == BASE
-    size, rows = np.asarray(snapshot.files["size"].to_numpy()), snapshot.rows
-    mine = np.isin(snapshot.group_of, snapshot.groups_in.get(partition, []))
-    for mask in (base & mine, base):
-        if rows[mask].sum() > 1000:
-            return float(size[mask].sum() / rows[mask].sum())
+    for place in (partition, None):
+        size, rows = snapshot.file_groups.weight(place)
+        if rows > _ROWS_THAT_MEASURE:
+            return float(size / rows)
     return max(hint, 1.0)
 
 
 def _small_groups(
     snapshot: Snapshot, options: Options, partition: str, row_bytes: float, can_index_log_files: bool
-) -> list[_Small]:
-    """Return the file groups of ``partition`` that may take inserts, smallest first."""
-    size = np.asarray(snapshot.files["size"].to_numpy())
-    found = []
-    for group in snapshot.groups_in.get(partition, []):
-        members = snapshot.members[group]
-        total = int(size[members].sum())
-        without_logs = bool(np.all(snapshot.kind[members] == BASE))
-        eligible = without_logs or (snapshot.definition.is_mor and can_index_log_files)
-        if eligible and total < options.small_file_bytes:
-            found.append((total, _Small(group, int((options.max_file_bytes - total) / row_bytes))))
-    places = [place for _, place in sorted(found, key=lambda f: f[0]) if place.capacity_rows > 0]
-    # One rewrite a partition and commit bounds what a small merge-on-read upsert writes; HUDI does the same.
-    return places[:1] if snapshot.definition.is_mor and not can_index_log_files else places
+) -> Iterator[_Small]:
+    """Yield the file groups of ``partition`` that may take inserts, smallest first."""
+    is_mor = snapshot.definition.is_mor
+    for small in snapshot.file_groups.small(partition, options.small_file_bytes):
+        capacity = int((options.max_file_bytes - small.bytes) / row_bytes)
+        if capacity > 0 and (not small.logs or (is_mor and can_index_log_files)):
+            yield _Small(small.group, capacity)
+            # One rewrite a partition and commit bounds what a small merge-on-read upsert writes; HUDI does the same.
+            if is_mor and not can_index_log_files:
+                return

@@ -24,8 +24,9 @@ from mdt.hudi import properties
 from mdt.limits import INLINE_INDEX_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
 from mdt.locate import Located, locate
 from mdt.metadata import Metadata
-from mdt.snapshot import Snapshot, Unit
+from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim
+from mdt.units import Unit
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
@@ -185,7 +186,7 @@ def decide(
         late = located.found & (batch.ordering < located.ordering)
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
-    there = np.array(snapshot.group_partition, dtype=object)[located.group]
+    there = snapshot.partitions_of(located.group)
     return late, located.found & ~late & np.asarray(there != partition_names(batch))
 
 
@@ -209,7 +210,7 @@ def _plan(
 ) -> Plan:  # fmt: skip
     """Return the plan with the footprint of everything that was read."""
     groups = {int(g) for g in np.unique(located.group) if g >= 0} | {w.group for w in work if w.group >= 0}
-    names = snapshot.groups.dictionary.take(pa.array(sorted(groups), pa.int64())).to_pylist() if groups else []
+    names = snapshot.file_groups.names(sorted(groups))
     footprint = Footprint(txn, frozenset(names), absent)
     return Plan(footprint, sorted({w.partition for w in work}), dict(counts), work, located)
 
@@ -227,10 +228,9 @@ def write_all(
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
     """Put Hudi's partition metadata where it does not stand yet; harmless if the transaction fails."""
-    known = set(snapshot.group_partition)
     for partition in partitions:
         depth = len(partition.split("/")) if partition else 0
-        if partition not in known:
+        if not snapshot.file_groups.has_partition(partition):
             metadata.storage.put_if_absent(
                 paths.partition_metadata(partition), properties.partition_metadata(claim.instant, depth)
             )

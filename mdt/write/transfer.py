@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from mdt import codec
 from mdt.commit_log import UNITS
 from mdt.file_group import Blob, NewFile
-from mdt.snapshot import Unit, units_of, units_table
+from mdt.units import Unit, units_of, units_table
 
 _WHERE = "a task's result"
 _PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "summaries"))

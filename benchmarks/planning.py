@@ -1,0 +1,225 @@
+"""``python -m benchmarks planning``: open, plan and commit on tables of very many files.
+
+The files do not exist: commit records and Delta logs say that they do, with statistics of five columns, and nothing reads
+them.  ``cold`` runs in new processes: the time of the imports, and that of open and plan after them.  ``commit`` is a real
+upsert of a few rows into a real file of the table.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import mdt
+from indexes import values
+from mdt import commit_log
+from mdt.commit_log import SLICES, STATS, CommitRecord
+from mdt.file_group import FILES
+from mdt.hudi import timeline
+
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("at", pa.int64()), ("device", pa.int64()), ("fare", pa.float64()), ("note", pa.string())]
+)
+ROWS = 100_000
+"""Rows of each file that does not exist."""
+FILES_PER_COMMIT = 50_000
+OPTIONS = {"mdt.durable": False}
+
+_COLD_MDT = """
+import time, json; a = time.perf_counter()
+import pyarrow, pyarrow.compute; b = time.perf_counter()
+import mdt; c = time.perf_counter()
+t = mdt.open(PATH); scan = t.scan(WHERE); found = [scan.snapshot.files["name"][s.row].as_py() for s in scan.plan.segments]
+d = time.perf_counter()
+"""
+_COLD_DELTA = """
+import time, json; a = time.perf_counter()
+import pyarrow, pyarrow.compute, pyarrow.dataset as ds; b = time.perf_counter()
+import deltalake; c = time.perf_counter()
+column, value = WHERE.split(" = ")
+found = [f.path for f in deltalake.DeltaTable(PATH).to_pyarrow_dataset().get_fragments(ds.field(column) == int(value))]
+d = time.perf_counter()
+"""
+_COLD_END = """
+import resource
+print(json.dumps([len(found), b - a, c - b, d - c, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+
+
+@dataclass
+class Line:
+    """One line of the result: milliseconds, except ``megabytes`` (peak memory of a process) and ``files_found``."""
+
+    peer: str
+    files: int
+    workload: str
+    ms: float
+    import_arrow_ms: float | None = None
+    import_peer_ms: float | None = None
+    files_found: int | None = None
+    megabytes: float | None = None
+
+
+def _device(n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the one value that column ``device`` has in each file: scattered, all different."""
+    return np.random.default_rng(7).permutation(n).astype(np.int64)
+
+
+def _keys(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    return values.encode(pa.array(numbers, pa.int64()))
+
+
+def _stats(first: int, n: int, device: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Table:
+    """Return the statistics of files ``first`` to ``first + n``, schema STATS, segments as ordinals."""
+    at = np.arange(first, first + n) * ROWS
+    ids = [[f"id_{x:012}".encode() for x in (at + end).tolist()] for end in (0, ROWS - 1)]
+    fares = values.encode(pa.array([0.25, 99.75]))
+    bounds = {
+        "id": (pa.array(ids[0], pa.binary()), pa.array(ids[1], pa.binary())),
+        "at": (_keys(at), _keys(at + ROWS - 1)),
+        "device": (_keys(device[first : first + n]),) * 2,
+        "fare": tuple(pa.array([fares[i].as_py()] * n, pa.binary()) for i in range(2)),
+        "note": (pa.array([b"a"] * n, pa.binary()), pa.array([b"zz"] * n, pa.binary())),
+    }
+    tables = []
+    for name, (low, high) in bounds.items():
+        exact, zero = pa.array([True] * n), pa.array(np.zeros(n, np.int64))
+        counts = [zero, zero, pa.array(np.full(n, ROWS)), pa.array(np.full(n, 8 * ROWS))]
+        label = [pa.array([name] * n), pa.array(np.arange(n)), pa.array(np.full(n, -1, np.int32))]
+        tables.append(pa.table([*label, low, high, exact, exact, *counts], schema=STATS))
+    return pa.concat_tables(tables)
+
+
+def _files(first: int, n: int, instant: str) -> pa.Table:
+    """Return rows of FILES for files that do not exist, full ones so that no insert goes there."""
+    ids = [f"{x:08x}-0000-4000-8000-{x:012x}-0" for x in range(first, first + n)]
+    names = [f"{name}_0-1-0_{instant}.parquet" for name in ids]
+    same = {"partition": "", "base_instant": instant, "instant": instant, "kind": 0, "log_version": 0, "crc": 0,
+            "size": 130 << 20, "rows": ROWS, "block_offset": 0, "block_length": 130 << 20, "inserts": 0, "updates": 0,
+            "deletes": 0}  # fmt: skip
+    own = {"segment": range(n), "file_id": ids, "name": names, "zone_rows": [[ROWS // 2] * 2] * n}
+    columns = {f.name: own.get(f.name, [same.get(f.name)] * n) for f in FILES}
+    return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
+
+
+def make(path: str, files: int) -> mdt.Table:
+    """Make a table of ``files`` files that do not exist and one that does."""
+    table = mdt.create(path, SCHEMA, ["id"], key_index="record", options=OPTIONS)
+    storage, device = table.storage, _device(files)
+    for seq, first in enumerate(range(0, files, FILES_PER_COMMIT), 1):
+        n = min(FILES_PER_COMMIT, files - first)
+        instant = timeline.instant_text(storage.now_us() + 1_000_000 * seq)
+        header = {"txn": storage.random_hex(16), "instant": instant, "action": "rollback", "operation": "synthetic",
+                  "begun_at": seq - 1, "token": seq, "counts": {}}  # fmt: skip
+        slices = pa.table([["null"] * n, [""] * n, [[]] * n], schema=SLICES)
+        tables = {"files": _files(first, n, instant), "slices": slices, "stats": _stats(first, n, device)}
+        assert commit_log.append(storage, CommitRecord(seq, header, tables))
+    return mdt.open(path, {**OPTIONS, "mdt.metadata.compact.records": 10_000})
+
+
+def _rows(first: int, n: int) -> pa.Table:
+    ids = [f"real_{x:08}" for x in range(first, first + n)]
+    return pa.table([ids, [0] * n, [-1] * n, [1.5] * n, ["text"] * n], schema=SCHEMA)
+
+
+def _ms(work: Callable[[], object], times: int) -> float:
+    laps = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        laps.append(1000 * (time.perf_counter() - start))
+    return statistics.median(laps)
+
+
+def _cold(peer: str, code: str, path: str, files: int, where: str, times: int) -> Line:
+    script = f"PATH = {path!r}; WHERE = {where!r}" + code + _COLD_END
+    runs = []
+    for _ in range(times + 1):  # the first one warms the file cache
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        runs.append(json.loads(done.stdout))
+    found, arrow, own, plan, memory = (statistics.median(column) for column in zip(*runs[1:], strict=True))
+    return Line(peer, files, f"cold: {where}", 1000 * plan, 1000 * arrow, 1000 * own, int(found), memory)
+
+
+def measure(path: str, files: int, times: int) -> Iterator[Line]:
+    """Yield the figures of mdt on a new table of ``files`` files at ``path``."""
+    start = time.perf_counter()
+    table = make(path, files)
+    yield Line("mdt", files, "replay of the log alone", 1000 * (time.perf_counter() - start))
+    start = time.perf_counter()
+    table.metadata.compact()
+    yield Line("mdt", files, "metadata compaction", 1000 * (time.perf_counter() - start))
+    somewhere = files // 3
+    wheres = {f"at = {somewhere * ROWS + 5}": "clustered", f"device = {int(_device(files)[somewhere])}": "scattered"}
+    for where in wheres:
+        yield _cold("mdt", _COLD_MDT, path, files, where, times)
+        yield Line("mdt", files, f"warm: {where}", _ms(lambda where=where: table.scan(where).plan, 5 * times))
+    table.upsert(_rows(0, 100))
+    yield Line("mdt", files, "commit: upsert of 100 rows", _ms(lambda: table.upsert(_rows(50, 100)), 5 * times))
+    yield Line("mdt", files, "commit, then a plan", _ms(lambda: (table.upsert(_rows(50, 100)), table.scan(where).plan), times))
+    yield Line("mdt", files, "open after commits, plan", _ms(lambda: mdt.open(path).scan(where).plan, times))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield Line("mdt", files, "memory of all this", 0.0, megabytes=peak)
+
+
+def make_delta(path: str, files: int) -> None:
+    """Make a Delta table of ``files`` files that do not exist, with a checkpoint."""
+    from deltalake import DeltaTable, Field, Schema
+    from deltalake.schema import PrimitiveType
+
+    kinds = {"id": "string", "at": "long", "device": "long", "fare": "double", "note": "string"}
+    DeltaTable.create(path, Schema([Field(name, PrimitiveType(kind)) for name, kind in kinds.items()]))
+    device = _device(files).tolist()
+    lines = []
+    for i in range(files):
+        low, high = i * ROWS, (i + 1) * ROWS - 1
+        stats = {
+            "numRecords": ROWS,
+            "minValues": {"id": f"id_{low:012}", "at": low, "device": device[i], "fare": 0.25, "note": "a"},
+            "maxValues": {"id": f"id_{high:012}", "at": high, "device": device[i], "fare": 99.75, "note": "zz"},
+            "nullCount": dict.fromkeys(kinds, 0),
+        }
+        add = {"path": f"{i:08x}.parquet", "partitionValues": {}, "size": 130 << 20, "modificationTime": 0,
+               "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip
+        lines.append(json.dumps({"add": add}))
+    (Path(path) / "_delta_log" / f"{1:020}.json").write_text("\n".join(lines))
+    DeltaTable(path).create_checkpoint()
+
+
+def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
+    """Yield the figures of deltalake."""
+    import pyarrow.dataset as ds
+    from deltalake import DeltaTable
+
+    make_delta(path, files)
+    where = f"at = {files // 3 * ROWS + 5}"
+    yield _cold("deltalake", _COLD_DELTA, path, files, where, times)
+    table, test = DeltaTable(path), ds.field("at") == files // 3 * ROWS + 5
+    yield Line("deltalake", files, f"warm: {where}", _ms(lambda: list(table.to_pyarrow_dataset().get_fragments(test)), times))
+
+
+def run(files: list[int], *, peers: bool, times: int, emit: Callable[[str], None]) -> list[Line]:
+    """Measure tables of each number of files and return the lines, each emitted as JSON when it is there."""
+    lines = []
+    for n in files:
+        for name, bench in {"mdt": measure, **({"deltalake": measure_delta} if peers else {})}.items():
+            with tempfile.TemporaryDirectory(prefix="mdt-planning-") as folder:
+                for line in bench(f"{folder}/{name}", n, times):
+                    lines.append(line)
+                    emit(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(line).items() if v is not None}))
+    return lines
+
+
+if __name__ == "__main__":
+    run([int(text) for text in sys.argv[1:]] or [1_000, 10_000, 100_000], peers=True, times=3, emit=print)

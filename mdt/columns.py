@@ -1,0 +1,424 @@
+"""The columns of a base: the compacted state of the metadata table, read column by column and page by page.
+
+A base is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with some rows of one column (or of one
+small family of columns); the manifest says where each page stands, how long it is and its CRC-32.  A page is read, checked
+and decoded when it is first used; on a local disk it is mapped, so Arrow reads it in place.
+
+A page that turns out damaged costs time, never rows: the columns are then made again from the log, for good.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.column_stats import STATS_SCHEMA
+from mdt import codec
+from mdt.commit_log import STATS, SUMMARIES, UNITS
+from mdt.errors import Corrupt
+from mdt.file_group import FILES
+from mdt.limits import BASE_OBJECT_BYTES, FRAME_BYTES_MAX
+from mdt.storage import PageCache, Storage
+from mdt.stores.contract import Buffer
+
+HISTORY = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("instant", pa.string()),
+        ("action", pa.string()),
+        ("operation", pa.string()),
+        ("txn", pa.string()),
+        ("inserted", pa.int64()),
+        ("updated", pa.int64()),
+        ("deleted", pa.int64()),
+        ("late", pa.int64()),
+        ("rolled_back", pa.list_(pa.string())),
+    ]
+)
+"""One row per commit record, oldest first."""
+
+SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
+"""A summary, or where it stands; all null: not covered."""
+
+NUMBERED_UNITS = pa.schema([pa.field("groups", pa.list_(pa.int32())) if f.name == "groups" else f for f in UNITS])
+"""As UNITS, with the numbers that file groups have in the base (-1: gone); a row with index "" holds the groups of which
+the key index does not know every key."""
+
+PAGES = pa.schema([("object", pa.int32()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())])
+"""Where the pages of a base stand, in the order of its columns."""
+
+_SIMPLE: Mapping[str, pa.DataType] = {
+    "dead": pa.int64(),
+    "vector": pa.binary(),
+    "group": pa.int32(),
+    "members": pa.int32(),
+    "members_start": pa.int32(),
+    "group_name": pa.string(),
+    "group_hash": pa.uint64(),
+    "group_by_hash": pa.int32(),
+    "group_partition": pa.int32(),
+    "group_bytes": pa.int64(),
+    "group_logs": pa.int32(),
+    "group_by_size": pa.int32(),
+    "partition_name": pa.string(),
+    "partition_start": pa.int32(),
+    "partition_bytes": pa.int64(),
+    "partition_rows": pa.int64(),
+}
+_FAMILIES: Mapping[str, pa.Schema] = {"stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())])}
+_TABLES: Mapping[str, pa.Schema] = {"zones": STATS, "history": HISTORY, "units": NUMBERED_UNITS}
+_REMOTE_THREADS = 16
+
+Ints = npt.NDArray[Any]
+
+
+def schema_of(name: str) -> pa.Schema | None:
+    """Return the schema of the pages of column ``name``, None for a name that this version does not know.
+
+    >>> schema_of("files/rows").names, schema_of("dead").names, schema_of("stats/fare").names[:2]
+    (['rows'], ['value'], ['min', 'max'])
+    """
+    family, _, rest = name.partition("/")
+    if family == "files" and rest in FILES.names:
+        return pa.schema([FILES.field(rest)])
+    if rest and family in _FAMILIES:
+        return _FAMILIES[family]
+    if name in _SIMPLE:
+        return pa.schema([("value", _SIMPLE[name])])
+    return _TABLES.get(name)
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows; ``schema.empty_table()`` would import pandas where it is installed."""
+    return pa.Table.from_batches([], schema)
+
+
+def simple(name: str, values: Any) -> pa.Table:
+    """Return ``values`` as the table of a column that has one value a row."""
+    return pa.table([pa.array(values, _SIMPLE[name])], schema=schema_of(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column in memory, one chunk.  ``every``: files in a page, 0 for one page; ``cuts``: where pages start in ``table``,
+    and its end, if a file may have any number of rows.
+    """
+
+    table: pa.Table
+    every: int = 0
+    cuts: Sequence[int] | None = None
+
+    def pages(self) -> list[pa.Table]:
+        """Return the pages, views of ``table``."""
+        if not self.every:
+            return [self.table]
+        cuts = self.cuts or [*range(0, len(self.table), self.every), len(self.table)]
+        return [self.table.slice(a, b - a) for a, b in pairwise(cuts)]
+
+
+class Columns(ABC):
+    """The state of a table after record ``seq``: ``rows`` files in the order of their segments, all live."""
+
+    seq: int
+    rows: int
+
+    def __init__(self, seq: int, rows: int) -> None:
+        self.seq = seq
+        self.rows = rows
+        self._derived: dict[str, Any] = {}
+
+    def derived(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` makes of these columns, from memory after the first time."""
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = make()
+        return found
+
+    @abstractmethod
+    def __contains__(self, name: object) -> bool: ...
+
+    @abstractmethod
+    def table(self, name: str) -> pa.Table:
+        """Return a whole column; kept once it was read."""
+
+    @abstractmethod
+    def page(self, name: str, row: int) -> tuple[pa.Table, int]:
+        """Return the page with file ``row`` and the number of the page's first file."""
+
+    @abstractmethod
+    def names(self, family: str) -> list[str]:
+        """Return the names of the columns of a family, without its prefix, in order."""
+
+    def numpy(self, name: str) -> Ints:
+        """Return a column of numbers -> [values]; null is 0.  Zero copy where it has no null."""
+        values = self.table(name).column(0)
+        if values.null_count:
+            values = values.fill_null(0)
+        return np.asarray(values.chunk(0).to_numpy() if values.num_chunks == 1 else values.to_numpy())
+
+    def value(self, name: str, row: int) -> pa.Scalar:
+        """Return the value of a one-valued column for file (or file group) ``row``; reads one page."""
+        table, first = self.page(name, row)
+        return table.column(0)[row - first]
+
+
+class BuiltColumns(Columns):
+    """Columns in memory."""
+
+    def __init__(self, seq: int, rows: int, columns: Mapping[str, Column]) -> None:
+        super().__init__(seq, rows)
+        self._columns = columns
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def table(self, name: str) -> pa.Table:
+        return self._columns[name].table
+
+    def everything(self) -> list[str]:
+        """Return the names of all columns."""
+        return list(self._columns)
+
+    def page(self, name: str, row: int) -> tuple[pa.Table, int]:
+        return self._columns[name].table, 0
+
+    def names(self, family: str) -> list[str]:
+        return _members(self._columns, family)
+
+
+def _members(names: Any, family: str) -> list[str]:
+    return [name[len(family) + 1 :] for name in names if name.startswith(f"{family}/")]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a column stands: its first page's number and how many there are; ``every`` as in :class:`Column`."""
+
+    name: str
+    every: int
+    first: int
+    count: int
+
+
+class StoredColumns(Columns):
+    """Columns in the objects of a base; safe to use from threads.
+
+    ``rebuild`` makes the same columns from the log; it is called when a page turns out damaged.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        layout: Layout,
+        *,
+        cache: PageCache | None,
+        rebuild: Callable[[Corrupt], Columns],
+    ) -> None:
+        super().__init__(layout.seq, layout.rows)
+        self.hits = self.misses = 0
+        self._storage = storage
+        self._layout = layout
+        self.cache = cache
+        self._rebuild = rebuild
+        self._rebuilt: Columns | None = None
+        self._tables: dict[str, pa.Table] = {}
+        self._pages: dict[int, pa.Table] = {}
+        self._files: dict[str, pa.NativeFile] = {}
+        self._lock = Lock()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._layout.columns
+
+    def names(self, family: str) -> list[str]:
+        return _members(self._layout.columns, family)
+
+    def table(self, name: str) -> pa.Table:
+        found = self._tables.get(name)
+        if found is not None:
+            self.hits += 1
+            return found
+        if self._rebuilt is not None:
+            return self._rebuilt.table(name)
+        try:
+            place = self._layout.columns[name]
+            pages = [self._page(place, n) for n in range(place.count)]
+        except Corrupt as error:
+            return self._fall_back(error).table(name)
+        schema = schema_of(name)
+        assert schema is not None, f"a column of this version, not {name}"
+        found = pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
+        self._tables[name] = found
+        return found
+
+    def page(self, name: str, row: int) -> tuple[pa.Table, int]:
+        if self._rebuilt is not None:
+            return self._rebuilt.page(name, row)
+        place = self._layout.columns[name]
+        number = row // place.every if place.every else 0
+        try:
+            return self._page(place, number), number * place.every
+        except Corrupt as error:
+            return self._fall_back(error).page(name, row)
+
+    def load(self, names: Sequence[str]) -> None:
+        """Read whole columns; from remote storage in threads."""
+        places = [self._layout.columns[name] for name in names]
+        todo = [(place, n) for place in places for n in range(place.count)]
+        if self._storage.local_path("") is None and len(todo) > 1:
+            try:
+                with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+                    list(pool.map(lambda work: self._page(*work), todo))
+            except Corrupt as error:
+                self._fall_back(error)
+        for name in names:
+            self.table(name)
+
+    def check(self) -> None:
+        """Read every page.  Raises Corrupt for the first that is damaged."""
+        for place in self._layout.columns.values():
+            for n in range(place.count):
+                self._page(place, n)
+
+    def _fall_back(self, error: Corrupt) -> Columns:
+        with self._lock:
+            if self._rebuilt is None:
+                self._rebuilt = self._rebuild(error)
+            return self._rebuilt
+
+    def _page(self, place: Placed, n: int) -> pa.Table:
+        number = place.first + n
+        found = self._pages.get(number)
+        if found is not None:
+            self.hits += 1
+            return found
+        self.misses += 1
+        path, offset, length, crc = self._layout.page(number)
+        schema = schema_of(place.name)
+        assert schema is not None, f"a column of this version, not {place.name}"
+        found = codec.decode_ipc(self._verified(number, path, offset, length, crc), schema, path=path)
+        if place.every and place.name != "zones" and len(found) != self._layout.page_rows(place, n, len(found)):
+            raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
+        self._pages[number] = found
+        return found
+
+    def _verified(self, number: int, path: str, offset: int, length: int, crc: int) -> Buffer:
+        """Return the bytes of a page, checked.  Raises Corrupt."""
+        key = b"%s/%d/%d/%d/%d" % (self._layout.owner.encode(), self.seq, number, length, crc)
+        if self.cache is not None:
+            kept = self.cache.get(key)
+            if kept is not None and len(kept) == length and zlib.crc32(kept) == crc:
+                return kept
+        data = self._read(path, offset, length)
+        found = zlib.crc32(data)
+        if found != crc:
+            raise Corrupt(
+                "a page of the metadata is damaged", path=path, offset=offset, expected=f"{crc:08x}", got=f"{found:08x}"
+            )
+        if self.cache is not None:
+            self.cache.put(key, data)
+        return data
+
+    def _read(self, path: str, offset: int, length: int) -> Buffer:
+        if self._storage.local_path("") is None:
+            return self._storage.read(path, offset, length)
+        with self._lock:
+            file = self._files.get(path)
+            if file is None:
+                file = self._files[path] = self._storage.open(path)
+            if offset + length > file.size():
+                raise Corrupt("an object of the metadata is too short", path=path, offset=file.size())
+            file.seek(offset)
+            return file.read_buffer(length)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns."""
+
+    owner: str
+    seq: int
+    rows: int
+    groups: int
+    objects: Sequence[str]
+    columns: Mapping[str, Placed]
+    pages: Mapping[str, Ints]
+
+    def page(self, number: int) -> tuple[str, int, int, int]:
+        """Return path, offset, length and CRC-32 of a page."""
+        at = [int(self.pages[name][number]) for name in PAGES.names]
+        return self.objects[at[0]], at[1], at[2], at[3]
+
+    def page_rows(self, place: Placed, n: int, default: int) -> int:
+        """Return how many rows page ``n`` of a column must have."""
+        total = self.groups if place.name == "group_name" else self.rows
+        return min(place.every, total - n * place.every) if place.every else default
+
+
+def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> Layout:
+    """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not possible."""
+    numbers = {name: np.asarray(pages[name].to_numpy()) for name in PAGES.names}
+    objects = [str(name) for name in header["objects"]]
+    columns, first = {}, 0
+    for name, every, count in header["columns"]:
+        if min(every, count) < 0:
+            raise Corrupt(f"column {name!r} of a base has an impossible size", path=path)
+        if schema_of(name) is not None:
+            columns[name] = Placed(name, every, first, count)
+        first += count
+    bad = (numbers["object"] < 0) | (numbers["object"] >= len(objects)) | (numbers["offset"] < 0)
+    bad |= (numbers["length"] < 0) | (numbers["length"] > FRAME_BYTES_MAX)
+    if first != len(pages) or bool(bad.any()) or pages.column(0).null_count:
+        raise Corrupt("the page table of a base is impossible", path=path, expected=f"{first} pages", got=str(len(pages)))
+    owner = str(header["definition"]["table_id"])
+    layout = Layout(owner, header["seq"], header["rows"], header["groups"], objects, columns, numbers)
+    for place in columns.values():
+        total = layout.groups if place.name == "group_name" else layout.rows
+        if place.count != (-(-total // place.every) if place.every else 1):
+            raise Corrupt(f"column {place.name!r} of a base has {place.count} pages", path=path)
+    return layout
+
+
+def write_pages(
+    storage: Storage, columns: Mapping[str, Column], name_of: Callable[[int], str]
+) -> tuple[list[str], list[tuple[str, int, int]], pa.Table]:
+    """Write columns as pages into as few objects as their size allows.
+
+    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of each column, and the
+    page table (PAGES).
+    """
+    objects: list[str] = []
+    parts: list[pa.Buffer] = []
+    size = 0
+    rows: list[tuple[int, int, int, int]] = []
+
+    def flush() -> None:
+        nonlocal parts, size
+        if parts:
+            objects.append(name_of(len(objects)))
+            storage.create(objects[-1], parts)
+            parts, size = [], 0
+
+    entries = []
+    for name, column in columns.items():
+        pages = column.pages()
+        entries.append((name, column.every, len(pages)))
+        for page in pages:
+            data = codec.encode_ipc(page)
+            if size + data.size > BASE_OBJECT_BYTES:
+                flush()
+            rows.append((len(objects), size, data.size, zlib.crc32(data)))
+            parts.append(data)
+            size += data.size
+    flush()
+    table = pa.table([pa.array(list(c), t) for c, t in zip(zip(*rows, strict=True), PAGES.types, strict=True)], schema=PAGES)
+    return objects, entries, table

@@ -1,0 +1,59 @@
+"""A mapping that never changes: adding to it gives another one, which shares most of what both hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_GROWTH = 2
+
+
+class Layered(Generic[K, V]):
+    """Dictionaries over one another, newest last; the newest that has a key holds its value.
+
+    Sizes fall by half from layer to layer, so a look-up asks O(log n) dictionaries and an item is copied O(log n) times in
+    all, as in a log-structured merge tree.
+    """
+
+    __slots__ = ("_layers",)
+
+    def __init__(self, layers: tuple[dict[K, V], ...] = ()) -> None:
+        self._layers = layers
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in layer for layer in self._layers)
+
+    def __len__(self) -> int:
+        return len(self.flat())
+
+    def __bool__(self) -> bool:
+        return bool(self._layers)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of ``key`` or None.  O(log n)."""
+        for layer in reversed(self._layers):
+            found = layer.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def adding(self, items: Mapping[K, V]) -> Layered[K, V]:
+        """Return a mapping with ``items`` added or replaced.  O(items × log n), amortised."""
+        if not items:
+            return self
+        layer, layers = dict(items), self._layers
+        while layers and len(layers[-1]) <= _GROWTH * len(layer):
+            layer = {**layers[-1], **layer}
+            layers = layers[:-1]
+        return Layered((*layers, layer))
+
+    def flat(self) -> dict[K, V]:
+        """Return everything as one new dictionary.  O(n)."""
+        return {key: value for layer in self._layers for key, value in layer.items()}
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Yield every key with its value, once.  O(n)."""
+        yield from self.flat().items()
