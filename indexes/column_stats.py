@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from indexes import values as order
 from indexes.base import BoolArray, SkippingIndex, Summary, whole
+from indexes.buffers import flags, numbers
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
 
 BOUND_BYTES_MAX = 64
@@ -299,14 +300,14 @@ class _Columns:
 
 def _int64(column: Any) -> Any:
     """Return int64[n] with -1 for null."""
-    return column.fill_null(-1).to_numpy() if column.null_count else column.to_numpy()
+    return numbers(column.fill_null(-1) if column.null_count else column)
 
 
 def _guess(test: Any) -> BoolArray:
     """Return bool[n] with True for null."""
     if test.null_count:
         test = test.fill_null(True)
-    return np.asarray(test.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    return flags(test)
 
 
 def _verdict(columns: _Columns, leaf: Leaf, type: pa.DataType) -> BoolArray:

@@ -20,7 +20,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import entry_points
 from inspect import isabstract
 from threading import RLock
 from typing import TypeVar
@@ -133,7 +132,8 @@ class Registry:
 
     def _load_entry_points(self) -> None:
         """Load what installed packages announce; their code may fail in any way, which must not reach the table."""
-        for point in entry_points(group=ENTRY_POINT_GROUP):
+        # Loaded here: it takes longer than the rest of this package, and most processes never ask.
+        for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 self.register(point.load())
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way

@@ -9,18 +9,23 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
-from mdt import key_map, page_map
+from mdt import key_map, lazy
 from mdt.errors import Corrupt
 from mdt.file_group import Blob
 from mdt.key_map import KeyMap
 from mdt.limits import KEY_MAP_CACHE_BYTES_MAX, PAGE_MAP_CACHE_BYTES_MAX, SUMMARY_FILES_OPEN_MAX
 from mdt.mapped_files import MappedFiles
-from mdt.page_map import PageMap
 from mdt.storage import Storage
+
+if TYPE_CHECKING:
+    from mdt import page_map
+    from mdt.page_map import PageMap
+else:  # it needs pyarrow.parquet, which plans do not; see mdt.lazy
+    page_map = lazy.Module("mdt.page_map")
 
 _ALIGNMENT = 8
 _T = TypeVar("_T")

@@ -12,23 +12,29 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.buffers import numbers
 from indexes.column_stats import STATS_SCHEMA
-from mdt import codec
+from mdt import codec, lazy
 from mdt.commit_log import STATS, SUMMARIES, UNITS
 from mdt.errors import Corrupt
 from mdt.file_group import FILES
 from mdt.limits import BASE_OBJECT_BYTES, FRAME_BYTES_MAX
-from mdt.storage import PageCache, Storage
+from mdt.storage import Storage
+
+if TYPE_CHECKING:
+    from concurrent import futures
+
+    from mdt.storage import PageCache
+else:  # only remote tables need it; see mdt.lazy
+    futures = lazy.Module("concurrent.futures")
 from mdt.stores.contract import Buffer
 
 HISTORY = pa.schema(
@@ -164,7 +170,7 @@ class Columns(ABC):
         values = self.table(name).column(0)
         if values.null_count:
             values = values.fill_null(0)
-        return np.asarray(values.chunk(0).to_numpy() if values.num_chunks == 1 else values.to_numpy())
+        return numbers(values)
 
     def value(self, name: str, row: int) -> pa.Scalar:
         """Return the value of a one-valued column for file (or file group) ``row``; reads one page."""
@@ -276,7 +282,7 @@ class StoredColumns(Columns):
         todo = [(place, n) for place in places for n in range(place.count)]
         if self._storage.local_path("") is None and len(todo) > 1:
             try:
-                with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+                with futures.ThreadPoolExecutor(_REMOTE_THREADS) as pool:
                     list(pool.map(lambda work: self._page(*work), todo))
             except Corrupt as error:
                 self._fall_back(error)
@@ -366,7 +372,9 @@ class Layout:
 
 def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> Layout:
     """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not possible."""
-    numbers = {name: np.asarray(pages[name].to_numpy()) for name in PAGES.names}
+    if any(column.null_count for column in pages.columns):
+        raise Corrupt("the page table of a base has nulls", path=path)
+    places = {name: numbers(pages[name]) for name in PAGES.names}
     objects = [str(name) for name in header["objects"]]
     columns, first = {}, 0
     for name, every, count in header["columns"]:
@@ -375,12 +383,12 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
         if schema_of(name) is not None:
             columns[name] = Placed(name, every, first, count)
         first += count
-    bad = (numbers["object"] < 0) | (numbers["object"] >= len(objects)) | (numbers["offset"] < 0)
-    bad |= (numbers["length"] < 0) | (numbers["length"] > FRAME_BYTES_MAX)
-    if first != len(pages) or bool(bad.any()) or pages.column(0).null_count:
+    bad = (places["object"] < 0) | (places["object"] >= len(objects)) | (places["offset"] < 0)
+    bad |= (places["length"] < 0) | (places["length"] > FRAME_BYTES_MAX)
+    if first != len(pages) or bool(bad.any()):
         raise Corrupt("the page table of a base is impossible", path=path, expected=f"{first} pages", got=str(len(pages)))
     owner = str(header["definition"]["table_id"])
-    layout = Layout(owner, header["seq"], header["rows"], header["groups"], objects, columns, numbers)
+    layout = Layout(owner, header["seq"], header["rows"], header["groups"], objects, columns, places)
     for place in columns.values():
         total = layout.groups if place.name == "group_name" else layout.rows
         if place.count != (-(-total // place.every) if place.every else 1):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.buffers import mask, numbers
 from mdt.columns import Columns, no_rows
 from mdt.file_group import FILES
 from mdt.groups import Groups
@@ -65,13 +66,13 @@ class Live:
         if not len(self.dead):
             return table.combine_chunks() if table.num_columns and table.column(0).num_chunks > 1 else table
         if len(self.dead) > _SLICES_MAX:
-            return table.filter(pa.array(self._mask())).combine_chunks()
+            return table.filter(mask(self._live())).combine_chunks()
         return pa.concat_tables([table.slice(a, b - a) for a, b in self._runs()]).combine_chunks()
 
-    def _mask(self) -> npt.NDArray[np.bool_]:
-        mask = np.ones(self.slots, dtype=np.bool_)
-        mask[self.dead] = False
-        return mask
+    def _live(self) -> npt.NDArray[np.bool_]:
+        live = np.ones(self.slots, dtype=np.bool_)
+        live[self.dead] = False
+        return live
 
     def _runs(self) -> list[tuple[int, int]]:
         bounds = [-1, *self.dead.tolist(), self.slots]
@@ -105,7 +106,7 @@ class FilesView(Mapping[str, "FileColumn"]):
         """Return a column of numbers -> [n]; null is 0."""
         known = self._base.numpy(f"files/{name}") if self._base.rows and f"files/{name}" in self._base else None
         parts = [np.zeros(self._base.rows, np.int64) if known is None else known]
-        parts += [np.asarray(piece.files[name].fill_null(0).to_numpy()) for piece in self._pieces if len(piece)]
+        parts += [numbers(piece.files[name].fill_null(0)) for piece in self._pieces if len(piece)]
         return self._live.of(parts[0] if len(parts) == 1 else np.concatenate([p for p in parts if len(p)] or parts))
 
     def whole(self, name: str) -> pa.ChunkedArray:

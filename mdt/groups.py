@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.buffers import flags
 from indexes.hashing import hash_keys
 from mdt.columns import Columns
 from mdt.file_group import BASE
@@ -131,7 +132,7 @@ class Groups:
         # Equal hashes stand side by side; there is hardly ever a second round.
         while len(left):
             number = by_hash[at[left]].astype(np.int64)
-            same = np.asarray(pc.equal(self._base_names(number), wanted.take(pa.array(left))).to_numpy(zero_copy_only=False))
+            same = flags(pc.equal(self._base_names(number), wanted.take(pa.array(left))))
             result[left[same]] = number[same]
             left = left[~same]
             at[left] += 1

@@ -10,15 +10,14 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from indexes import registry
 from indexes.base import Int64Array, KeyIndex
-from indexes.keys.bloom import BloomKeyIndex
-from mdt import codec, commit_log, paths
+from mdt import codec, commit_log, lazy, paths, storage
 from mdt.blobs import Blobs
 from mdt.columns import PAGES, Columns, StoredColumns, parse_layout, write_pages
 from mdt.commit_log import CommitRecord
@@ -30,10 +29,16 @@ from mdt.fold import fold, folded
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX, METADATA_COMPACT_RECORDS_MAX, RECORDS_CACHED_MAX
 from mdt.replay import apply, first
 from mdt.snapshot import Snapshot
-from mdt.storage import PageCache, Storage, open_page_cache
+from mdt.storage import Storage
 from mdt.summaries import SummaryCache
 from mdt.units import Unit
 from mdt.usage import Usage
+
+if TYPE_CHECKING:
+    from indexes.keys import bloom
+    from mdt.storage import PageCache
+else:  # only look-ups of keys need it; see mdt.lazy
+    bloom = lazy.Module("indexes.keys.bloom")
 
 MANIFEST = b"COLS"
 VERSION = 1
@@ -247,7 +252,7 @@ class Metadata:
         options = parse_options({**header["definition"]["options"], **self._overrides})
         if not self.storage.is_remote or not options.cache_bytes_max:
             return None
-        return open_page_cache(options.cache_dir, options.cache_bytes_max)
+        return storage.open_page_cache(options.cache_dir, options.cache_bytes_max)
 
     def _replayed(self, seq: int) -> Snapshot:
         """Return the snapshot after record ``seq`` by the log alone."""
@@ -271,7 +276,7 @@ def key_index(name: str, bloom_fpp: float = 0.01) -> KeyIndex:
     if isinstance(found, registry.Unknown) or not issubclass(found, KeyIndex):
         reason = found.reason if isinstance(found, registry.Unknown) else f"{name} is not a key index"
         raise Unsupported(f"the key index {name!r} is not available: {reason}", hint="install the package that has it")
-    return found(bloom_fpp) if issubclass(found, BloomKeyIndex) else found()
+    return found(bloom_fpp) if issubclass(found, bloom.BloomKeyIndex) else found()
 
 
 Payload = Callable[[Unit], bytes | pa.Buffer]

@@ -10,6 +10,7 @@ Chunks are in the order of columns, then of row groups.  Integrity is the refere
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
-from mdt.hudi.parquet_footer import CODECS, locations
+from mdt.hudi.parquet_footer import CODECS, LZ4, SNAPPY, locations
 
 MAGIC = b"MPM1"
 _HEADER = struct.Struct("<4s7I")
@@ -36,7 +37,8 @@ OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY = range(7)
 class PageMap:
     """The pages of one segment.
 
-    ``columns``: names of the flat columns; ``codec``: Parquet's number of the compression; ``rows``: of the segment.
+    ``columns``: names of the flat columns; ``codec``: Parquet's number of the compression, and that of chunks with a
+    dictionary << 8; ``rows``: of the segment.
     ``start``, ``dictionary``: for each chunk (columns, then row groups) where it begins and how many bytes its dictionary
     page has, int64[chunks].  ``pages``: for each page, chunk by chunk, its offset, size with header, first row, number of
     rows, chunk, and the latter's start and dictionary -> int64[p, 7].  ``keys``: column number << 32 | first row of each
@@ -121,10 +123,25 @@ def build(parquet: pa.Buffer) -> PageMap:
         count, size, row = _indexed(parquet, groups, leaves, np.array(flat, np.int64))
         row = row + np.repeat(first_row, count)
     names = tuple(by_group[0][c].path_in_schema for c in flat)
-    codec = CODECS[chunks[0].compression] if chunks else 0
+    codec = _codec(chunks)
     found = _page_map(names, codec, int(metadata.num_rows), groups, start, data - start, count, size, row)
     found.check()
     return found
+
+
+def _codec(chunks: Sequence[Any]) -> int:
+    """Return the codecs of chunks without and with a dictionary, as :attr:`PageMap.codec`.
+
+    What the file does not show is what the writer would have taken (``mdt.hudi.base_file``), so that page maps of files
+    with and without dictionaries agree.  Raises ValueError if chunks of one kind differ.
+    """
+    plain = {CODECS[chunk.compression] for chunk in chunks if not chunk.has_dictionary_page}
+    encoded = {CODECS[chunk.compression] for chunk in chunks if chunk.has_dictionary_page}
+    if len(plain) > 1 or len(encoded) > 1:
+        raise ValueError("chunks of one kind are compressed in several ways")
+    first = min(plain) if plain else LZ4 if encoded == {SNAPPY} else min(encoded, default=0)
+    second = min(encoded) if encoded else SNAPPY if first == LZ4 else first
+    return first | second << 8
 
 
 def encoded(parquet: pa.Buffer) -> bytes | None:

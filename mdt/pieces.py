@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.buffers import column, mask, numbers
 from mdt.columns import SUMMARY, no_rows
 from mdt.commit_log import STATS, SUMMARIES, CommitRecord
 from mdt.file_group import FILES, Blob
@@ -48,29 +49,29 @@ class Piece:
     @cached_property
     def segments(self) -> Int64s:
         """Numbers of the segments, rising -> int64[files]."""
-        return np.asarray(self.files["segment"].to_numpy())
+        return numbers(self.files["segment"])
 
     @cached_property
     def _whole(self) -> pa.Table:
-        return self.stats.filter(pc.equal(self.stats["zone"], -1))
+        return self.stats.filter(mask(numbers(self.stats["zone"]) < 0))
 
     @cached_property
     def _zones(self) -> tuple[pa.Table, Int64s]:
-        zones = self.stats.filter(pc.greater_equal(self.stats["zone"], 0)).sort_by("segment").combine_chunks()
-        return zones, np.asarray(zones["segment"].to_numpy())
+        zones = self.stats.filter(mask(numbers(self.stats["zone"]) >= 0)).sort_by("segment").combine_chunks()
+        return zones, numbers(zones["segment"])
 
     @cached_property
     def stats_columns(self) -> list[str]:
         """Names of the columns with statistics."""
         return list(self._whole["column"].unique().to_pylist())
 
-    def column_stats(self, column: str) -> pa.Table | None:
-        """Return the statistics of ``column``, one row per file (null where there are none), or None."""
-        if column not in self.stats_of:
-            mine = self._whole.filter(pc.equal(self._whole["column"], column))
-            found = aligned(mine, np.asarray(mine["segment"].to_numpy()), self.segments) if len(mine) else None
-            self.stats_of[column] = None if found is None else found.select(STATS.names[3:]).combine_chunks()
-        return self.stats_of[column]
+    def column_stats(self, name: str) -> pa.Table | None:
+        """Return the statistics of ``name``, one row per file (null where there are none), or None."""
+        if name not in self.stats_of:
+            mine = self._whole.filter(pc.equal(self._whole["column"], pa.scalar(name, pa.string())))
+            found = aligned(mine, numbers(mine["segment"]), self.segments) if len(mine) else None
+            self.stats_of[name] = None if found is None else found.select(STATS.names[3:]).combine_chunks()
+        return self.stats_of[name]
 
     def zone_stats(self, segment: int) -> pa.Table:
         """Return the statistics of the row groups of a segment, schema STATS."""
@@ -89,7 +90,7 @@ def _run(table: pa.Table, segments: Int64s, segment: int) -> pa.Table:
 
 def zones_of(page: pa.Table, segment: int) -> pa.Table:
     """Return the rows of ``segment`` in a table that is sorted by segment."""
-    return _run(page, np.asarray(page["segment"].to_numpy()), segment)
+    return _run(page, numbers(page["segment"]), segment)
 
 
 def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
@@ -103,12 +104,12 @@ def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
     rows = np.zeros(len(wanted), dtype=np.int64)
     rows[hit] = order[at[hit]]
     hit[hit] = segments[rows[hit]] == wanted[hit]
-    return table.take(pa.array(rows, mask=~hit))
+    return table.take(column(rows, hit))
 
 
 def numbered(table: pa.Table, seq: int) -> pa.Table:
     """Return a table of record ``seq`` with segment numbers instead of ordinals."""
-    segment = pc.add(table["segment"], seq * SEGMENTS_PER_COMMIT_MAX)
+    segment = column(numbers(table["segment"]) + seq * SEGMENTS_PER_COMMIT_MAX)
     return table.set_column(table.schema.get_field_index("segment"), "segment", segment)
 
 
@@ -122,7 +123,7 @@ def piece_of(record: CommitRecord, first: int) -> Piece | None:
         numbered(files, record.seq).combine_chunks(),
         numbered(record.table("stats"), record.seq).combine_chunks(),
         numbered(record.table("summaries"), record.seq).combine_chunks(),
-        covers.append_column("seq", pa.array(np.full(len(covers), record.seq, np.int64))).combine_chunks(),
+        covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64))).combine_chunks(),
     )
 
 
@@ -165,7 +166,7 @@ class Summaries:
                 wanted = pc.and_(pc.equal(piece.covers["index"], index), pc.greater_equal(piece.covers["seq"], since))
                 found.append(piece.covers.filter(wanted).drop_columns(["seq"]))
         table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
-        return cls(np.asarray(table["segment"].to_numpy()), table.select(SUMMARY.names))
+        return cls(numbers(table["segment"]), table.select(SUMMARY.names))
 
     def of(self, wanted: Int64s) -> pa.Table:
         """Return the summary of each wanted segment, schema SUMMARY, null where there is none."""
@@ -188,7 +189,7 @@ def summary_of(row: Mapping[str, Any]) -> bytes | Blob | None:
 def summary_sizes(table: pa.Table) -> Int64s:
     """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY."""
     sizes = pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
-    return np.asarray(sizes.to_numpy())
+    return numbers(sizes)
 
 
 def summaries_table(rows: Sequence[tuple[str, int, bytes | Blob]]) -> pa.Table:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.buffers import mask, numbers
 from mdt import pieces
 from mdt.columns import BuiltColumns
 from mdt.commit_log import CommitRecord
@@ -72,7 +72,7 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
 
 def _slots(snapshot: Snapshot, segments: pa.ChunkedArray) -> Int64s:
     """Return the slots of segments, -1 for those that have left before the base -> int64[n]."""
-    wanted = np.asarray(segments.to_numpy())
+    wanted = numbers(segments)
     found = np.full(len(wanted), -1, np.int64)
     since = wanted >= (snapshot.base.seq + 1) * SEGMENTS_PER_COMMIT_MAX
     for i in np.flatnonzero(since).tolist():
@@ -98,7 +98,7 @@ def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
 
 def _uncovered(record: CommitRecord, units: tuple[Unit, ...], key_index: str) -> set[str]:
     files = record.table("files")
-    grown = set(files.filter(pc.greater(files["inserts"], 0))["file_id"].to_pylist())
+    grown = set(files.filter(mask(numbers(files["inserts"]) > 0))["file_id"].to_pylist())
     for unit in units:
         if unit.index.split("/")[0] == key_index:
             grown -= set(unit.groups)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes.buffers import column, flags
 from indexes.column_stats import STATS_SCHEMA
 from mdt import pieces as added
 from mdt.columns import HISTORY, SUMMARY, Columns, no_rows
@@ -98,7 +99,7 @@ class Snapshot:
     @cached_property
     def has_key_map(self) -> npt.NDArray[np.bool_]:
         """Which segments have a key map -> bool[n]."""
-        return np.asarray(self.files["key_map_length"].is_valid().to_numpy())
+        return flags(self.files["key_map_length"].is_valid())
 
     def file(self, i: int) -> dict[str, Any]:
         """Return row ``i`` of ``files`` as a mapping of FILES' columns."""
@@ -340,7 +341,7 @@ class Snapshot:
             table, first = self.base.page(name, int(slots[at]))
             inside = (slots[at:] >= first) & (slots[at:] < first + len(table))
             end = at + (len(inside) if inside.all() else int(np.argmin(inside)))
-            yield from table.take(pa.array(slots[at:end] - first)).to_pylist()
+            yield from table.take(column(slots[at:end] - first)).to_pylist()
             at = end
 
     # Key index

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from mdt import errors
+from mdt import errors, lazy
 from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
 from mdt.stores.faulty import Crash, FaultyStorage
 from mdt.stores.local import LocalStorage
 from mdt.stores.memory import MemoryStorage
-from mdt.stores.object_store import ObjectStorage
-from mdt.stores.page_cache import PageCache, open_page_cache
+
+if TYPE_CHECKING:
+    from mdt.stores import object_store, page_cache
+    from mdt.stores.object_store import ObjectStorage
+    from mdt.stores.page_cache import PageCache, open_page_cache
+else:  # local tables need neither obstore nor lmdb; see mdt.lazy
+    object_store = lazy.Module("mdt.stores.object_store")
+    page_cache = lazy.Module("mdt.stores.page_cache")
 
 __all__ = [
     "Buffer",
@@ -34,6 +41,15 @@ __all__ = [
 ]
 
 _SCHEMES = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "memory"))
+
+
+def __getattr__(name: str) -> Any:
+    """Load what only remote tables need."""
+    if name in ("PageCache", "open_page_cache"):
+        return getattr(page_cache, name)
+    if name == "ObjectStorage":
+        return object_store.ObjectStorage
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open_storage(path_or_url: str | os.PathLike[str], *, durable: bool = True) -> Storage:
@@ -58,7 +74,7 @@ def open_storage(path_or_url: str | os.PathLike[str], *, durable: bool = True) -
             f"storage of the kind {scheme!r} is not supported: {text}",
             hint=f"use a local path, file, {', '.join(sorted(_SCHEMES))}",
         )
-    return ObjectStorage("s3" + text[3:] if scheme == "s3a" else text)
+    return object_store.ObjectStorage("s3" + text[3:] if scheme == "s3a" else text)
 
 
 def _path_of_file_url(url: str) -> str:

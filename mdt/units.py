@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.buffers import numbers
 from mdt.columns import NUMBERED_UNITS, Columns
 from mdt.commit_log import UNITS
 from mdt.file_group import Blob
@@ -44,12 +45,12 @@ class Unit:
         """
         if self.numbers is not None:
             return self.numbers
-        for base, numbers in self._found:
+        for base, known in self._found:
             if base is groups.base:
-                return numbers
-        numbers = groups.number(self.groups)
-        self._found.append((groups.base, numbers))
-        return numbers
+                return known
+        found = groups.number(self.groups)
+        self._found.append((groups.base, found))
+        return found
 
 
 def units_of(table: pa.Table) -> tuple[Unit, ...]:
@@ -94,11 +95,11 @@ def _stored(base: Columns) -> tuple[tuple[Unit, ...], list[int]]:
     table = base.table("units").combine_chunks()
     units, uncovered = [], list[int]()
     for i, row in enumerate(table.drop_columns(["groups"]).to_pylist()):
-        numbers = np.asarray(table["groups"].chunk(0)[i].values.to_numpy()).astype(np.int64)
+        found = numbers(table["groups"].chunk(0)[i].values).astype(np.int64)
         if row["index"]:
-            units.append(Unit(row["index"], (), row["payload"], _blob(row), numbers))
+            units.append(Unit(row["index"], (), row["payload"], _blob(row), found))
         else:
-            uncovered = numbers.tolist()
+            uncovered = found.tolist()
     return tuple(units), uncovered
 
 

@@ -190,7 +190,7 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
             continue
         data = blob(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
         magic, codec, c, g, p, n_rows, n, zero = struct.unpack_from("<4s7I", data)
-        assert (magic, codec, n_rows, zero, len(data)) == (b"MPM1", 7, file["rows"], 0, 32 + 16 * c * g + 8 * p + n)
+        assert (magic, codec, n_rows, zero, len(data)) == (b"MPM1", 7 | 1 << 8, file["rows"], 0, 32 + 16 * c * g + 8 * p + n)
         assert (g, p) == (1, c), "small files have one page in each chunk"
         start = struct.unpack_from(f"<{c}Q", data, 32)
         dictionary, pages, size, first = (struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4))

@@ -124,15 +124,17 @@ def encode(
     filter of the record keys, already in base64, of the kind ``bloom_type``.  An empty table has one empty row group.
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
     """
-    statistics = [path for path, index, kind in _leaves(table.schema) if _bounded(table.column(index), kind)]
+    leaves = list(_leaves(table.schema))
+    statistics = [path for path, index, kind in leaves if _bounded(table.column(index), kind)]
+    repetitive = {path for path, index, _ in leaves if _repetitive(table, index)}
     sink = pa.BufferOutputStream()
     writer = pq.ParquetWriter(
         sink,
         table.schema.remove_metadata(),
         store_schema=False,
-        compression=compression,
-        compression_level=LEVELS.get(compression),
-        use_dictionary=[path for path, index, _ in _leaves(table.schema) if _repetitive(table, index)],
+        compression={path: _codec(compression, path in repetitive) for path, _, _ in leaves},
+        compression_level={path: LEVELS[compression] for path, _, _ in leaves} if compression in LEVELS else None,
+        use_dictionary=sorted(repetitive),
         write_statistics=statistics or False,
         write_page_checksum=True,
         **_paging(table, page_bytes, compression),
@@ -142,6 +144,16 @@ def encode(
         writer.add_key_value_metadata(_footer(avro_schema, min_key, max_key, bloom, bloom_type))
     full, rest = divmod(len(table), row_group_rows)
     return sink.getvalue(), [row_group_rows] * full + ([rest] if rest or not full else [])
+
+
+def _codec(compression: str, has_dictionary: bool) -> str:
+    """Return the codec of one column.
+
+    parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that Spark 4.3 has).
+    """
+    if compression == "lz4" and has_dictionary:
+        return "snappy"
+    return "none" if compression == "uncompressed" else compression
 
 
 def _paging(table: pa.Table, page_bytes: int, compression: str) -> dict[str, int | bool]:

@@ -33,7 +33,8 @@ from mdt.hudi.thrift import (
 from mdt.hudi.thrift import text as thrift_text
 
 MAGIC = b"PAR1"
-CODECS: Mapping[str, int] = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "ZSTD": 6, "LZ4": 7}
+SNAPPY, LZ4 = 1, 7
+CODECS: Mapping[str, int] = {"UNCOMPRESSED": 0, "SNAPPY": SNAPPY, "GZIP": 2, "ZSTD": 6, "LZ4": LZ4}
 """pyarrow's name of a codec -> ``CompressionCodec``; what pyarrow calls LZ4 is LZ4_RAW."""
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 """``Encoding``."""
@@ -197,9 +198,9 @@ def leaves(schema: pa.Schema) -> Mapping[str, Leaf]:
 def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk | None]]) -> bytes:
     """Return footer, its length and the magic of a file with row groups of one chunk, or none, for each of ``columns``.
 
-    The chunks of a row group may differ in length; each is then to be read on its own.
+    ``codec``: of chunks without a dictionary, and of those with one << 8.  The chunks of a row group may differ in length; each is then to be read on its own.
     """
-    heads = [(_chunk_head(leaf, codec, False), _chunk_head(leaf, codec, True)) for leaf in columns]
+    heads = [(_chunk_head(leaf, codec & 0xFF, False), _chunk_head(leaf, codec >> 8, True)) for leaf in columns]
     nothing = Chunk(0, len(MAGIC), 0, 0)
     absent = [_column_chunk(plain, nothing) for plain, _ in heads]
     root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))

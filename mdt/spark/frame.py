@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from indexes.predicate import And, Predicate, leaves
+from indexes.predicate import And, Leaf, Predicate, leaves
 from mdt import paths
 from mdt.errors import Unsupported
 from mdt.file_group import BASE
@@ -203,7 +203,7 @@ class _Files:
             if found is None:
                 found = plan(self._metadata, query.snapshot, predicate)
                 if not query.plans:
-                    self._metadata.usage.record(found.used_indexes(), leaves(predicate))
+                    self._metadata.usage.record(found.used_indexes(), _tests(predicate))
                 query.plans[predicate] = found
             return found
 
@@ -211,6 +211,13 @@ class _Files:
         """Forget what the query ``key`` was pinned to."""
         with self._lock:
             self._queries.pop(key, None)
+
+
+def _tests(predicate: Predicate) -> list[Leaf]:
+    """Return the tests of a query's own; Spark adds "is not null" to each column that is compared."""
+    tests = list(leaves(predicate))
+    compared = {leaf.column for leaf in tests if leaf.op != "is not null"}
+    return [leaf for leaf in tests if leaf.op != "is not null" or leaf.column not in compared]
 
 
 class _Lister:

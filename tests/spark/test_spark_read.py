@@ -281,3 +281,19 @@ def test_a_shared_scratch_directory_is_used_if_one_is_named(spark: SparkSession,
         assert bag(arrow(mdt.read(spark, table.path))) == bag(table.scan().to_arrow())
     finally:
         spark.conf.unset(frames.SCRATCH_OPTION)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "uncompressed"])
+def test_spark_filters_columns_with_large_dictionaries_in_every_compression(
+    spark: SparkSession, tmp_path: Path, compression: str
+) -> None:
+    """parquet-java fails on LZ4 dictionaries above 8 KiB where it filters by them."""
+    schema = pa.schema([("id", pa.string()), ("name", pa.string()), ("n", pa.int64())])
+    count = 20_000
+    names = [f"a name of some length {i * 7919 % 3000}" for i in range(count)]
+    numbers = [i * 31 % 2500 + (1 << 40) for i in range(count)]
+    table = mdt.create(tmp_path / "table", schema, ["id"], options={"mdt.compression": compression, "mdt.durable": False})
+    table.insert(pa.table([[f"k{i:06}" for i in range(count)], names, numbers], schema=schema))
+    frame = mdt.read(spark, table.path)
+    assert frame.where("name = 'a name of some length 77'").count() == names.count("a name of some length 77")
+    assert frame.where(f"n > {(1 << 40) + 2490}").count() == sum(n > (1 << 40) + 2490 for n in numbers)

@@ -1,0 +1,67 @@
+"""Arrow columns as numpy arrays over the same memory.
+
+``to_numpy`` does this too, but pyarrow imports pandas for it where that is installed, which takes longer than a plan.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return integers or floats [n] without null as numpy has them; no copy if they are one chunk.
+
+    >>> numbers(pa.array([3, 4], pa.int32())).tolist()
+    [3, 4]
+    """
+    values = _one(values)
+    assert not values.null_count, "numpy has no null"
+    dtype = np.dtype(values.type.to_pandas_dtype())
+    if not len(values):
+        return np.empty(0, dtype)
+    return np.frombuffer(values.buffers()[1], dtype, count=len(values), offset=values.offset * dtype.itemsize)
+
+
+def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return booleans [n] without null as numpy has them, a byte each.  O(n).
+
+    >>> flags(pa.array([True, False])).tolist()
+    [True, False]
+    """
+    values = _one(values)
+    assert not values.null_count, "numpy has no null"
+    if not len(values):
+        return np.empty(0, np.bool_)
+    bits = np.frombuffer(values.buffers()[1], np.uint8)
+    first = values.offset // 8
+    last = -(-(values.offset + len(values)) // 8)
+    found = np.unpackbits(bits[first:last], bitorder="little")[values.offset - 8 * first :][: len(values)]
+    return found.view(np.bool_)
+
+
+def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
+
+
+def column(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return numbers [n] as an Arrow array over the same memory; null where not ``valid``.
+
+    >>> column(np.array([3, 4]), np.array([True, False])).to_pylist()
+    [3, None]
+    """
+    values = np.ascontiguousarray(values)
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [bits, pa.py_buffer(values)])
+
+
+def mask(values: npt.NDArray[np.bool_]) -> pa.Array:
+    """Return booleans [n] as an Arrow array.  O(n)."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
