@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +17,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import planning
 from benchmarks.harness import BENCHES, Figure, Job, run
 from benchmarks.peers import PEERS
 
+PLANNING = "planning"
 Reference = dict[tuple[str, str], Figure]
 
 
@@ -64,15 +67,19 @@ def chosen(peers: str) -> list[str]:
 
 
 def main(
-    benches: Annotated[list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join(BENCHES)}")],
+    benches: Annotated[list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING])}")],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
     peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow",
     seed: Annotated[int, typer.Option(help="of all random data")] = 7,
     repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
     out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
+    files: Annotated[list[int] | None, typer.Option(min=1, help="planning: files of the tables, may be repeated")] = None,
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`."""
+    """Measure mdt and its peers on the workload `trips`; `planning` has tables of many files and its own workload."""
+    if PLANNING in benches:
+        planning.run(files or planning.FILES_DEFAULT, peers="deltalake" in peers, times=repeat, emit=partial(print, flush=True))
+    benches = [name for name in benches if name != PLANNING]
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
     results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=116)
@@ -89,7 +96,8 @@ def main(
     for figure in results:
         if figure.error:
             people.print(f"[red]{figure.bench}: {figure.peer} failed:[/red] {figure.error}")
-    people.print(table(results, f"trips, {rows:,} rows{', shuffled keys' if shuffled else ''}"))
+    if results:
+        people.print(table(results, f"trips, {rows:,} rows{', shuffled keys' if shuffled else ''}"))
     sys.exit(any(figure.error for figure in results))
 
 

@@ -1,20 +1,23 @@
 """``python -m benchmarks planning``: open, plan and commit on tables of very many files.
 
 The files do not exist: commit records and Delta logs say that they do, with statistics of five columns, and nothing reads
-them.  ``cold`` runs in new processes: the time of the imports, and that of open and plan after them.  ``commit`` is a real
+them.  ``cold`` runs in new processes, with compiled bytecode as an installed package has it: the time of pyarrow's
+imports (pandas among them, which it imports with the first scalar where it is installed), that of the peer's, and that of
+open and plan after them.  ``commit`` is a real
 upsert of a few rows into a real file of the table.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,25 +38,26 @@ ROWS = 100_000
 """Rows of each file that does not exist."""
 FILES_PER_COMMIT = 50_000
 OPTIONS = {"mdt.durable": False}
+FILES_DEFAULT = (1_000, 10_000, 100_000, 1_000_000)
 
 _COLD_MDT = """
 import time, json; a = time.perf_counter()
-import pyarrow, pyarrow.compute; b = time.perf_counter()
+import pyarrow, pyarrow.compute; pyarrow.scalar(0); b = time.perf_counter()
 import mdt; c = time.perf_counter()
 t = mdt.open(PATH); scan = t.scan(WHERE); found = [scan.snapshot.files["name"][s.row].as_py() for s in scan.plan.segments]
 d = time.perf_counter()
 """
 _COLD_DELTA = """
 import time, json; a = time.perf_counter()
-import pyarrow, pyarrow.compute, pyarrow.dataset as ds; b = time.perf_counter()
+import pyarrow, pyarrow.compute, pyarrow.dataset as ds; pyarrow.scalar(0); b = time.perf_counter()
 import deltalake; c = time.perf_counter()
 column, value = WHERE.split(" = ")
 found = [f.path for f in deltalake.DeltaTable(PATH).to_pyarrow_dataset().get_fragments(ds.field(column) == int(value))]
 d = time.perf_counter()
 """
 _COLD_END = """
-import resource
-print(json.dumps([len(found), b - a, c - b, d - c, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+peak = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(json.dumps([len(found), b - a, c - b, d - c, int(peak[0]) / 1024 if peak else 0]))
 """
 
 
@@ -144,9 +148,11 @@ def _ms(work: Callable[[], object], times: int) -> float:
 
 def _cold(peer: str, code: str, path: str, files: int, where: str, times: int) -> Line:
     script = f"PATH = {path!r}; WHERE = {where!r}" + code + _COLD_END
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    bytecode = {"PYTHONPYCACHEPREFIX": tempfile.gettempdir() + "/mdt-planning-bytecode", **kept}
     runs = []
     for _ in range(times + 1):  # the first one warms the file cache
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=bytecode)
         runs.append(json.loads(done.stdout))
     found, arrow, own, plan, memory = (statistics.median(column) for column in zip(*runs[1:], strict=True))
     return Line(peer, files, f"cold: {where}", 1000 * plan, 1000 * arrow, 1000 * own, int(found), memory)
@@ -209,7 +215,7 @@ def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
     yield Line("deltalake", files, f"warm: {where}", _ms(lambda: list(table.to_pyarrow_dataset().get_fragments(test)), times))
 
 
-def run(files: list[int], *, peers: bool, times: int, emit: Callable[[str], None]) -> list[Line]:
+def run(files: Sequence[int], *, peers: bool, times: int, emit: Callable[[str], None]) -> list[Line]:
     """Measure tables of each number of files and return the lines, each emitted as JSON when it is there."""
     lines = []
     for n in files:
@@ -220,6 +226,3 @@ def run(files: list[int], *, peers: bool, times: int, emit: Callable[[str], None
                     emit(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(line).items() if v is not None}))
     return lines
 
-
-if __name__ == "__main__":
-    run([int(text) for text in sys.argv[1:]] or [1_000, 10_000, 100_000], peers=True, times=3, emit=print)

@@ -61,10 +61,14 @@ class _Recent(Generic[_T]):
         self._found: OrderedDict[Blob, tuple[_T, int]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
+        self.hits = 0
+        self.misses = 0
 
     def get(self, blob: Blob) -> _T | None:
         with self._lock:
             known = self._found.get(blob)
+            self.hits += known is not None
+            self.misses += known is None
             if known is None:
                 return None
             self._found.move_to_end(blob)
@@ -108,6 +112,11 @@ class Blobs:
                 expected=f"{blob.crc:08x}", got=f"{zlib.crc32(data):08x}",
             )  # fmt: skip
         return data
+
+    def cache_counts(self) -> dict[str, tuple[int, int]]:
+        """Return (hits, misses) of what was looked for in memory."""
+        caches: dict[str, _Recent[Any]] = {"key maps": self._key_maps, "page maps": self._page_maps}
+        return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
 
     def _opened(self, path: str) -> pa.NativeFile:
         """Return the open object; under the lock.  Buffers that were read from a dropped one stay valid."""

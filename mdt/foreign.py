@@ -32,7 +32,7 @@ def refuse_commits(metadata: Metadata) -> None:
     found = [instant for name in names if (instant := timeline.parse_name(name)) is not None]
     changes = {i.time for i in found if i.state == timeline.COMPLETED and i.action in _CHANGES}
     # The listing comes first: what our own writers commit meanwhile is in the newer snapshot.
-    foreign = sorted(changes.difference(metadata.newest().history["instant"].to_pylist()))
+    foreign = sorted(changes - metadata.newest().instants)
     if foreign:
         raise Unsupported(
             f"another Hudi writer has committed here {len(foreign)} times, first at {foreign[0]}; mdt does not know its rows",

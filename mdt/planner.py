@@ -7,7 +7,7 @@ proves; the predicate is always applied to the rows that are read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -46,7 +46,8 @@ class Explanation:
     """What a plan reads and skips, as counts.
 
     ``rows_read``: rows that may match; where an index knows their positions, only these.  ``bytes_read``: Parquet bytes,
-    all columns, of the row groups that hold them; single rows are read by pages, which is less.
+    all columns, of the row groups that hold them; single rows are read by pages, which is less.  ``caches``: name ->
+    (hits, misses) of this process and table so far.
     """
 
     seq: int
@@ -60,6 +61,7 @@ class Explanation:
     bytes_total: int
     bytes_read: int
     indexes: tuple[IndexNote, ...]
+    caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -72,6 +74,9 @@ class Explanation:
         for note in self.indexes:
             done = f"pruned {note.pruned:,} of {note.covered:,} covered" if note.used else f"not used ({note.reason})"
             lines.append(f"  {note.index}: {done}: {note.detail}")
+        if self.caches:
+            rates = ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items())
+            lines.append(f"  found in caches by this process: {rates}")
         return "\n".join(lines)
 
 
@@ -230,8 +235,13 @@ def _zones(work: _Planning, i: int, n: int) -> BoolArray:
     return column_stats.prune_predicate(lookup, work.predicate, n)
 
 
-def explain(found: ScanPlan, *, where: str = "") -> Explanation:
-    """Return what ``found`` reads and skips, for people; ``where``: the filter as text.  O(files)."""
+def explain(
+    found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None
+) -> Explanation:
+    """Return what ``found`` reads and skips, for people.  O(files).
+
+    ``where``: the filter as text; ``caches``: name -> (hits, misses) of this process so far.
+    """
     snapshot = found.snapshot
     zone_rows = snapshot.files["zone_rows"].to_pylist()
     length = np.asarray(snapshot.files["block_length"].to_numpy())
@@ -245,5 +255,5 @@ def explain(found: ScanPlan, *, where: str = "") -> Explanation:
     return Explanation(
         seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),
         row_groups_total=sum(map(len, zone_rows)), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
-        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=found.notes,
+        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=found.notes, caches=dict(caches or {}),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TypeVar
@@ -33,6 +34,8 @@ from mdt.snapshot import Snapshot
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
+WARM_BYTES = 4096
+"""What an index reads of a summary first."""
 _CHEAP = {"=": 0, "<=>": 0, "match": 1, "in": 1, "starts with": 2, "is null": 2, "like": 3}
 _OTHER_OP = 4
 
@@ -308,6 +311,19 @@ def _rows_of(
     index: SkippingIndex, tests: Sequence[Leaf], type: pa.DataType, summaries: Sequence[Summary], within: Rows
 ) -> Rows:
     return index.rows_within(summaries, tests, type, within)
+
+
+def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Sequence[str] | None) -> None:
+    """Open the summaries of one index, if its column is among ``columns`` (None: any); what is damaged is left."""
+    parsed = registry.parse_spec(spec)
+    index = find_index(parsed)
+    if isinstance(index, str) or (columns is not None and parsed.column not in columns):
+        return
+    rows = np.flatnonzero(snapshot.covered(spec) & (snapshot.rows > snapshot.dead_rows))
+    for found in snapshot.index_summaries(spec, rows):
+        with suppress(Corrupt):
+            if found is not None:
+                metadata.summaries.open(index, found).read(0, WARM_BYTES)
 
 
 def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:

@@ -65,7 +65,9 @@ class Scan:
     def explain(self) -> Explanation:
         """Return what is read and skipped, and what each index did; ``print`` it for people."""
         text = self._where if isinstance(self._where, str) else str(self._where or "")
-        return explain(self.plan, where=text)
+        metadata = self._metadata
+        caches = {**metadata.cache_counts(), **metadata.blobs.cache_counts(), **metadata.summaries.cache_counts()}
+        return explain(self.plan, where=text, caches={name: found for name, found in caches.items() if any(found)})
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time."""

@@ -245,20 +245,20 @@ class Snapshot:
         """Return all statistics of segment row ``i``: of the whole and of its row groups, schema STATS."""
         segment = int(self.segments[i])
         whole = []
-        for column in self.stats_columns:
-            table = self.column_stats(column)
+        for name in self.stats_columns:
+            table = self.column_stats(name)
             if table is not None and table["values"][i].is_valid:
-                whole.append(_labelled(table.slice(i, 1), column, np.array([segment])))
+                whole.append(_labelled(table.slice(i, 1), name, np.array([segment])))
         return pa.concat_tables([no_rows(STATS), *whole, self.zone_stats(i)])
 
     @property
     def stats(self) -> pa.Table:
         """All statistics of live files, schema STATS: of whole segments by column, then of row groups.  O(files)."""
         parts = [no_rows(STATS)]
-        for column in self.stats_columns:
-            table = self.column_stats(column)
+        for name in self.stats_columns:
+            table = self.column_stats(name)
             assert table is not None, "it is among the names"
-            parts.append(_labelled(table, column, self.segments).filter(table["values"].is_valid()))
+            parts.append(_labelled(table, name, self.segments).filter(table["values"].is_valid()))
         return pa.concat_tables([*parts, self.all_zones()])
 
     def all_zones(self) -> pa.Table:
@@ -370,6 +370,12 @@ class Snapshot:
         return pa.concat_tables([self.base.table("history"), since]) if "history" in self.base else since
 
     @cached_property
+    def instants(self) -> frozenset[str]:
+        """The instants of all records."""
+        known: frozenset[str] = self.base.derived("instants", lambda: _instants(self.base))
+        return known.union(str(row["instant"]) for row in self.history_since)
+
+    @cached_property
     def rolled_back(self) -> frozenset[str]:
         """Ids of all transactions that were declared dead."""
         return frozenset(pc.list_flatten(self.history["rolled_back"]).to_pylist())
@@ -409,6 +415,10 @@ def _transactions(base: Columns) -> dict[str, int]:
         return {}
     history = base.table("history")
     return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
+
+
+def _instants(base: Columns) -> frozenset[str]:
+    return frozenset(base.table("history")["instant"].to_pylist() if "history" in base else ())
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.Table:

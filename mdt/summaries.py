@@ -87,6 +87,11 @@ class SummaryCache:
                 self._stored.popitem(last=False)
         return made
 
+    def cache_counts(self) -> dict[str, tuple[int, int]]:
+        """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""
+        counts = {"summaries": self.opened} if self._is_local else {"summaries": self.opened, "ranges": self.ranges}
+        return {name: (found.hits, found.misses) for name, found in counts.items()}
+
     def read(self, part: Blob) -> memoryview:
         """Return a range of an object, unchecked."""
         if self._is_local:

@@ -16,6 +16,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi import properties
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
+from mdt.row_sets import warm_index
 from mdt.scan import Scan, Where
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage, open_storage
@@ -202,6 +203,13 @@ class Table:
         unknown columns and SQL that does not parse.
         """
         return Scan(self._metadata, self._metadata.newest(), where, columns, self.options)
+
+    def warm(self, columns: Sequence[str] | None = None) -> None:
+        """Load what plans need into this process: files, statistics of ``columns`` (default: all), indexes on them."""
+        snapshot = self._metadata.newest()
+        self._metadata.warm(columns)
+        for spec in snapshot.definition.indexes:
+            warm_index(self._metadata, snapshot, spec, columns)
 
     # Looking after
 

@@ -312,3 +312,19 @@ def test_summaries_are_read_by_ranges_of_their_object() -> None:
 
 def _all_summaries(snapshot: Snapshot) -> list[bytes | Blob | None]:
     return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, np.arange(len(snapshot)))]
+
+
+def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:
+    storage = planned()
+    build(storage)
+    table = mdt.open(storage)
+    table.warm()
+    before = table.scan("fare = 2.0").explain().caches
+    opened = before["summaries"]
+    assert opened[1] > 0, "warming opened them"
+    table.scan("fare = 2.0").to_arrow()
+    told = table.scan("fare = 2.0").explain()
+    assert told.caches["summaries"][0] > opened[0] and told.caches["summaries"][1] == opened[1]
+    assert "caches" in str(told)
+    table.warm(["id"])
+    assert table.scan("fare = 2.0").count() == mdt.open(storage).scan("fare = 2.0").count()
