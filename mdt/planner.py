@@ -8,15 +8,16 @@ proves; the predicate is always applied to the rows that are read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import column_stats
 from indexes import paths as column_paths
-from indexes.base import BoolArray
+from indexes.base import BoolArray, Int64Array
 from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate, columns
 from mdt.errors import Corrupt, Invalid
@@ -122,9 +123,10 @@ def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None) ->
         _by_key(work)
         _by_statistics(work)
         _by_indexes(work)
-    segments = tuple(_segment(work, i) for i in np.flatnonzero(work.maybe).tolist())
-    if predicate is not None:
-        segments = tuple(s for s in segments if s.zones != ())
+    if predicate is None:
+        segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
+    else:
+        segments = tuple(_segments(work))
     return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
 
 
@@ -206,33 +208,54 @@ def _by_indexes(work: _Planning) -> None:
     work.notes += sets.notes
 
 
-def _segment(work: _Planning, i: int) -> SegmentScan:
-    """Return what to read of segment row ``i``: row groups by positions, then by their own statistics."""
-    zone_rows = np.array(work.snapshot.files["zone_rows"][i].as_py(), dtype=np.int64)
-    scan = SegmentScan(i, None, work.positions.get(i))
+def _segments(work: _Planning) -> list[SegmentScan]:
+    """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
+    rows = np.flatnonzero(work.maybe).tolist()
+    column = work.snapshot.files["zone_rows"]
+    zone_rows = {i: np.array(column[i].as_py(), dtype=np.int64) for i in rows}
+    several = [i for i in rows if len(zone_rows[i]) > 1 and i not in work.positions]
+    verdicts = _zone_verdicts(work, several, [len(zone_rows[i]) for i in several]) if several else {}
+    found = []
+    for i in rows:
+        positions = work.positions.get(i)
+        maybe = verdicts.get(i) if positions is None else _hit(positions, zone_rows[i])
+        if maybe is None or bool(maybe.all()):
+            found.append(SegmentScan(i, None, positions))
+        elif maybe.any():
+            found.append(SegmentScan(i, tuple(np.flatnonzero(maybe).tolist()), positions))
+    return found
+
+
+def _hit(positions: BitMap, zone_rows: Int64Array) -> BoolArray | None:
+    """Return which row groups hold one of ``positions`` -> bool[zones]; None for a single one."""
     if len(zone_rows) < 2:
-        return scan
+        return None
     ends = np.cumsum(zone_rows)
-    maybe = np.ones(len(zone_rows), dtype=np.bool_)
-    if scan.positions is not None:
-        maybe = np.array(
-            [scan.positions.range_cardinality(int(e - r), int(e)) > 0 for e, r in zip(ends, zone_rows, strict=True)]
-        )
-    elif work.predicate.__class__ is not And or work.predicate != And(()):
-        maybe = _zones(work, i, len(zone_rows))
-    if bool(maybe.all()):
-        return scan
-    return replace(scan, zones=tuple(np.flatnonzero(maybe).tolist()))
+    pairs = zip((ends - zone_rows).tolist(), ends.tolist(), strict=True)
+    return np.array([positions.range_cardinality(start, end) > 0 for start, end in pairs])
 
 
-def _zones(work: _Planning, i: int, n: int) -> BoolArray:
-    stats = work.snapshot.zone_stats(i)
+def _zone_verdicts(work: _Planning, rows: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
+    """Return which row groups of segment ``rows``, which have ``counts`` of them, may match -> bool[zones] each.
+
+    All of them at once: their statistics are brought into one table a column, where a row group without has nulls.
+    """
+    stats = [work.snapshot.zone_stats(i) for i in rows]
+    table = pa.concat_tables(stats)
+    starts = np.cumsum(counts) - np.array(counts)
+    place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["zone"].to_numpy())
+    total = int(sum(counts))
 
     def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
-        mine = stats.filter(pa.array(np.asarray(stats["column"]) == name)).sort_by("zone")
-        return (mine, column_paths.type_at(work.snapshot.definition.schema, name)) if len(mine) == n else None
+        mine = np.flatnonzero(np.asarray(pc.equal(table["column"], name).to_numpy()))
+        if not len(mine):
+            return None
+        at = np.full(total, -1, dtype=np.int64)
+        at[place[mine]] = mine
+        return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(work.snapshot.definition.schema, name)
 
-    return column_stats.prune_predicate(lookup, work.predicate, n)
+    verdict = column_stats.prune_predicate(lookup, work.predicate, total)
+    return dict(zip(rows, np.split(verdict, starts[1:]), strict=True))
 
 
 def explain(

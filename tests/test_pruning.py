@@ -371,7 +371,7 @@ def _blind_to_nan(stats: pa.Table) -> pa.Table:
 
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
     prune, find, is_live = column_stats.prune_predicate, planner.find, locate.is_live
-    segment, by_key, zones = planner._segment, planner._by_key, planner._zones
+    segments, by_key, zones = planner._segments, planner._by_key, planner._zone_verdicts
 
     def without_nan(lookup: Any, predicate: Predicate, n: int) -> Any:
         def blind(name: str) -> Any:
@@ -391,25 +391,29 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
     def one_segment_forgotten(*arguments: Any) -> Any:
         return find(*arguments)[:-1]
 
-    def late_zone(work: Any, i: int) -> Any:
-        scan = segment(work, i)
-        return scan if scan.zones is None else planner.replace(scan, zones=scan.zones[:-1] or None)
+    def late_zone(work: Any) -> Any:
+        return [scan if scan.zones is None else replace(scan, zones=scan.zones[:-1]) for scan in segments(work)]
 
     def shifted(work: Any) -> None:
         by_key(work)
         work.positions = {i: BitMap(p + 1 for p in rows) for i, rows in work.positions.items()}
 
-    def zones_reversed(work: Any, i: int, n: int) -> Any:
-        return zones(work, i, n)[::-1]
+    def zones_reversed(*arguments: Any) -> Any:
+        return {i: verdict[::-1] for i, verdict in zones(*arguments).items()}
+
+    def zones_of_the_next_segment(*arguments: Any) -> Any:
+        found = zones(*arguments)
+        return dict(zip(found, [*list(found.values())[1:], *list(found.values())[:1]], strict=True))
 
     return {
         "statistics that know no NaN": lambda m: m.setattr(column_stats, "prune_predicate", without_nan),
         "only the first branch of OR": lambda m: m.setattr(column_stats, "prune_predicate", first_branch),
         "the first segment is always pruned": lambda m: m.setattr(column_stats, "prune_predicate", first_segment_lost),
         "a key lookup ignores one segment": lambda m: m.setattr(planner, "find", one_segment_forgotten),
-        "the last row group is left out": lambda m: m.setattr(planner, "_segment", late_zone),
+        "the last row group is left out": lambda m: m.setattr(planner, "_segments", late_zone),
         "positions are off by one": lambda m: m.setattr(planner, "_by_key", shifted),
-        "row groups in the wrong order": lambda m: m.setattr(planner, "_zones", zones_reversed),
+        "row groups in the wrong order": lambda m: m.setattr(planner, "_zone_verdicts", zones_reversed),
+        "row groups of another segment": lambda m: m.setattr(planner, "_zone_verdicts", zones_of_the_next_segment),
         "a key lookup that sees dead rows only": lambda m: m.setattr(locate, "is_live", lambda *a: ~is_live(*a)),
     }
 
