@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,8 @@ import time, json; a = time.perf_counter()
 import pyarrow, pyarrow.compute, pyarrow.dataset as ds; pyarrow.scalar(0); b = time.perf_counter()
 import deltalake; c = time.perf_counter()
 column, value = WHERE.split(" = ")
-found = [f.path for f in deltalake.DeltaTable(PATH).to_pyarrow_dataset().get_fragments(ds.field(column) == int(value))]
+adds = pyarrow.table(deltalake.DeltaTable(PATH).get_add_actions(flatten=True))
+found = adds.filter((ds.field("min." + column) <= int(value)) & (ds.field("max." + column) >= int(value)))["path"].to_pylist()
 d = time.perf_counter()
 """
 _COLD_END = """
@@ -137,6 +139,10 @@ def _rows(first: int, n: int) -> pa.Table:
     return pa.table([ids, [0] * n, [-1] * n, [1.5] * n, ["text"] * n], schema=SCHEMA)
 
 
+def _plan(table: mdt.Table, where: str) -> object:
+    return table.scan(where).plan
+
+
 def _ms(work: Callable[[], object], times: int) -> float:
     laps = []
     for _ in range(times):
@@ -165,16 +171,17 @@ def measure(path: str, files: int, times: int) -> Iterator[Line]:
     yield Line("mdt", files, "replay of the log alone", 1000 * (time.perf_counter() - start))
     start = time.perf_counter()
     table.metadata.compact()
-    yield Line("mdt", files, "metadata compaction", 1000 * (time.perf_counter() - start))
+    yield Line("mdt", files, "metadata compaction, the first", 1000 * (time.perf_counter() - start))
     somewhere = files // 3
-    wheres = {f"at = {somewhere * ROWS + 5}": "clustered", f"device = {int(_device(files)[somewhere])}": "scattered"}
-    for where in wheres:
+    clustered, scattered = f"at = {somewhere * ROWS + 5}", f"device = {int(_device(files)[somewhere])}"
+    for where in (scattered, clustered):
         yield _cold("mdt", _COLD_MDT, path, files, where, times)
-        yield Line("mdt", files, f"warm: {where}", _ms(lambda where=where: table.scan(where).plan, 5 * times))
+        yield Line("mdt", files, f"warm: {where}", _ms(partial(_plan, table, where), 5 * times))
     table.upsert(_rows(0, 100))
     yield Line("mdt", files, "commit: upsert of 100 rows", _ms(lambda: table.upsert(_rows(50, 100)), 5 * times))
-    yield Line("mdt", files, "commit, then a plan", _ms(lambda: (table.upsert(_rows(50, 100)), table.scan(where).plan), times))
-    yield Line("mdt", files, "open after commits, plan", _ms(lambda: mdt.open(path).scan(where).plan, times))
+    yield Line("mdt", files, "commit, then a plan", _ms(lambda: (table.upsert(_rows(50, 100)), table.scan(clustered).plan), times))
+    yield Line("mdt", files, "open with commits since the base, plan", _ms(lambda: mdt.open(path).scan(clustered).plan, times))
+    yield Line("mdt", files, "metadata compaction", _ms(table.metadata.compact, 1))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield Line("mdt", files, "memory of all this", 0.0, megabytes=peak)
 
@@ -211,8 +218,9 @@ def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
     make_delta(path, files)
     where = f"at = {files // 3 * ROWS + 5}"
     yield _cold("deltalake", _COLD_DELTA, path, files, where, times)
-    table, test = DeltaTable(path), ds.field("at") == files // 3 * ROWS + 5
-    yield Line("deltalake", files, f"warm: {where}", _ms(lambda: list(table.to_pyarrow_dataset().get_fragments(test)), times))
+    table, value = DeltaTable(path), files // 3 * ROWS + 5
+    test = (ds.field("min.at") <= value) & (ds.field("max.at") >= value)
+    yield Line("deltalake", files, f"warm: {where}", _ms(lambda: pa.table(table.get_add_actions(flatten=True)).filter(test), times))
 
 
 def run(files: Sequence[int], *, peers: bool, times: int, emit: Callable[[str], None]) -> list[Line]:

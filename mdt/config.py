@@ -141,7 +141,8 @@ class Options:
     )
     metadata_compact_records: int = _option(
         "mdt.metadata.compact.records", limits.METADATA_COMPACT_RECORDS,
-        "commit records after which the metadata is compacted", minimum=1, maximum=limits.METADATA_COMPACT_RECORDS_MAX,
+        "commit records after which the metadata is compacted; tables of very many files wait for more",
+        minimum=1, maximum=limits.METADATA_COMPACT_RECORDS_MAX,
         aliases=("hoodie.metadata.compact.max.delta.commits",),
     )  # fmt: skip
     cache_dir: str = _option(

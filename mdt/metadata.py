@@ -7,6 +7,7 @@ absent.  Hint and base are derived and may be missing or damaged: the log alone 
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,12 @@ from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.file_group import Blob
 from mdt.fold import fold, folded
-from mdt.limits import INLINE_SUMMARY_BYTES_MAX, METADATA_COMPACT_RECORDS_MAX, RECORDS_CACHED_MAX
+from mdt.limits import (
+    INLINE_SUMMARY_BYTES_MAX,
+    METADATA_COMPACT_FILES_SHARE,
+    METADATA_COMPACT_RECORDS_MAX,
+    RECORDS_CACHED_MAX,
+)
 from mdt.replay import apply, first
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage
@@ -107,12 +113,11 @@ class Metadata:
     def compaction_is_due(self) -> bool:
         """Return whether the next open would gain by a new base.
 
-        Every METADATA_COMPACT_RECORDS records (an option), but at least the square root of a tenth of the files: a base
-        costs O(files) to write, a record costs every open and every look-up of keys the same, so both grow alike.
+        After METADATA_COMPACT_RECORDS records (an option), in large tables later: see METADATA_COMPACT_FILES_SHARE.
         """
         snapshot = self.newest()
         least = self.options(snapshot.definition).metadata_compact_records
-        wanted = max(least, min(int((len(snapshot) / 10) ** 0.5), METADATA_COMPACT_RECORDS_MAX))
+        wanted = max(least, min(math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE), METADATA_COMPACT_RECORDS_MAX))
         return snapshot.seq - max(self.base_seq, 0) >= wanted
 
     def compact(self) -> Snapshot:

@@ -27,7 +27,6 @@ from indexes import registry
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from mdt.errors import Corrupt
-from mdt.file_group import Blob
 from mdt.metadata import Metadata
 from mdt.skipping import find_index
 from mdt.snapshot import Snapshot
@@ -278,14 +277,12 @@ class RowSets:
         if not len(rows):
             return []
         entry.asked = True
-        cache = self.metadata.summaries
-        stored = [s for s in self.snapshot.index_summaries(entry.spec, rows) if s is not None]
-        assert len(stored) == len(rows), "covered segments have summaries"
-        asked = list(zip(stored, within, strict=True))
+        opened = self._opened(entry, rows)
+        asked = list(zip(rows.tolist(), within, strict=True))
 
-        def answer(part: Sequence[tuple[bytes | Blob, BitMap | None]]) -> list[T]:
+        def answer(part: Sequence[tuple[int, BitMap | None]]) -> list[T]:
             try:
-                return question([cache.open(entry.index, s) for s, _ in part], [among for _, among in part])
+                return question([opened(i) for i, _ in part], [among for _, among in part])
             except (ValueError, Corrupt) as error:
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]
@@ -298,6 +295,27 @@ class RowSets:
         parts = [asked[at : at + size] for at in range(0, len(asked), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
             return [one for part in pool.map(answer, parts) for one in part]
+
+
+    def _opened(self, entry: _Entry, rows: Int64Array) -> Callable[[int], Summary]:
+        """Return what opens the summary of each of ``rows``; those of the same snapshot are found at once again."""
+        cache = self.metadata.summaries
+        kept = cache.of_snapshot(self.snapshot.seq, entry.spec, len(self.snapshot))
+        missing = [i for i in rows.tolist() if i not in kept]
+        stored = self.snapshot.index_summaries(entry.spec, np.array(missing, np.int64)) if missing else []
+        found = dict(zip(missing, stored, strict=True))
+
+        def opened(i: int) -> Summary:
+            summary = kept.get(i)
+            if summary is None:
+                known = found[i]
+                assert known is not None, "covered segments have summaries"
+                summary = kept[i] = cache.open(entry.index, known)
+            else:
+                cache.opened.hits += 1
+            return summary
+
+        return opened
 
 
 def _verdicts_of(

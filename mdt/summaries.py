@@ -19,6 +19,8 @@ from mdt.file_group import Blob
 from mdt.limits import INDEX_CACHE_BYTES_MAX, SUMMARIES_CACHED_MAX
 
 T = TypeVar("T")
+_SNAPSHOTS_KEPT = 32
+"""Indexes times snapshots whose summaries are found without a look at the metadata table."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class SummaryCache:
         self._stored: OrderedDict[Blob, Summary] = OrderedDict()
         self._ranges: OrderedDict[Blob, memoryview] = OrderedDict()
         self._range_bytes = 0
+        self._snapshots: OrderedDict[tuple[int, str], dict[int, Summary]] = OrderedDict()
         self._lock = Lock()
         self.opened = Counts()
         self.ranges = Counts()
@@ -86,6 +89,20 @@ class SummaryCache:
             if len(self._stored) > SUMMARIES_CACHED_MAX:
                 self._stored.popitem(last=False)
         return made
+
+    def of_snapshot(self, seq: int, spec: str, segments: int) -> dict[int, Summary]:
+        """Return what is kept of one index for one snapshot: segment row -> summary, to be filled by the caller.
+
+        For tables of so few segments that all of them may be kept; else an empty mapping, forgotten after use.
+        """
+        if segments > SUMMARIES_CACHED_MAX:
+            return {}
+        with self._lock:
+            found = self._snapshots.setdefault((seq, spec), {})
+            self._snapshots.move_to_end((seq, spec))
+            while len(self._snapshots) > _SNAPSHOTS_KEPT:
+                self._snapshots.popitem(last=False)
+        return found
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""

@@ -37,7 +37,7 @@ def _rows(keys: list[int], n: int) -> pa.Table:
 
 
 def _table(records: int, **more: Any) -> mdt.Table:
-    options = {"mdt.max.file.bytes": 4096, "mdt.row.group.rows": 2, "mdt.metadata.compact.records": records}
+    options = {"mdt.max.file.bytes": 4096, "mdt.row.group.rows": 2, "mdt.writer.threads": 1, "mdt.metadata.compact.records": records}
     return mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=options, indexes=["bitmap(n)"], **more)
 
 
@@ -60,7 +60,7 @@ def _assert_same(one: Columns, other: Columns, names: list[str]) -> None:
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["upsert", "delete", "compact", "metadata"]), st.sets(st.integers(0, 30), min_size=1, max_size=8)),
-    min_size=2, max_size=8,
+    min_size=2, max_size=6,
 )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ STEPS = st.lists(
     steps=STEPS, records=st.sampled_from([1, 3, 100]), index=st.sampled_from(["bloom", "record"]),
     kind=st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"]),
 )  # fmt: skip
-@settings(max_examples=25, **QUIET)
+@settings(max_examples=10, **QUIET)
 def test_a_base_with_records_on_top_says_what_the_log_says(
     steps: list[tuple[str, set[int]]], records: int, index: str, kind: str
 ) -> None:
@@ -82,13 +82,12 @@ def test_a_base_with_records_on_top_says_what_the_log_says(
             table.compact()
         else:
             table.metadata.compact()
+        expected = folded(_from_log(table))
         for snapshot in (table.snapshot(), mdt.open(table.storage).snapshot()):
             snapshot.check()
-            expected = folded(_from_log(table))
             _assert_same(expected, folded(snapshot), expected.everything())
             for spec in snapshot.definition.indexes:
-                assert snapshot.covered(spec).all() or not len(snapshot)
-        assert table.check().ok
+                assert snapshot.covered(spec)[snapshot.rows > 0].all()
         count("states of tables, base and pieces compared with the log")
 
 
@@ -174,7 +173,8 @@ def test_warm_reads_what_plans_need(many: Path) -> None:
 
 def test_a_commit_touches_what_it_changes(many: Path) -> None:
     table = mdt.open(many)
-    table.upsert(planning._rows(0, 10))
+    for n in (0, 5):  # inserts, then updates among them
+        table.upsert(planning._rows(n, 10))
     base = _stored(table)
     read = base.misses
     for n in range(5):

@@ -40,12 +40,16 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -357,7 +361,7 @@ public class MdtFileIndex implements FileIndex {
 
     /** What Python calls, once per JVM and once per frame. */
     public static class Factory {
-        public synchronized void install(ExperimentalMethods session) {
+        private synchronized void install(ExperimentalMethods session) {
             List rules = new ArrayList(list(session.extraOptimizations()));
             for (int i = 0; i < rules.size(); i++) {
                 if (rules.get(i) instanceof PinRule) {
@@ -368,9 +372,21 @@ public class MdtFileIndex implements FileIndex {
             session.extraOptimizations_$eq(seq(rules.toArray()));
         }
 
-        public FileIndex index(Function planner, SparkContext context, StructType partitions, String root, long bytes,
-                boolean droppable) {
-            return new MdtFileIndex(new Source(planner, context, partitions, root, bytes, droppable), null);
+        /** Returns the frame of one relation; columns, partitions: schemas as JSON. In one call: each costs Python. */
+        public Dataset relation(Function planner, SparkSession session, String columns, String partitions, String root,
+                long bytes, boolean droppable) {
+            install(session.experimental());
+            StructType parts = (StructType) DataType.fromJson(partitions);
+            Source source = new Source(planner, session.sparkContext(), parts, root, bytes, droppable);
+            HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), parts,
+                    ((StructType) DataType.fromJson(columns)).asNullable(), scala.Option.empty(),
+                    new ParquetFileFormat(), scala.collection.immutable.Map$.MODULE$.empty(), session);
+            return session.baseRelationToDataFrame(relation);
+        }
+
+        /** Returns a frame with a query of its own over an analysed plan. */
+        public Dataset anew(SparkSession session, LogicalPlan plan) {
+            return Dataset.ofRows(session, plan);
         }
     }
 

@@ -51,6 +51,9 @@ NUMBER_COLUMN = "__mdt_file"
 DELETED_SCHEMA = StructType([StructField("number", IntegerType()), StructField("words", ArrayType(LongType()))])
 """Rows of the third relation of `union_frame`: per dirty file, the bit set of its deleted positions, 64 in a word."""
 
+_LIVE = """
+    getbit(coalesce(get(__mdt_words, cast(shiftright(__mdt_row, 6) as int)), 0L), cast(__mdt_row % 64 as int)) = 0
+"""  # text: one call to the JVM, where columns would take twenty
 _INLINE_BYTES_MAX = 1 << 16  # larger replies are quicker through a file: py4j encodes bytes as base64 text
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
@@ -123,29 +126,28 @@ def relation(
     optimized, in case there is nothing to read; False defers it until Spark lists the files.  Lives as long as a plan refers to it; ``lister`` must not hold
     a reference to the frame.  Raises Unsupported on Spark Connect.
     """
+    java = _relation(spark, lister, schema, root_uri, number_column, size_hint, droppable)
+    return _PlannedAnew(java, spark)
+
+
+def _relation(
+    spark: SparkSession,
+    lister: Lister,
+    schema: StructType,
+    root_uri: str,
+    number_column: bool = False,
+    size_hint: int | None = None,
+    droppable: bool = True,
+) -> Any:
+    """Return the Dataset of `relation`."""
     if not hasattr(spark, "_jsparkSession"):
         raise Unsupported("native reading needs a classic Spark session", hint="use spark.read.format('mdt')")
-    session: Any = spark._jsparkSession
-    context: Any = spark.sparkContext
     partitions = StructType([StructField(NUMBER_COLUMN, IntegerType())] if number_column else [])
-    factory = _factory(context)
-    factory.install(session.experimental())
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     hint = -1 if size_hint is None else size_hint
-    java_partitions = session.parseDataType(partitions.json())
-    index = factory.index(planner, context._jsc.sc(), java_partitions, root_uri, hint, droppable)
-    java = context._jvm.org.apache.spark
-    parts = java.sql.execution.datasources
-    java_relation = parts.HadoopFsRelation(
-        index,
-        java_partitions,
-        session.parseDataType(schema.json()).asNullable(),
-        context._jvm.scala.Option.empty(),
-        parts.parquet.ParquetFileFormat(),
-        java.api.python.PythonUtils.toScalaMap({}),
-        session,
+    return _factory(spark.sparkContext).relation(
+        planner, spark._jsparkSession, schema.json(), partitions.json(), root_uri, hint, droppable
     )
-    return _PlannedAnew(session.baseRelationToDataFrame(java_relation), spark)
 
 
 def union_frame(
@@ -159,18 +161,14 @@ def union_frame(
     reserved = [name for name in schema.fieldNames() if name.lower().startswith("__mdt_")]
     if reserved:
         raise Invalid(f"column names may not start with __mdt_: {', '.join(reserved)}")
-    columns = [sf.col("`" + name.replace("`", "``") + "`") for name in schema.fieldNames()]
-    positions = relation(spark, deleted, DELETED_SCHEMA, root_uri, size_hint=1, droppable=False)
-    positions = positions.toDF("__mdt_number", "__mdt_words")
-    rows = relation(spark, dirty, schema, root_uri, number_column=True)
+    bits = ClassicDataFrame(_relation(spark, deleted, DELETED_SCHEMA, root_uri, size_hint=1, droppable=False), spark)
+    positions = bits.toDF("__mdt_number", "__mdt_words")
+    rows = ClassicDataFrame(_relation(spark, dirty, schema, root_uri, number_column=True), spark)
     row = rows.metadataColumn("_metadata").getField("row_index")
-    joined = rows.withColumn("__mdt_row", row).join(
-        sf.broadcast(positions), sf.col(NUMBER_COLUMN) == sf.col("__mdt_number"), "left"
-    )
-    word = sf.get(sf.col("__mdt_words"), sf.shiftright("__mdt_row", 6).cast("int"))
-    bit = sf.getbit(sf.coalesce(word, sf.lit(0).cast("bigint")), (sf.col("__mdt_row") % 64).cast("int"))
-    live = joined.where(bit == 0).select(*columns)
-    return _PlannedAnew(relation(spark, clean, schema, root_uri).select(*columns).union(live)._jdf, spark)
+    number = sf.expr(f"{NUMBER_COLUMN} = __mdt_number")
+    joined = rows.withColumn("__mdt_row", row).join(sf.broadcast(positions), number, "left")
+    live = joined.where(_LIVE).drop(NUMBER_COLUMN, "__mdt_row", "__mdt_number", "__mdt_words")
+    return _PlannedAnew(_relation(spark, clean, schema, root_uri).union(live._jdf), spark)
 
 
 class _PlannedAnew(ClassicDataFrame):
@@ -185,13 +183,12 @@ class _PlannedAnew(ClassicDataFrame):
         return object.__new__(cls)
 
     def __init__(self, jdf: Any, session: SparkSession) -> None:
-        java: Any = session.sparkContext._jvm
-        self._of_rows = java.org.apache.spark.sql.classic.Dataset.ofRows
+        self._anew = _factory(session.sparkContext).anew
         super().__init__(jdf, session)
 
     @property
     def _jdf(self) -> Any:
-        return self._of_rows(self._java_session, self._plan)
+        return self._anew(self._java_session, self._plan)
 
     @_jdf.setter
     def _jdf(self, jdf: Any) -> None:
