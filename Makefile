@@ -7,7 +7,7 @@ EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench nightly clean java
+.PHONY: help demo test check bench ssb nightly clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,11 @@ test: check java  ## check, then every test but the nightly ones
 nightly: check java  ## check, then every test
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -m "nightly or not nightly" --timeout 3600
 
-bench: $(VENV)/.benchmarks  ## the three workloads against the peers, 1 M rows
-	$(RUN) -m benchmarks upsert lookup scan
+bench: $(VENV)/.benchmarks  ## the workload trips against the peers, 1 M rows; planning on tables of many files
+	$(RUN) -m benchmarks upsert lookup scan index planning
+
+ssb: $(VENV)/.benchmarks java  ## the Star Schema Benchmark on Spark, with a plot
+	$(RUN) -m benchmarks.ssb --markdown ssb.md --plot ssb.png
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log

@@ -30,6 +30,7 @@ from mdt.fold import fold, folded
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
     METADATA_COMPACT_FILES_SHARE,
+    METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     RECORDS_CACHED_MAX,
 )
@@ -63,6 +64,8 @@ class Metadata:
         self.base_seq = -1
         self.damage: Corrupt | None = None
         self._base: StoredColumns | None = None
+        self._opened: Snapshot | None = None
+        self._looked_at = -1
         self._newest: Snapshot | None = None
         self._records: dict[int, CommitRecord] = {}
 
@@ -71,20 +74,49 @@ class Metadata:
         snapshot = self._newest or self._from_base() or self._from_log()
         while (record := self.record(snapshot.seq + 1)) is not None:
             snapshot = apply(snapshot, record)
+        if snapshot.seq - max(self._looked_at, snapshot.base.seq) > METADATA_COMPACT_RECORDS:
+            snapshot = self._rebased(snapshot)
         self._newest = snapshot
         return snapshot
 
-    def at(self, seq: int) -> Snapshot:
-        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit."""
+    def _rebased(self, snapshot: Snapshot) -> Snapshot:
+        """Return the same snapshot on a newer base, if another process has written one: what was added since gets less."""
+        self._looked_at = snapshot.seq
+        try:
+            seq = self._hinted()
+            if seq is None or not snapshot.base.seq < seq <= snapshot.seq:
+                return snapshot
+            return self._advanced(self._open_base(seq), snapshot.seq)
+        except Corrupt:
+            return snapshot
+
+    def at(self, seq: int, base_seq: int | None = None) -> Snapshot:
+        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit.
+
+        ``base_seq``: the base that it shall stand on, -1 for none.  Processes that tell each other numbers of file groups
+        must name it, because the numbers depend on it; rows do not.
+        """
         newest = self.newest()
         if not 0 <= seq <= newest.seq:
             raise Invalid(f"there is no commit {seq}", hint=f"commits 0 to {newest.seq} exist")
-        if seq == newest.seq:
+        if seq == newest.seq and base_seq in (None, newest.base.seq):
             return newest
-        base = self._base
-        if base is None or base.seq > seq or self._newest is None:
-            return self._replayed(seq)
-        return self._advanced(self._open_base(base.seq), seq)
+        if base_seq is not None:
+            return self._advanced(self._standing_on(base_seq), seq)
+        opened = self._opened
+        return self._replayed(seq) if opened is None or opened.seq > seq else self._advanced(opened, seq)
+
+    def _standing_on(self, base_seq: int) -> Snapshot:
+        """Return the snapshot of base ``base_seq``; one that cannot be read is made again."""
+        if base_seq < 0:
+            return self._from_log()
+        if self._opened is not None and self._opened.seq == base_seq:
+            return self._opened
+        try:
+            return self._base_snapshot(base_seq)[0]
+        except Corrupt:
+            whole = self._replayed(base_seq)
+            return Snapshot(base_seq, whole.definition, folded(whole), whole.last_instant, slots=len(whole))
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -228,10 +260,14 @@ class Metadata:
 
     def _open_base(self, seq: int) -> Snapshot:
         """Return the snapshot of base ``seq``; nothing but its manifest is read."""
+        self._opened, self._base = self._base_snapshot(seq)
+        self.base_seq = seq
+        return self._opened
+
+    def _base_snapshot(self, seq: int) -> tuple[Snapshot, StoredColumns]:
         columns, header = self._columns(seq)
         definition = from_json(header["definition"], path=paths.base_manifest(seq))
-        self._base, self.base_seq = columns, seq
-        return Snapshot(seq, definition, columns, str(header["last_instant"]), slots=columns.rows)
+        return Snapshot(seq, definition, columns, str(header["last_instant"]), slots=columns.rows), columns
 
     def _columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
         path = paths.base_manifest(seq)

@@ -27,6 +27,12 @@ settings.register_profile("nightly", parent=settings.get_profile("quick"), max_e
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Pages of remote tables are kept in a temporary folder, not in the cache of whoever runs the tests."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two threads that tries a failed task again, far from UTC, its files in a temporary folder."""

@@ -215,6 +215,41 @@ def test_file_groups_are_found_by_name_in_base_and_pieces(many: Path) -> None:
         groups.name(FILES)
 
 
+def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
+    table = _table(100)
+    for n in range(4):
+        table.upsert(_rows([n, n + 10], n))
+    old = mdt.open(table.storage).snapshot()
+    numbers = {name: old.group_number[name] for name in old.group_number}
+    middle = mdt.open(table.storage)
+    middle.metadata.compact()
+    table.compact()
+    other = mdt.open(table.storage)
+    other.metadata.compact()
+    for base_seq in (-1, old.seq):
+        found = mdt.open(table.storage).metadata.at(old.seq, base_seq)
+        assert found.base.seq == base_seq and found.seq == old.seq
+        assert base_seq >= 0 or {name: found.group_number[name] for name in found.group_number} == numbers
+        found.check()
+    for path in [info.path for info in table.storage.list(paths.base_dir()) if info.path.endswith(".manifest")]:
+        kept = mdt.open(table.storage).metadata.at(old.seq, old.seq)
+        expected = {name: kept.group_number[name] for name in kept.group_number}
+        table.storage.delete(path)
+        again = mdt.open(table.storage).metadata.at(old.seq, old.seq)
+        assert {name: again.group_number[name] for name in again.group_number} == expected
+
+
+def test_a_reader_moves_to_a_newer_base_of_another_process() -> None:
+    table = _table(10_000)
+    reader = mdt.open(table.storage)
+    for n in range(40):
+        table.upsert(_rows([n], n))
+        if n == 33:
+            mdt.open(table.storage).metadata.compact()
+    assert reader.snapshot().base.seq == 34 and reader.snapshot().seq == 40
+    assert reader.scan().count() == 40 and reader.check().ok
+
+
 def test_the_metadata_of_large_tables_are_compacted_more_rarely() -> None:
     table = _table(4)
     for n in range(3):

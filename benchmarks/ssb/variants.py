@@ -16,8 +16,8 @@ from indexes import registry
 STORED_SHARE = 0.35
 """Bytes of a row in a file as a share of its bytes in Arrow: what mdt assumes for a first load."""
 
-COMPRESSION = "zstd"
-"""Not LZ4: Spark 4.3 cannot read a dictionary page above 8 kB of LZ4_RAW when it filters by it (parquet-java 3478)."""
+COMPRESSION = "lz4"
+"""The default of mdt."""
 
 ROW_ID = ("lo_orderkey", "lo_linenumber")
 LAYOUTS = {

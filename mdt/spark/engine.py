@@ -213,7 +213,7 @@ class SparkWrite:
 
     def _source(self, snapshot: Snapshot) -> Source:
         options = tuple(self.options.to_mapping().items())
-        return Source(self.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options)
+        return Source(self.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options, snapshot.base.seq)
 
     def _count(self, counted: Sequence[Row]) -> None:
         rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}

@@ -53,12 +53,16 @@ BUCKET = "__mdt_bucket"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options."""
+    """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options.
+
+    ``base_seq``: the base of the driver's snapshot, on which the numbers of file groups depend.
+    """
 
     url: str
     table_id: str
     seq: int
     options: tuple[tuple[str, str], ...]
+    base_seq: int | None = None
 
     def parsed(self) -> Options:
         """Return the options."""
@@ -75,7 +79,7 @@ def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
     metadata = _metadata(source.url, source.table_id, source.options)
     try:
-        snapshot = metadata.at(source.seq)
+        snapshot = metadata.at(source.seq, source.base_seq)
     except Invalid as error:
         raise _elsewhere(source) from error
     if snapshot.definition.table_id != source.table_id:
