@@ -271,6 +271,11 @@ def test_a_base_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
         opened(tmp_path / "t").scan("at = 5").plan  # noqa: B018
 
 
+def test_a_scan_does_not_take_the_name_of_the_function_read() -> None:
+    code = "import mdt, mdt.read.scan, mdt.planner; assert mdt.read.__module__ == 'mdt.table' and callable(mdt.open)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_reading_imports_no_writer_no_sql_and_no_store() -> None:
     code = "import sys, mdt; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
