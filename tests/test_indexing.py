@@ -247,7 +247,7 @@ def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str)
 )
 def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Actor]) -> None:
     runs = 0
-    for run in explore(planned().copy, company):
+    for run in explore(planned().copy, company, preemptions=2):
         runs += 1
         assert all(end.attempts == 1 for end in run.ended.values()), run.schedule
         table = mdt.open(run.storage)
