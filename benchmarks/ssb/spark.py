@@ -35,6 +35,9 @@ def session(folder: str, threads: int = 2) -> Iterator[SparkSession]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedStages": "1000000",
+        "spark.ui.retainedJobs": "1000000",
+        "spark.ui.retainedTasks": "10000000",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "3g",
