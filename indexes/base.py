@@ -91,7 +91,10 @@ class SkippingIndex(ABC):
     """Persisted name and format version, for example ``"bitmap/1"``."""
 
     finds_rows: ClassVar[bool] = False
-    """Whether :meth:`rows` knows more than "any row may match"."""
+    """Whether :meth:`rows` knows more than "any row may match".
+
+    The table may have several small segments summarized as one, whose positions it then tells apart.
+    """
 
     @abstractmethod
     def supports(self, type: pa.DataType) -> bool:

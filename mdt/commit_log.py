@@ -30,8 +30,10 @@ VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
 """Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions."""
 STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("zone", pa.int32()), *STATS_SCHEMA])
 """Column statistics; ``zone`` is the number of a row group, or -1 for the whole segment."""
-SUMMARIES = pa.schema([("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary()), *_BLOB])
-"""Summaries of skipping indexes: inline in ``payload`` or referred to."""
+SUMMARIES = pa.schema(
+    [("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary()), *_BLOB, ("first", pa.int64())]
+)
+"""Summaries of skipping indexes: inline in ``payload`` or referred to; ``first``: see :class:`mdt.file_group.Joint`."""
 UNITS = pa.schema(
     [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_BLOB],
 )

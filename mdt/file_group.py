@@ -61,12 +61,27 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True)
+class Joint:
+    """One segment's share of a summary of several small segments, whose rows it numbers one after the other.
+
+    ``blob``: where the summary stands, the same for all of them.  ``first``: number of the segment's first row in it.
+    """
+
+    blob: Blob
+    first: int
+
+
+SummaryRef = bytes | Blob | Joint
+"""A summary as the metadata hold it: its bytes, where they stand, or a share of a joint one."""
+
+
+@dataclass(frozen=True, slots=True)
 class NewFile:
     """One data file that a transaction has written; names are relative to the partition.
 
     ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
     ``zone_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
-    ``summaries``: (index specification, bytes or where they stand) pairs of the table's skipping indexes.
+    ``summaries``: (index specification, summary) pairs of the table's skipping indexes.
     """
 
     partition: str
@@ -87,7 +102,7 @@ class NewFile:
     key_map: Blob | None
     page_map: Blob | None = None
     stats: pa.Table | None = None
-    summaries: tuple[tuple[str, bytes | Blob], ...] = ()
+    summaries: tuple[tuple[str, SummaryRef], ...] = ()
     previous_instant: str = "null"
     base_name: str = ""
     log_names: tuple[str, ...] = field(default=())

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from indexes.buffers import column, mask, numbers
 from mdt.columns import SUMMARY, no_rows
 from mdt.commit_log import STATS, SUMMARIES, CommitRecord
-from mdt.file_group import FILES, Blob
+from mdt.file_group import FILES, Blob, Joint, SummaryRef
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 
 PIECES_MERGED = 16
@@ -178,27 +178,32 @@ NO_FILES = no_rows(FILES)
 """What a record without files adds."""
 
 
-def summary_of(row: Mapping[str, Any]) -> bytes | Blob | None:
-    """Return the summary in a row of SUMMARIES: its bytes, where they stand, or None."""
+def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
+    """Return the summary in a row of SUMMARIES, or None."""
     if row["path"] is not None:
-        return Blob(row["path"], row["offset"], row["length"], row["crc"])
+        blob = Blob(row["path"], row["offset"], row["length"], row["crc"])
+        return blob if row["first"] is None else Joint(blob, row["first"])
     payload: bytes | None = row["payload"]
     return payload
 
 
 def summary_sizes(table: pa.Table) -> Int64s:
-    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY."""
+    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY.
+
+    The bytes of a joint summary count for its first segment; the others have 0.
+    """
     sizes = pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
-    return numbers(sizes)
+    return numbers(pc.if_else(pc.greater(table["first"], 0).fill_null(False), pa.scalar(0, pa.int64()), sizes))
 
 
-def summaries_table(rows: Sequence[tuple[str, int, bytes | Blob]]) -> pa.Table:
+def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
     """Return (specification, segment, summary) triples as a table with the schema SUMMARIES."""
-    blobs = [data if isinstance(data, Blob) else None for _, _, data in rows]
+    blobs = [data.blob if isinstance(data, Joint) else data if isinstance(data, Blob) else None for _, _, data in rows]
     columns = [
         [spec for spec, _, _ in rows],
         [segment for _, segment, _ in rows],
-        [None if isinstance(data, Blob) else data for _, _, data in rows],
+        [data if isinstance(data, bytes) else None for _, _, data in rows],
         *([getattr(blob, name, None) for blob in blobs] for name in ("path", "offset", "length", "crc")),
+        [data.first if isinstance(data, Joint) else None for _, _, data in rows],
     ]
     return pa.table(columns, schema=SUMMARIES)

@@ -30,6 +30,7 @@ from mdt.errors import Corrupt
 from mdt.metadata import Metadata
 from mdt.skipping import find_index
 from mdt.snapshot import Snapshot
+from mdt.summaries import Asked, Known
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
@@ -166,8 +167,9 @@ class RowSets:
             if entry.column == predicate.column and self._can_test(entry.index, predicate):
                 mine = np.flatnonzero(entry.covered[asked])
                 question = partial(_verdicts_of, entry.index, predicate, self._type(predicate))
-                found = self._ask(entry, asked[mine], question, True, [None] * len(mine))
-                verdict[mine] &= np.array(found, np.bool_)
+                known, about = self._known(entry, asked[mine])
+                found = self._ask(entry, known, about, question, True, [None] * len(about.summaries))
+                verdict[mine] &= np.array(found, np.bool_)[about.of]
         return verdict
 
     # Round 2: positions
@@ -178,16 +180,19 @@ class RowSets:
             return
         asked = np.flatnonzero(self.maybe)
         found = self._evaluate(usable, conjunct, asked, [self.positions.get(i) for i in asked.tolist()])
+        empty = []
         for i, rows in zip(asked.tolist(), found, strict=True):
             if rows is None:
                 continue
-            if i in self.positions:
-                rows &= self.positions[i]
+            before = self.positions.get(i)
+            if before is not None:
+                rows &= before
             self.positions[i] = rows
             if not rows:
-                self.maybe[i] = False
-                for entry in usable:
-                    entry.pruned += int(entry.covered[i])
+                empty.append(i)
+        self.maybe[empty] = False
+        for entry in usable:
+            entry.pruned += int(entry.covered[empty].sum())
 
     def _evaluate(self, entries: Sequence[_Entry], predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
         """Return the rows of each asked segment that may match, as far as those ``within`` are concerned."""
@@ -223,9 +228,13 @@ class RowSets:
         for entry in entries:
             mine = np.flatnonzero(open_ & entry.covered[asked])
             question = partial(_rows_of, entry.index, tests, self._type(tests[0]))
+            if not len(mine):
+                continue
             places = mine.tolist()
-            answers = self._ask(entry, asked[mine], question, None, [within[at] for at in places])
-            for at, answer in zip(places, answers, strict=True):
+            known, about = self._known(entry, asked[mine])
+            answers = self._ask(entry, known, about, question, None, about.within([within[at] for at in places]))
+            shares = about.spread(answers, self.snapshot.rows[asked[mine]])
+            for at, answer in zip(places, shares, strict=True):
                 found[at] = answer
                 open_[at] = answer is None
         return found
@@ -268,54 +277,37 @@ class RowSets:
     def _ask(
         self,
         entry: _Entry,
-        rows: Int64Array,
+        known: Known,
+        about: Asked,
         question: Callable[[Sequence[Summary], Rows], list[T]],
         guess: T,
         within: Rows,
     ) -> list[T]:
-        """Return the answers of an index about segment ``rows``, ``guess`` where a summary cannot be read."""
-        if not len(rows):
-            return []
-        entry.asked = True
-        opened = self._opened(entry, rows)
-        asked = list(zip(rows.tolist(), within, strict=True))
+        """Return what each summary that is asked answers, ``guess`` where it cannot be read."""
+        entry.asked |= bool(len(about.of))
+        asked = list(zip(about.summaries.tolist(), within, strict=True))
 
         def answer(part: Sequence[tuple[int, BitMap | None]]) -> list[T]:
             try:
-                return question([opened(i) for i, _ in part], [among for _, among in part])
+                return question([known.open(n) for n, _ in part], [among for _, among in part])
             except (ValueError, Corrupt) as error:
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]
                 entry.damaged.append(str(error))
                 return [guess]
 
-        if self.metadata.storage.local_path("") is not None or len(rows) < 2:
-            return answer(asked)
+        if self.metadata.storage.local_path("") is not None or len(asked) < 2:
+            return answer(asked) if asked else []
         size = -(-len(asked) // REMOTE_THREADS)
         parts = [asked[at : at + size] for at in range(0, len(asked), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
             return [one for part in pool.map(answer, parts) for one in part]
 
-
-    def _opened(self, entry: _Entry, rows: Int64Array) -> Callable[[int], Summary]:
-        """Return what opens the summary of each of ``rows``; those of the same snapshot are found at once again."""
-        cache = self.metadata.summaries
-        kept = cache.of_snapshot(self.snapshot.seq, entry.spec, len(self.snapshot))
-        missing = [i for i in rows.tolist() if i not in kept]
-        stored = self.snapshot.index_summaries(entry.spec, np.array(missing, np.int64)) if missing else []
-        found = dict(zip(missing, stored, strict=True))
-
-        def opened(i: int) -> Summary:
-            summary = kept.get(i)
-            if summary is None:
-                known = found[i]
-                assert known is not None, "covered segments have summaries"
-                summary = kept[i] = cache.open(entry.index, known)
-            else:
-                cache.opened.hits += 1
-            return summary
-
-        return opened
+    def _known(self, entry: _Entry, rows: Int64Array) -> tuple[Known, Asked]:
+        """Return the summaries of segment ``rows``; those of the same snapshot are found at once again."""
+        snapshot = self.snapshot
+        known = self.metadata.summaries.of_snapshot(snapshot.seq, entry.spec, entry.index, len(snapshot))
+        return known, known.ask(rows, partial(snapshot.index_summaries, entry.spec))
 
 
 def _verdicts_of(

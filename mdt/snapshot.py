@@ -24,7 +24,7 @@ from mdt import pieces as added
 from mdt.columns import HISTORY, SUMMARY, Columns, no_rows
 from mdt.commit_log import STATS
 from mdt.definition import TableDefinition
-from mdt.file_group import BASE, FILES, Blob
+from mdt.file_group import BASE, FILES, Blob, SummaryRef
 from mdt.files_view import FilesView, Live, MembersView, NamesView, NumbersView, PartitionsView
 from mdt.groups import Files, Groups
 from mdt.layered import Layered
@@ -274,7 +274,7 @@ class Snapshot:
         return self._sizes(index) >= 0
 
     def index_bytes(self, index: str) -> int:
-        """Return the size in bytes of all live summaries of an index."""
+        """Return the size in bytes of all live summaries of an index; of a joint one while its first segment lives."""
         return int(np.maximum(self._sizes(index), 0).sum())
 
     def indexed(self) -> list[str]:
@@ -306,10 +306,10 @@ class Snapshot:
     def _sizes(self, index: str) -> Int64s:
         return self._of_index(index)[1]
 
-    def index_summaries(self, index: str, rows: Int64s) -> list[bytes | Blob | None]:
+    def index_summaries(self, index: str, rows: Int64s) -> list[SummaryRef | None]:
         """Return the summaries of the segment rows ``rows`` by the index specification ``index``, None: not covered."""
         fresh, _ = self._of_index(index)
-        result: list[bytes | Blob | None] = [None] * len(rows)
+        result: list[SummaryRef | None] = [None] * len(rows)
         if f"sizes/{index}" in self.base and self.forgotten.get(index) is None:
             slots = self.live.slots_of(rows)
             old = np.flatnonzero(slots < self.base.rows)

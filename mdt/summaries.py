@@ -7,15 +7,20 @@ here can be stale.
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from indexes.base import InMemory, SkippingIndex, Summary
+import numpy as np
+from pyroaring import BitMap
+
+from indexes.base import InMemory, Int64Array, SkippingIndex, Summary
 from mdt.blobs import Blobs
-from mdt.file_group import Blob
+from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_CACHE_BYTES_MAX, SUMMARIES_CACHED_MAX
 
 T = TypeVar("T")
@@ -29,6 +34,29 @@ class Counts:
 
     hits: int = 0
     misses: int = 0
+
+
+class Parsed:
+    """A summary whose bytes are at hand, and what its index has parsed of them."""
+
+    __slots__ = ("_data", "_kept")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self._kept: Any = None
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop).  O(1)."""
+        return self._data[start:stop]
+
+    def keep(self, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned before for this summary, or call it."""
+        if self._kept is None:
+            self._kept = make()
+        return cast(T, self._kept)
 
 
 class Stored:
@@ -66,15 +94,19 @@ class SummaryCache:
         self._stored: OrderedDict[Blob, Summary] = OrderedDict()
         self._ranges: OrderedDict[Blob, memoryview] = OrderedDict()
         self._range_bytes = 0
-        self._snapshots: OrderedDict[tuple[int, str], dict[int, Summary]] = OrderedDict()
+        self._snapshots: OrderedDict[tuple[int, str], Known] = OrderedDict()
         self._lock = Lock()
         self.opened = Counts()
         self.ranges = Counts()
 
-    def open(self, index: SkippingIndex, found: bytes | Blob) -> Summary:
-        """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.  Raises Corrupt."""
-        if not isinstance(found, Blob):
+    def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
+        """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.  Raises Corrupt.
+
+        Of a share of a joint summary: the joint summary.
+        """
+        if isinstance(found, bytes):
             return InMemory(found)
+        found = found.blob if isinstance(found, Joint) else found
         with self._lock:
             known = self._stored.get(found)
             if known is not None:
@@ -90,15 +122,17 @@ class SummaryCache:
                 self._stored.popitem(last=False)
         return made
 
-    def of_snapshot(self, seq: int, spec: str, segments: int) -> dict[int, Summary]:
-        """Return what is kept of one index for one snapshot: segment row -> summary, to be filled by the caller.
+    def of_snapshot(self, seq: int, spec: str, index: SkippingIndex, segments: int) -> Known:
+        """Return what is known of the summaries of one index for one snapshot, to be filled by the caller.
 
-        For tables of so few segments that all of them may be kept; else an empty mapping, forgotten after use.
+        It is kept for tables of so few segments that all of their summaries may be kept.
         """
         if segments > SUMMARIES_CACHED_MAX:
-            return {}
+            return Known(self, index, segments)
         with self._lock:
-            found = self._snapshots.setdefault((seq, spec), {})
+            found = self._snapshots.get((seq, spec))
+            if found is None:
+                found = self._snapshots[seq, spec] = Known(self, index, segments)
             self._snapshots.move_to_end((seq, spec))
             while len(self._snapshots) > _SNAPSHOTS_KEPT:
                 self._snapshots.popitem(last=False)
@@ -129,3 +163,100 @@ class SummaryCache:
                 old, _ = self._ranges.popitem(last=False)
                 self._range_bytes -= old.length
         return data
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which summaries speak of some segments: each summary once, however many segments share it.
+
+    ``summaries``: int64[m], their numbers.  ``of``: int64[n], for each segment which of the m.  ``first``: int64[n],
+    position of the segment's first row in a joint summary, -1 for a summary of its own.
+    """
+
+    summaries: Int64Array
+    of: Int64Array
+    first: Int64Array
+
+    def within(self, among: Sequence[BitMap | None]) -> list[BitMap | None]:
+        """Return for each summary what may be asked about it alone, given so for each segment; None of a joint one."""
+        found: list[BitMap | None] = [None] * len(self.summaries)
+        for at in np.flatnonzero(self.first < 0).tolist():
+            found[self.of[at]] = among[at]
+        return found
+
+    def spread(self, answers: Sequence[BitMap | None], rows: Int64Array) -> list[BitMap | None]:
+        """Return for each segment its part of ``answers`` of the summaries, each bitmap once.  ``rows``: int64[n]."""
+        found = [answers[n] for n in self.of.tolist()]
+        joint = np.flatnonzero(self.first >= 0)
+        if not len(joint):
+            return found
+        joint = joint[np.lexsort((self.first[joint], self.of[joint]))]
+        starts = np.flatnonzero(np.diff(self.of[joint], prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, len(joint)]):
+            places = joint[start:stop]
+            hits = answers[self.of[places[0]]]
+            if hits is not None:
+                parts = cut(hits, self.first[places], rows[places])
+                for at, part in zip(places.tolist(), parts, strict=True):
+                    found[at] = part
+        return found
+
+
+def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
+    """Yield for some segments of a joint summary which of their rows are among ``hits``.
+
+    ``first``: int64[n], rising, the numbers of their first rows there.  ``rows``: int64[n], how many they have.
+    """
+    positions = np.frombuffer(hits.to_array(), np.uint32)
+    starts, stops = np.searchsorted(positions, first), np.searchsorted(positions, first + rows)
+    owner = np.searchsorted(first, positions, side="right") - 1
+    own = (positions - first[owner]).astype(np.uint32).tobytes()  # of rows of other segments: not used
+    size = positions.itemsize
+    for start, stop in zip((size * starts).tolist(), (size * stops).tolist(), strict=True):
+        yield BitMap(array("I", own[start:stop])) if stop > start else BitMap()
+
+
+class Known:
+    """The summaries of one index for one snapshot, numbered as they become known; safe to use from threads."""
+
+    def __init__(self, cache: SummaryCache, index: SkippingIndex, segments: int) -> None:
+        self._cache = cache
+        self._index = index
+        self._number = np.zeros(segments, np.int64)  # of the summary, from 1; 0: not known yet
+        self._first = np.zeros(segments, np.int64)
+        self._stored: list[SummaryRef] = []
+        self._opened: list[Summary | None] = []
+        self._joint: dict[Blob, int] = {}
+        self._lock = Lock()
+
+    def ask(self, rows: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]) -> Asked:
+        """Return which summaries speak of segment ``rows``; ``look_up`` gives those that are not known yet."""
+        missing = rows[self._number[rows] == 0]
+        if len(missing):
+            self._add(missing, look_up(missing))
+        numbers, of = np.unique(self._number[rows], return_inverse=True)
+        return Asked(numbers - 1, of, self._first[rows])
+
+    def _add(self, rows: Int64Array, stored: Sequence[SummaryRef | None]) -> None:
+        with self._lock:
+            for row, found in zip(rows.tolist(), stored, strict=True):
+                assert found is not None, "covered segments have summaries"
+                self._first[row] = found.first if isinstance(found, Joint) else -1
+                self._number[row] = 1 + self._number_of(found)
+
+    def _number_of(self, found: SummaryRef) -> int:
+        new = len(self._stored)
+        number = self._joint.setdefault(found.blob, new) if isinstance(found, Joint) else new
+        if number == new:
+            self._stored.append(found)
+            self._opened.append(None)
+        return number
+
+    def open(self, number: int) -> Summary:
+        """Return an opened summary.  Raises Corrupt as :meth:`SummaryCache.open` does."""
+        summary = self._opened[number]
+        if summary is None:
+            summary = self._opened[number] = self._cache.open(self._index, self._stored[number])
+        else:
+            self._cache.opened.hits += 1
+        return summary

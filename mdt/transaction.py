@@ -18,7 +18,7 @@ from mdt import commit_log, conflicts, paths, publish
 from mdt.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
-from mdt.file_group import Blob, NewFile, files_table
+from mdt.file_group import NewFile, SummaryRef, files_table
 from mdt.hudi import base_file, log_file, timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import Metadata
@@ -60,7 +60,7 @@ class Changes:
     removed: Sequence[int] = ()
     vectors: Mapping[int, BitMap] = field(default_factory=dict)
     units: Sequence[Unit] = ()
-    covers: Sequence[tuple[str, int, bytes | Blob]] = ()
+    covers: Sequence[tuple[str, int, SummaryRef]] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -32,11 +32,12 @@ from mdt.planner import ScanPlan, plan
 from mdt.segment_file import read_rows
 from mdt.snapshot import Snapshot
 from mdt.storage import MemoryStorage
-from mdt.write import operations
+from mdt.write import summarize
 
 CASES = int(os.environ.get("MDT_SOUNDNESS_CASES", "10000"))
 CASES_NIGHTLY = 1_000_000
 READ_EVERY = 100
+SMALL_ROWS = 25
 _WORDS = ("alpha", "beta", "Gamma", "ÉTÉ", "straße", "x", "42", "")
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -116,7 +117,17 @@ class World:
 
 @cache
 def _storage(seed: int) -> MemoryStorage:
-    """Return a table with base files, log files, dead rows, and files that some indexes do not cover."""
+    """Return a table with base files, log files, dead rows, and files that some indexes do not cover.
+
+    In half of them all segments are so small that they share summaries, in the others only some.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if seed // 2 % 2:
+            patched.setattr(summarize, "SMALL_SEGMENT_ROWS", SMALL_ROWS)
+        return _made(seed)
+
+
+def _made(seed: int) -> MemoryStorage:
     draw = random.Random(seed)
     options = {"mdt.max.file.bytes": 20_000, "mdt.row.group.rows": 16, "mdt.metadata.compact.records": draw.choice((3, 32))}
     kinds = ("MERGE_ON_READ", "COPY_ON_WRITE")
@@ -203,7 +214,7 @@ def _run(world: World, draw: random.Random, cases: int, what: str) -> tuple[int,
 @pytest.fixture(autouse=True)
 def in_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small summaries stand in objects, as those of large files do."""
-    monkeypatch.setattr(operations, "INLINE_INDEX_BYTES_MAX", 64)
+    monkeypatch.setattr(summarize, "INLINE_INDEX_BYTES_MAX", 64)
 
 
 SEEDS = range(8)

@@ -12,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import KeyHashes
+from indexes import paths as column_paths
+from indexes import registry
+from indexes.base import KeyHashes, SkippingIndex
 from indexes.hashing import hash_keys
 from mdt import page_map, paths
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Invalid
-from mdt.file_group import BASE, Blob, page_map_blob
+from mdt.file_group import BASE, Joint, SummaryRef, page_map_blob
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
@@ -26,11 +28,14 @@ from mdt.locate import candidates
 from mdt.metadata import Metadata
 from mdt.segment_file import live_mask, read_rows
 from mdt.services.check_blocks import check_blocks
+from mdt.services.check_joint import agrees
 from mdt.services.check_log import check_log
 from mdt.services.problem import Problem
+from mdt.skipping import find_index
 from mdt.snapshot import Snapshot
+from mdt.summaries import Parsed
 from mdt.write.files import RECORD_KEY
-from mdt.write.summarize import summarize
+from mdt.write.summarize import summarize_columns, summarize_indexes
 
 PARTITION_PATH = "_hoodie_partition_path"
 
@@ -167,23 +172,35 @@ class _SegmentChecker:
         if sum(zones) != len(table):
             yield f"row groups of {sum(zones)} rows in the metadata, {len(table)} in the file"
             return
-        fresh = summarize(snapshot.definition, self._options, table, zones)
+        fresh = summarize_columns(snapshot.definition, self._options, table, zones)
         stored = snapshot.segment_stats(i).drop_columns(
             ["segment", "bytes"]  # the size in memory depends on how the rows came
         )
-        if fresh.stats is not None:
+        if fresh is not None:
             order = [("column", "ascending"), ("zone", "ascending")]
-            expected = fresh.stats.select(stored.column_names).cast(stored.schema)
+            expected = fresh.select(stored.column_names).cast(stored.schema)
             # Which columns have statistics is up to each writer; those that are there must be right.
             expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
-        for spec, data in fresh.indexes:
+        for spec, data in summarize_indexes(snapshot.definition.indexes, table, small_rows=0).own.items():
             found = snapshot.index_summaries(spec, np.array([i]))[0]
-            if isinstance(found, Blob):
-                found = self._metadata.blobs.read(found, verify=True).to_pybytes()
-            if found is not None and found != data:
+            if found is not None and not self._agrees(spec, found, data, table):
                 yield f"the summary of {spec} differs from the rows"
+
+    def _agrees(self, spec: str, stored: SummaryRef, fresh: bytes, table: pa.Table) -> bool:
+        """Return whether a stored summary is the fresh one, or a joint one answers as it does about these rows."""
+        if isinstance(stored, bytes):
+            return stored == fresh
+        blob = stored.blob if isinstance(stored, Joint) else stored
+        data = self._metadata.blobs.read(blob, verify=True)
+        if not isinstance(stored, Joint):
+            return bool(data.to_pybytes() == fresh)
+        parsed = registry.parse_spec(spec)
+        index = find_index(parsed)
+        assert isinstance(index, SkippingIndex), "it has made a fresh summary"
+        joint, alone = self._metadata.summaries.open(index, blob), Parsed(fresh)
+        return agrees(index, joint, stored.first, alone, column_paths.column_at(table, parsed.column))
 
 
 def _same(a: KeyMap, b: KeyMap) -> bool:

@@ -27,15 +27,14 @@ from mdt.commit_log import CommitRecord
 from mdt.config import Options
 from mdt.conflicts import Footprint
 from mdt.errors import Invalid, Unsupported
-from mdt.file_group import Blob
+from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import Metadata
 from mdt.segment_file import read_rows
 from mdt.skipping import find_index, named_spec
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim, run
-from mdt.write.operations import placed
-from mdt.write.summarize import summarize_indexes
+from mdt.write.summarize import Indexed, placed_all, summarize_indexes
 
 Progress = Callable[[int, int], None]
 """Called with the number of files that are done and of all."""
@@ -145,14 +144,14 @@ class IndexBuild:
 
     def write(self, snapshot: Snapshot, prepared: _Batch, claim: Claim) -> Changes:
         """Summarize the files; larger summaries go to objects."""
-        covers: list[tuple[str, int, bytes | Blob]] = []
+        covers: list[tuple[str, int, SummaryRef]] = []
         total = len(self._todo(snapshot)) + self.done
         runner = self.runner or summarize_here
         for work, found in runner(self.metadata, self.options, snapshot, prepared.work, claim):
             segment = int(snapshot.segments[work.row])
             covers += [(spec, segment, data) for spec, data in found]
             self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
-            self.bytes += sum(data.length if isinstance(data, Blob) else len(data) for _, data in found)
+            self.bytes += sum(_bytes(data) for _, data in found)
             self.done += 1
             if self.progress is not None:
                 self.progress(self.done, total)
@@ -165,7 +164,7 @@ class IndexBuild:
         return
 
 
-Found = list[tuple[str, bytes | Blob]]
+Found = list[tuple[str, SummaryRef]]
 """Summaries of one file by specification, as a commit record holds them."""
 Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable[tuple[Work, Found]]]
 """Summarizes files and puts larger summaries into objects of the claim; all of them are there when it ends."""
@@ -174,17 +173,30 @@ Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable
 def summarize_here(
     metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
 ) -> Iterator[tuple[Work, Found]]:
-    """Summarize files on threads of this process; a :data:`Runner`."""
+    """Summarize files on threads of this process, small ones jointly in the end; a :data:`Runner`."""
     blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+    small: list[tuple[Work, Indexed]] = []
     with ThreadPoolExecutor(options.threads("writer")) as pool:
         done = pool.map(lambda one: summaries_of(metadata, snapshot, one.row, one.specs), work)
         for one, found in zip(work, done, strict=True):
-            yield one, [(spec, placed(blobs, data)) for spec, data in found]
+            if found.deferred:
+                small.append((one, found))
+            else:
+                yield one, placed_all(blobs, [found])[0]
+    joined = placed_all(blobs, [found for _, found in small])
+    yield from zip((one for one, _ in small), joined, strict=True)
     blobs.write(metadata.storage)
 
 
-def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> list[tuple[str, bytes]]:
-    """Return (specification, summary) of segment row ``row``; reads only the columns that the indexes need."""
+def _bytes(summary: SummaryRef) -> int:
+    """Return the bytes of a summary; those of a joint one count for its first segment."""
+    if isinstance(summary, Joint):
+        return 0 if summary.first else summary.blob.length
+    return summary.length if isinstance(summary, Blob) else len(summary)
+
+
+def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> Indexed:
+    """Return what ``specs`` find in segment row ``row``; reads only the columns that the indexes need."""
     schema = snapshot.definition.schema
     wanted = {column_paths.top_level(schema, registry.parse_spec(spec).column) for spec in specs}
     columns = pa.schema([f for f in schema if f.name in wanted])

@@ -22,10 +22,10 @@ from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.failures import in_driver, in_task
 from mdt.spark.tasks import Source, opened
 from mdt.transaction import Claim
-from mdt.write.operations import placed
+from mdt.write.summarize import placed_all
 
 _TASKS_PER_PROCESSOR = 3
-_SCHEMA = "index string, segment bigint, payload binary, path string, offset bigint, length bigint, crc bigint"
+_SCHEMA = "index string, segment bigint, payload binary, path string, offset bigint, length bigint, crc bigint, first bigint"
 
 
 def runner(spark: SparkSession) -> SparkRunner:
@@ -81,10 +81,10 @@ def _summarize(source: Source, claim: Claim, work: Sequence[dict[str, object]]) 
     assert context is not None, "summarize runs in a Spark task"
     part = f"{claim.token}-{context.partitionId()}-{context.taskAttemptId()}"
     blobs = BlobWriter(paths.key_maps(claim.instant, part))
-    found = []
-    for one in work:
-        row, specs = int(str(one["row"])), json.loads(str(one["specs"]))
-        summaries = summaries_of(metadata, snapshot, row, specs)
-        found += [(spec, row, placed(blobs, data)) for spec, data in summaries]
+    rows = [int(str(one["row"])) for one in work]
+    parts = [
+        summaries_of(metadata, snapshot, row, json.loads(str(one["specs"]))) for row, one in zip(rows, work, strict=True)
+    ]
+    summaries = zip(rows, placed_all(blobs, parts), strict=True)
     blobs.write(metadata.storage)
-    return summaries_table(found)
+    return summaries_table([(spec, row, data) for row, found in summaries for spec, data in found])

@@ -29,7 +29,7 @@ from mdt.snapshot import Snapshot
 from mdt.transaction import Claim
 from mdt.write.assign import LOG, Assignment
 from mdt.write.normalize import Batch
-from mdt.write.summarize import Summaries, summarize
+from mdt.write.summarize import Indexed, Summaries, summarize
 
 FOOTER_BLOOM_FPP = 1e-9
 """As Hudi's hoodie.index.bloom.fpp."""
@@ -39,9 +39,14 @@ FILE_NAME = "_hoodie_file_name"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One finished assignment.  ``key_map``, ``page_map``: encoded; ``inserted``: keys new to the group and their hashes."""
+    """One finished assignment.
+
+    ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded; ``inserted``: keys new to the
+    group and their hashes.
+    """
 
     file: NewFile
+    indexed: Indexed
     key_map: bytes | None
     page_map: bytes | None
     inserted: pa.Array
@@ -146,7 +151,7 @@ class WriteJob:
         )  # fmt: skip
         encoded = key_map.encode(key_map.build(hashes, ordering)) if len(table) else None
         removed = tuple(int(self.snapshot.segments[i]) for i in members)
-        return self._written(work, file, encoded, data, removed, {})
+        return self._written(work, file, found, encoded, data, removed, {})
 
     def _hashes(self, rows: Int64Array, keys: pa.Array) -> KeyHashes:
         fresh = self.batch.hashes.take(rows)
@@ -192,7 +197,7 @@ class WriteJob:
         rows, positions = self._by_position(work.group, np.concatenate([work.updates, work.inserts]))
         block, offset, length = b"", 0, 0
         zones: tuple[int, ...] = ()
-        found = Summaries(None, ())
+        found = Summaries()
         data = None
         if len(rows):
             table = self._fresh(task, rows, work.partition, file_id, 0)
@@ -215,7 +220,7 @@ class WriteJob:
         ordering = self._ordering(rows, None)
         encoded = key_map.encode(key_map.build(self.batch.hashes.take(rows), ordering)) if len(rows) else None
         vectors = {int(snapshot.segments[i]): positions for i, positions in self._replaced(work).items()}
-        return self._written(work, file, encoded, data, (), vectors)
+        return self._written(work, file, found, encoded, data, (), vectors)
 
     def _by_position(self, group: int, rows: Int64Array) -> tuple[Int64Array, BitMap | None]:
         """Return ``rows`` sorted by their positions in the base file, and those, if wanted and every row has one."""
@@ -249,17 +254,18 @@ class WriteJob:
             partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
             log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block[0], block_length=block[1],
             zone_rows=zones, inserts=len(work.inserts), updates=len(work.updates), deletes=len(work.deletes),
-            key_map=None, stats=found.stats, summaries=found.indexes, previous_instant=previous,
+            key_map=None, stats=found.stats, previous_instant=previous,
             base_name=base_name, log_names=log_names,
         )  # fmt: skip
 
     def _written(
-        self, work: Assignment, file: NewFile, encoded: bytes | None, parquet: pa.Buffer | None, removed: tuple[int, ...],
-        vectors: dict[int, BitMap],
+        self, work: Assignment, file: NewFile, found: Summaries, encoded: bytes | None, parquet: pa.Buffer | None,
+        removed: tuple[int, ...], vectors: dict[int, BitMap],
     ) -> Written:  # fmt: skip
         inserted = self.batch.keys.take(pa.array(work.inserts))
         pages = page_map.encoded(parquet) if file.rows else None
-        return Written(file, encoded, pages, inserted, self.batch.hashes.take(work.inserts), removed, vectors)
+        hashes = self.batch.hashes.take(work.inserts)
+        return Written(file, found.indexes, encoded, pages, inserted, hashes, removed, vectors)
 
 
 def job(

@@ -21,7 +21,7 @@ from mdt.conflicts import TABLE, Footprint
 from mdt.errors import Invalid
 from mdt.file_group import Blob
 from mdt.hudi import properties
-from mdt.limits import INLINE_INDEX_BYTES_MAX, INLINE_SUMMARY_BYTES_MAX
+from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.locate import Located, locate
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
@@ -30,6 +30,7 @@ from mdt.units import Unit
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
+from mdt.write.summarize import placed_all
 
 _NAMED_ROWS = 10
 STORED_SHARE = 0.35
@@ -239,7 +240,7 @@ def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partiti
 def collect(
     metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Sequence[Written], *, part: str = ""
 ) -> Changes:
-    """Write the summaries of finished assignments as one object and return what to commit.
+    """Write the summaries of finished assignments, those of small files joined, as one object; return what to commit.
 
     ``part`` distinguishes the objects of a transaction that writes several.
     """
@@ -249,9 +250,9 @@ def collect(
             w.file,
             key_map=None if w.key_map is None else blobs.add(w.key_map),
             page_map=None if w.page_map is None else blobs.add(w.page_map),
-            summaries=tuple((spec, placed(blobs, data)) for spec, data in w.file.summaries),
+            summaries=tuple(summaries),
         )
-        for w in done
+        for w, summaries in zip(done, placed_all(blobs, [w.indexed for w in done]), strict=True)
     ]
     units = _units(metadata, snapshot, blobs, done)
     blobs.write(metadata.storage)
@@ -261,13 +262,6 @@ def collect(
         vectors={s: positions for w in done for s, positions in w.vectors.items()},
         units=units,
     )
-
-
-def placed(blobs: BlobWriter, summary: bytes | Blob) -> bytes | Blob:
-    """Return a summary as a commit record holds it: a small one itself, of a larger one where it stands."""
-    if isinstance(summary, Blob) or len(summary) <= INLINE_INDEX_BYTES_MAX:
-        return summary
-    return blobs.add(summary)
 
 
 def _units(metadata: Metadata, snapshot: Snapshot, blobs: BlobWriter, done: Sequence[Written]) -> list[Unit]:

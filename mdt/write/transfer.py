@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from mdt import codec
 from mdt.commit_log import UNITS
-from mdt.file_group import Blob, NewFile
+from mdt.file_group import Blob, Joint, NewFile, SummaryRef
 from mdt.units import Unit, units_of, units_table
 
 _WHERE = "a task's result"
@@ -66,14 +66,24 @@ def _file(file: NewFile) -> dict[str, Any]:
     }
 
 
-def _summary(data: bytes | Blob) -> str | list[Any]:
-    if isinstance(data, Blob):
-        return [data.path, data.offset, data.length, data.crc]
-    return base64.b64encode(data).decode()
+def _summary(data: SummaryRef) -> str | list[Any]:
+    if isinstance(data, bytes):
+        return base64.b64encode(data).decode()
+    return [*_fields(data.blob), data.first] if isinstance(data, Joint) else _fields(data)
 
 
-def _blob(blob: Blob | None) -> list[object] | None:
-    return None if blob is None else [blob.path, blob.offset, blob.length, blob.crc]
+def _parsed(data: str | list[Any]) -> SummaryRef:
+    if isinstance(data, str):
+        return base64.b64decode(data)
+    return Joint(Blob(*data[:-1]), data[-1]) if len(data) > len(fields(Blob)) else Blob(*data)
+
+
+def _fields(blob: Blob) -> list[Any]:
+    return [blob.path, blob.offset, blob.length, blob.crc]
+
+
+def _blob(blob: Blob | None) -> list[Any] | None:
+    return None if blob is None else _fields(blob)
 
 
 def _new_file(value: dict[str, Any]) -> NewFile:
@@ -83,9 +93,6 @@ def _new_file(value: dict[str, Any]) -> NewFile:
             "zone_rows": tuple(value["zone_rows"]),
             "log_names": tuple(value["log_names"]),
             **{name: None if value[name] is None else Blob(*value[name]) for name in ("key_map", "page_map")},
-            "summaries": tuple(
-                (spec, base64.b64decode(data) if isinstance(data, str) else Blob(*data))
-                for spec, data in value["summaries"]
-            ),
+            "summaries": tuple((spec, _parsed(data)) for spec, data in value["summaries"]),
         }
     )
