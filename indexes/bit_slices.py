@@ -49,6 +49,8 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
     """
     if len(ranges) > _RANGES_MAX and present and present.max() < _LOOK_UP_ROWS_MAX:
         return _look_up(slices, ranges, present)
+    if len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1:
+        return _equal(slices, ranges[0][0], present)
     starts, stops = [start for start, _ in ranges], [stop for _, stop in ranges]
     found: list[BitMap] = []
     nodes = [(present, 0)]
@@ -66,6 +68,18 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
         slice = slices[depth]
         nodes = [half for rows, low in halves for half in _split(rows, low, slice, width // 2, starts, stops)]
     return BitMap.union(*found) if len(found) > 1 else found[0] if found else BitMap()
+
+
+def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:
+    """Return those of ``rows``, which are taken over, that have one code: one operation a slice, in place."""
+    for weight, slice in enumerate(reversed(slices)):
+        if code >> weight & 1:
+            rows &= slice
+        else:
+            rows -= slice
+        if not rows:
+            break
+    return rows
 
 
 def _split(
