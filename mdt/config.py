@@ -170,6 +170,9 @@ class Options:
         "mdt.spark.local.bytes.max", 64 * _MEBI, "Spark inputs up to this size are written in the driver; 0: never",
         minimum=0, maximum=1 << 40,
     )  # fmt: skip
+    usage_counts: bool = _option(
+        "mdt.usage.counts", True, "count how queries use indexes, for advice, and report it beside the table"
+    )
     durable: bool = _option("mdt.durable", True, "flush every file to the disk; false only for tables you can lose")
 
     def threads(self, role: Literal["writer", "reader"]) -> int:

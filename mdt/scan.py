@@ -97,7 +97,7 @@ class Scan:
         return self._metadata
 
     def _tables(self, names: Sequence[str]) -> Iterator[pa.Table]:
-        if self.predicate is not None:
+        if self.predicate is not None and self._options.usage_counts:
             self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
         threads = self._options.reader_threads or pa.cpu_count()
         return read(self._metadata, self.plan, names, threads=threads)

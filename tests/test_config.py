@@ -74,6 +74,7 @@ def test_the_small_file_limit_follows_a_smaller_file_size_unless_given() -> None
         {},
         optional={
             "mdt.durable": st.booleans(),
+            "mdt.usage.counts": st.booleans(),
             "mdt.bloom.fpp": st.floats(1e-9, 0.5),
             "mdt.row.group.rows": st.integers(1024, 1 << 24),
             "mdt.compression": st.sampled_from(["lz4", "zstd", "snappy", "uncompressed"]),

@@ -332,3 +332,12 @@ def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_cache
     assert "caches" in str(told)
     table.warm(["id"])
     assert table.scan("fare = 2.0").count() == mdt.open(storage).scan("fare = 2.0").count()
+
+
+def test_use_is_not_counted_if_the_table_says_so() -> None:
+    storage = planned()
+    build(storage)
+    silent = mdt.open(storage, {"mdt.usage.counts": False})
+    silent.scan("fare = 2.0").to_arrow()
+    silent.metadata.usage.report()
+    assert not storage.list(".hoodie/.mdt/usage") and silent.indexes()["queries"].to_pylist() == [0, 0]

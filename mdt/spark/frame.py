@@ -202,7 +202,7 @@ class _Files:
             found = query.plans.get(predicate)
             if found is None:
                 found = plan(self._metadata, query.snapshot, predicate)
-                if not query.plans:
+                if not query.plans and self._metadata.options(query.snapshot.definition).usage_counts:
                     self._metadata.usage.record(found.used_indexes(), _tests(predicate))
                 query.plans[predicate] = found
             return found
