@@ -137,10 +137,14 @@ class SkippingIndex(ABC):
         """
         found = self.rows(summaries, tests[0], type)
         for test in tests[1:]:
-            for at, rows in enumerate(self.rows(summaries, test, type)):
-                before = found[at]
-                found[at] = rows if before is None else before if rows is None else before & rows
+            found = intersected(found, self.rows(summaries, test, type))
         return found
+
+
+def intersected(some: Sequence[BitMap | None], others: Sequence[BitMap | None]) -> list[BitMap | None]:
+    """Return the positions that are in both, pair by pair; None: any."""
+    pairs = zip(some, others, strict=True)
+    return [b if a is None else a if b is None else a & b for a, b in pairs]
 
 
 def whole(summary: Summary) -> memoryview:

@@ -44,7 +44,6 @@ Int64Array = npt.NDArray[np.int64]
 _INDEX = struct.Struct("<BI")
 _BLOCK = struct.Struct("<BI")
 _WORD = 8
-_FEW_WORDS = 4
 _SHARED_MAX = 255
 _SEARCHES_MAX = 4
 """So many searches of a block cost as much as putting its keys together."""
@@ -102,8 +101,6 @@ class Dictionary:
     _separators: list[bytes] = field(repr=False)
     _parsed: dict[Any, Any] = field(repr=False)
     _recent: dict[int, Any] = field(default_factory=dict, repr=False)
-    _firsts: list[int] | None = field(default=None, repr=False)
-    _lists: dict[int, list[int]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, pieces: Pieces, first: int, width: int | None, parsed: dict[Any, Any] | None = None) -> Dictionary:
@@ -136,8 +133,6 @@ class Dictionary:
         O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged block.
         """
         if self._words is not None and bounds.words is not None:
-            if len(bounds.words) <= _FEW_WORDS:
-                return self._few_word_ranks(bounds.words.tolist())
             return self._word_ranks(self._words, bounds.words)
         return self._text_ranks(bounds.keys)
 
@@ -146,25 +141,6 @@ class Dictionary:
         first = start // BLOCK_KEYS
         found = [key for block in range(first, -(-stop // BLOCK_KEYS)) for key in self._keys(block)]
         return found[start - first * BLOCK_KEYS : stop - first * BLOCK_KEYS]
-
-    def _few_word_ranks(self, wanted: list[int]) -> list[int]:
-        """Return the ranks of a few words: bisection in lists is quicker then than numpy's."""
-        if self._firsts is None:
-            assert self._words is not None
-            self._firsts = self._words.tolist()
-        ranks = []
-        for word in wanted:
-            block = bisect_right(self._firsts, word) - 1
-            if block < 0:
-                ranks.append(0)
-                continue
-            inside = self._lists.get(block)
-            if inside is None:
-                if len(self._lists) >= BLOCKS_KEPT:
-                    self._lists.clear()
-                inside = self._lists[block] = self._word_block(block).tolist()
-            ranks.append(block * BLOCK_KEYS + bisect_left(inside, word))
-        return ranks
 
     def _word_ranks(self, firsts: UInt64Array, wanted: UInt64Array) -> list[int]:
         blocks = (firsts.searchsorted(wanted, "right") - 1).tolist()

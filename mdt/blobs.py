@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from mdt.file_group import Blob
 from mdt.key_map import KeyMap
 from mdt.limits import KEY_MAP_CACHE_BYTES_MAX, PAGE_MAP_CACHE_BYTES_MAX, SUMMARY_FILES_OPEN_MAX
 from mdt.mapped_files import MappedFiles
+from mdt.recent import Recent
 from mdt.storage import Storage
 
 if TYPE_CHECKING:
@@ -53,44 +55,14 @@ class BlobWriter:
             storage.create(self.path, self._parts)
 
 
-class _Recent(Generic[_T]):
-    """The decoded pieces that were used last, within a limit of bytes; safe for many threads."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._found: OrderedDict[Blob, tuple[_T, int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
-        self.hits = 0
-        self.misses = 0
-
-    def get(self, blob: Blob) -> _T | None:
-        with self._lock:
-            known = self._found.get(blob)
-            self.hits += known is not None
-            self.misses += known is None
-            if known is None:
-                return None
-            self._found.move_to_end(blob)
-            return known[0]
-
-    def put(self, blob: Blob, value: _T, size: int) -> None:
-        with self._lock:
-            if blob not in self._found:
-                self._found[blob] = value, size
-                self._bytes += size
-            while self._bytes > self._bytes_max and len(self._found) > 1:
-                self._bytes -= self._found.popitem(last=False)[1][1]
-
-
 class Blobs:
     """Reads pieces of summary objects; safe for many threads."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
-        self._key_maps: _Recent[KeyMap] = _Recent(KEY_MAP_CACHE_BYTES_MAX)
-        self._page_maps: _Recent[PageMap] = _Recent(PAGE_MAP_CACHE_BYTES_MAX)
+        self._key_maps: Recent[Blob, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
+        self._page_maps: Recent[Blob, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
         self._lock = Lock()
         self.data_files = MappedFiles(storage)
         """Data files that look-ups have opened."""
@@ -115,7 +87,7 @@ class Blobs:
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of what was looked for in memory."""
-        caches: dict[str, _Recent[Any]] = {"key maps": self._key_maps, "page maps": self._page_maps}
+        caches: dict[str, Recent[Blob, Any]] = {"key maps": self._key_maps, "page maps": self._page_maps}
         return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
 
     def _opened(self, path: str) -> pa.NativeFile:
@@ -130,16 +102,17 @@ class Blobs:
 
     def key_map(self, blob: Blob) -> KeyMap:
         """Return the key map at ``blob``, from memory if it was read before."""
-        found = self._key_maps.get(blob)
-        if found is None:
-            found = key_map.decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
-            self._key_maps.put(blob, found, blob.length)
-        return found
+        return self._decoded(self._key_maps, blob, key_map.decode, lambda _: blob.length)
 
     def page_map(self, blob: Blob) -> PageMap:
         """Return the page map at ``blob``, from memory if it was read before."""
-        found = self._page_maps.get(blob)
+        return self._decoded(self._page_maps, blob, page_map.decode, lambda found: found.nbytes)
+
+    def _decoded(
+        self, cache: Recent[Blob, _T], blob: Blob, decode: Callable[..., _T], size: Callable[[_T], int]
+    ) -> _T:
+        found = cache.get(blob)
         if found is None:
-            found = page_map.decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
-            self._page_maps.put(blob, found, found.nbytes)
+            found = decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
+            cache.put(blob, found, size(found))
         return found

@@ -24,7 +24,7 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys
 from mdt.locate import find
 from mdt.metadata import Metadata
-from mdt.row_sets import IndexNote, RowSets, conjuncts_of
+from mdt.row_sets import IndexNote, Planning, RowSets, conjuncts_of
 from mdt.snapshot import Snapshot
 
 KEYS_LOOKED_UP_MAX = 100_000
@@ -96,33 +96,13 @@ class ScanPlan:
         return {note.index: note.pruned for note in self.notes if note.used and note.index in known}
 
 
-@dataclass(slots=True)
-class _Planning:
-    metadata: Metadata
-    snapshot: Snapshot
-    predicate: Predicate
-    maybe: BoolArray
-    positions: dict[int, BitMap] = field(default_factory=dict)
-    notes: list[IndexNote] = field(default_factory=list)
-
-    def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
-        """Apply a verdict, bool[segments], and record what it did."""
-        pruned = int((self.maybe & ~verdict).sum())
-        self.maybe &= verdict
-        self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))
-
-    def unused(self, index: str, reason: str, detail: str) -> None:
-        """Record that an index was of no use."""
-        self.notes.append(IndexNote(index, False, 0, 0, reason, detail))
-
-
 def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None) -> ScanPlan:
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched."""
-    work = _Planning(metadata, snapshot, predicate or And(()), snapshot.rows > snapshot.dead_rows)
+    work = Planning(metadata, snapshot, predicate or And(()), snapshot.rows > snapshot.dead_rows)
     if predicate is not None:
         _by_key(work)
         _by_statistics(work)
-        _by_indexes(work)
+        RowSets(work).run()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
     else:
@@ -156,7 +136,7 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     return pa.table([a.slice(0, length) for a in arrays], schema=schema) if exact else None
 
 
-def _by_key(work: _Planning) -> None:
+def _by_key(work: Planning) -> None:
     """Find the rows of a fixed record key exactly; nothing else can match."""
     name = f"key:{work.snapshot.definition.key_index}"
     literals = key_literals(work.predicate, work.snapshot)
@@ -182,7 +162,7 @@ def _by_key(work: _Planning) -> None:
     work.note(name, verdict, len(work.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
 
 
-def _by_statistics(work: _Planning) -> None:
+def _by_statistics(work: Planning) -> None:
     snapshot = work.snapshot
     names = sorted(columns(work.predicate))
     known = {name: snapshot.column_stats(name) for name in names}
@@ -200,15 +180,7 @@ def _by_statistics(work: _Planning) -> None:
     work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(names)}")
 
 
-def _by_indexes(work: _Planning) -> None:
-    if not work.snapshot.definition.indexes:
-        return
-    sets = RowSets(work.metadata, work.snapshot, work.predicate, work.maybe, work.positions)
-    sets.run()
-    work.notes += sets.notes
-
-
-def _segments(work: _Planning) -> list[SegmentScan]:
+def _segments(work: Planning) -> list[SegmentScan]:
     """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
     rows = np.flatnonzero(work.maybe).tolist()
     column = work.snapshot.files["zone_rows"]
@@ -235,7 +207,7 @@ def _hit(positions: BitMap, zone_rows: Int64Array) -> BoolArray | None:
     return np.array([positions.range_cardinality(start, end) > 0 for start, end in pairs])
 
 
-def _zone_verdicts(work: _Planning, rows: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
+def _zone_verdicts(work: Planning, rows: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
     """Return which row groups of segment ``rows``, which have ``counts`` of them, may match -> bool[zones] each.
 
     All of them at once: their statistics are brought into one table a column, where a row group without has nulls.

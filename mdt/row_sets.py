@@ -24,7 +24,8 @@ from pyroaring import BitMap
 
 from indexes import paths as column_paths
 from indexes import registry
-from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, intersected
+from indexes.pieces import HEAD_BYTES
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from mdt.errors import Corrupt
 from mdt.metadata import Metadata
@@ -34,8 +35,6 @@ from mdt.summaries import Asked, Known
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
-WARM_BYTES = 4096
-"""What an index reads of a summary first."""
 _CHEAP = {"=": 0, "<=>": 0, "match": 1, "in": 1, "starts with": 2, "is null": 2, "like": 3}
 _OTHER_OP = 4
 
@@ -76,8 +75,8 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class RowSets:
-    """The state of the two rounds.  ``maybe``: bool[segments]; ``positions``: segment row -> rows that may match."""
+class Planning:
+    """The state of a plan.  ``maybe``: bool[segments]; ``positions``: segment row -> the only rows that may match."""
 
     metadata: Metadata
     snapshot: Snapshot
@@ -86,56 +85,68 @@ class RowSets:
     positions: dict[int, BitMap] = field(default_factory=dict)
     notes: list[IndexNote] = field(default_factory=list)
 
+    def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
+        """Apply a verdict, bool[segments], and record what it did."""
+        pruned = int((self.maybe & ~verdict).sum())
+        self.maybe &= verdict
+        self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))
+
+    def unused(self, index: str, reason: str, detail: str) -> None:
+        """Record that an index was of no use."""
+        self.notes.append(IndexNote(index, False, 0, 0, reason, detail))
+
+
+@dataclass(frozen=True, slots=True)
+class RowSets:
+    """The two rounds on one plan."""
+
+    work: Planning
+
     def run(self) -> None:
-        """Ask every index of the table that can help; shrink ``maybe`` and ``positions``, fill ``notes``."""
+        """Ask every index of the table that can help; shrink the plan's segments and positions, fill its notes."""
         entries = list(self._entries())
-        conjuncts = sorted(conjuncts_of(self.predicate), key=_cost)
+        conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
         for conjunct in conjuncts:
             self._verdicts([e for e in entries if not e.index.finds_rows], conjunct)
         for tests, other in _by_column(conjuncts):
             self._rows([e for e in entries if e.index.finds_rows], other or And(tuple(tests)))
-        self.notes += [self._note(entry) for entry in entries]
+        self.work.notes += [self._note(entry) for entry in entries]
 
     def _entries(self) -> Iterator[_Entry]:
-        tested = {leaf.column for leaf in leaves(self.predicate)}
-        for text in self.snapshot.definition.indexes:
+        tested = {leaf.column for leaf in leaves(self.work.predicate)}
+        for text in self.work.snapshot.definition.indexes:
             spec = registry.parse_spec(text)
             index = find_index(spec)
             if isinstance(index, str):
-                self._unused(text, 0, "not_installed", index)
+                self.work.unused(text, "not_installed", index)
             elif spec.column not in tested:
-                self._unused(text, 0, "column_not_tested", f"the predicate does not test {spec.column}")
-            elif not any(self._can_test(index, leaf) for leaf in leaves(self.predicate) if leaf.column == spec.column):
-                self._unused(text, 0, "operator_not_supported", f"it knows nothing about these tests of {spec.column}")
+                self.work.unused(text, "column_not_tested", f"the predicate does not test {spec.column}")
+            elif not any(self._can_test(index, leaf) for leaf in leaves(self.work.predicate) if leaf.column == spec.column):
+                self.work.unused(text, "operator_not_supported", f"it knows nothing about these tests of {spec.column}")
             else:
-                covered = self.snapshot.covered(text)
+                covered = self.work.snapshot.covered(text)
                 if covered.any() or not len(covered):
                     yield _Entry(text, spec.column, index, covered)
                 else:
-                    self._unused(text, 0, "not_covered", "no file is covered yet; t.rebuild_index() or mdt index build")
-
-    def _unused(self, spec: str, covered: int, reason: str, detail: str) -> None:
-        self.notes.append(IndexNote(spec, False, covered, 0, reason, detail))
+                    self.work.unused(text, "not_covered", "no file is covered yet; t.rebuild_index() or mdt index build")
 
     def _note(self, entry: _Entry) -> IndexNote:
         covered = int(entry.covered.sum())
+        if not entry.asked and (self.work.maybe & entry.covered).any():
+            return IndexNote(entry.spec, False, covered, 0, "another_index", "another index answered")
         if not entry.asked:
-            why = "cheaper indexes left no file that it covers" if not self._left(entry) else "another index answered"
-            reason = "nothing_left" if not self._left(entry) else "another_index"
-            return IndexNote(entry.spec, False, covered, 0, reason, why)
+            why = "cheaper indexes left no file that it covers"
+            return IndexNote(entry.spec, False, covered, 0, "nothing_left", why)
         if entry.damaged:
             detail = f"{len(entry.damaged)} summaries cannot be read, the first: {entry.damaged[0]}"
             return IndexNote(entry.spec, True, covered, entry.pruned, "damaged", detail)
         return IndexNote(entry.spec, True, covered, entry.pruned, "used", f"tests on {entry.column}")
 
-    def _left(self, entry: _Entry) -> bool:
-        return bool((self.maybe & entry.covered).any())
-
     def _can_test(self, index: SkippingIndex, leaf: Leaf) -> bool:
         return index.can_test(leaf, self._type(leaf))
 
     def _type(self, leaf: Leaf) -> pa.DataType:
-        return column_paths.type_at(self.snapshot.definition.schema, leaf.column)
+        return column_paths.type_at(self.work.snapshot.definition.schema, leaf.column)
 
     # Round 1: whole segments
 
@@ -143,9 +154,9 @@ class RowSets:
         usable = self._usable(entries, conjunct)
         if not usable:
             return
-        asked = np.flatnonzero(self.maybe)
+        asked = np.flatnonzero(self.work.maybe)
         verdict = self._verdict(usable, conjunct, asked)
-        self.maybe[asked[~verdict]] = False
+        self.work.maybe[asked[~verdict]] = False
         for entry in usable:
             entry.pruned += int((~verdict & entry.covered[asked]).sum())
 
@@ -178,19 +189,19 @@ class RowSets:
         usable = self._usable(entries, conjunct)
         if not usable:
             return
-        asked = np.flatnonzero(self.maybe)
-        found = self._evaluate(usable, conjunct, asked, [self.positions.get(i) for i in asked.tolist()])
+        asked = np.flatnonzero(self.work.maybe)
+        found = self._evaluate(usable, conjunct, asked, [self.work.positions.get(i) for i in asked.tolist()])
         empty = []
         for i, rows in zip(asked.tolist(), found, strict=True):
             if rows is None:
                 continue
-            before = self.positions.get(i)
+            before = self.work.positions.get(i)
             if before is not None:
                 rows &= before
-            self.positions[i] = rows
+            self.work.positions[i] = rows
             if not rows:
                 empty.append(i)
-        self.maybe[empty] = False
+        self.work.maybe[empty] = False
         for entry in usable:
             entry.pruned += int(entry.covered[empty].sum())
 
@@ -213,10 +224,7 @@ class RowSets:
             groups.setdefault(tuple(np.flatnonzero(mine).tolist()), []).append(leaf)
         found: Rows = [None] * len(asked)
         for capable, group in groups.items():
-            answers = self._first_answer([entries[n] for n in capable], group, asked, within)
-            for at, rows in enumerate(answers):
-                before = found[at]
-                found[at] = rows if before is None else before if rows is None else rows & before
+            found = intersected(found, self._first_answer([entries[n] for n in capable], group, asked, within))
         return found
 
     def _first_answer(
@@ -233,7 +241,7 @@ class RowSets:
             places = mine.tolist()
             known, about = self._known(entry, asked[mine])
             answers = self._ask(entry, known, about, question, None, about.within([within[at] for at in places]))
-            shares = about.spread(answers, self.snapshot.rows[asked[mine]])
+            shares = about.spread(answers, self.work.snapshot.rows[asked[mine]])
             for at, answer in zip(places, shares, strict=True):
                 found[at] = answer
                 open_[at] = answer is None
@@ -252,9 +260,8 @@ class RowSets:
                 if child is not None
                 else self._tests(entries, tests, asked[live], among)
             )
-            for at, rows in zip(live, answers, strict=True):
-                before = found[at]
-                found[at] = rows if before is None else before if rows is None else rows & before
+            for at, rows in zip(live, intersected([found[n] for n in live], answers), strict=True):
+                found[at] = rows
         return found
 
     def _any(
@@ -296,7 +303,7 @@ class RowSets:
                 entry.damaged.append(str(error))
                 return [guess]
 
-        if self.metadata.storage.local_path("") is not None or len(asked) < 2:
+        if self.work.metadata.storage.local_path("") is not None or len(asked) < 2:
             return answer(asked) if asked else []
         size = -(-len(asked) // REMOTE_THREADS)
         parts = [asked[at : at + size] for at in range(0, len(asked), size)]
@@ -305,8 +312,8 @@ class RowSets:
 
     def _known(self, entry: _Entry, rows: Int64Array) -> tuple[Known, Asked]:
         """Return the summaries of segment ``rows``; those of the same snapshot are found at once again."""
-        snapshot = self.snapshot
-        known = self.metadata.summaries.of_snapshot(snapshot.seq, entry.spec, entry.index, len(snapshot))
+        snapshot = self.work.snapshot
+        known = self.work.metadata.summaries.of_snapshot(snapshot.seq, entry.spec, entry.index, len(snapshot))
         return known, known.ask(rows, partial(snapshot.index_summaries, entry.spec))
 
 
@@ -333,7 +340,7 @@ def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Seque
     for found in snapshot.index_summaries(spec, rows):
         with suppress(Corrupt):
             if found is not None:
-                metadata.summaries.open(index, found).read(0, WARM_BYTES)
+                metadata.summaries.open(index, found).read(0, HEAD_BYTES)
 
 
 def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:

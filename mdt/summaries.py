@@ -8,7 +8,6 @@ here can be stale.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,35 +21,20 @@ from indexes.base import InMemory, Int64Array, SkippingIndex, Summary
 from mdt.blobs import Blobs
 from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_CACHE_BYTES_MAX, SUMMARIES_CACHED_MAX
+from mdt.recent import Recent
 
 T = TypeVar("T")
 _SNAPSHOTS_KEPT = 32
 """Indexes times snapshots whose summaries are found without a look at the metadata table."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """How often something was found in a cache, and how often not."""
+class _Keeping:
+    """Keeps what the index has parsed of a summary."""
 
-    hits: int = 0
-    misses: int = 0
+    __slots__ = ("_kept",)
 
-
-class Parsed:
-    """A summary whose bytes are at hand, and what its index has parsed of them."""
-
-    __slots__ = ("_data", "_kept")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
+    def __init__(self) -> None:
         self._kept: Any = None
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def read(self, start: int, stop: int) -> memoryview:
-        """Return bytes [start, stop).  O(1)."""
-        return self._data[start:stop]
 
     def keep(self, make: Callable[[], T]) -> T:
         """Return what ``make`` returned before for this summary, or call it."""
@@ -59,15 +43,32 @@ class Parsed:
         return cast(T, self._kept)
 
 
-class Stored:
+class Parsed(_Keeping):
+    """A summary whose bytes are at hand, and what its index has parsed of them."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = memoryview(data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop).  O(1)."""
+        return self._data[start:stop]
+
+
+class Stored(_Keeping):
     """A summary that stands in an object.  Its index checks the parts that it reads."""
 
-    __slots__ = ("_blob", "_cache", "_kept")
+    __slots__ = ("_blob", "_cache")
 
     def __init__(self, cache: SummaryCache, blob: Blob) -> None:
+        super().__init__()
         self._cache = cache
         self._blob = blob
-        self._kept: Any = None
 
     def __len__(self) -> int:
         return self._blob.length
@@ -78,12 +79,6 @@ class Stored:
         start = min(start, stop)
         return self._cache.read(Blob(self._blob.path, self._blob.offset + start, stop - start, 0))
 
-    def keep(self, make: Callable[[], T]) -> T:
-        """Return what ``make`` returned before for this summary, or call it."""
-        if self._kept is None:
-            self._kept = make()
-        return cast(T, self._kept)
-
 
 class SummaryCache:
     """Opens summaries for their indexes; safe to use from threads.  ``is_local``: objects are mapped, not fetched."""
@@ -91,13 +86,9 @@ class SummaryCache:
     def __init__(self, blobs: Blobs, *, is_local: bool) -> None:
         self._blobs = blobs
         self._is_local = is_local
-        self._stored: OrderedDict[Blob, Summary] = OrderedDict()
-        self._ranges: OrderedDict[Blob, memoryview] = OrderedDict()
-        self._range_bytes = 0
-        self._snapshots: OrderedDict[tuple[int, str], Known] = OrderedDict()
-        self._lock = Lock()
-        self.opened = Counts()
-        self.ranges = Counts()
+        self.opened: Recent[Blob, Summary] = Recent(SUMMARIES_CACHED_MAX)
+        self._ranges: Recent[Blob, memoryview] = Recent(INDEX_CACHE_BYTES_MAX)
+        self._snapshots: Recent[tuple[int, str], Known] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
         """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.  Raises Corrupt.
@@ -107,20 +98,12 @@ class SummaryCache:
         if isinstance(found, bytes):
             return InMemory(found)
         found = found.blob if isinstance(found, Joint) else found
-        with self._lock:
-            known = self._stored.get(found)
-            if known is not None:
-                self._stored.move_to_end(found)
-                self.opened.hits += 1
-                return known
-        whole = not index.finds_rows
-        made = InMemory(memoryview(self._blobs.read(found, verify=True))) if whole else Stored(self, found)
-        with self._lock:
-            self.opened.misses += 1
-            self._stored[found] = made
-            if len(self._stored) > SUMMARIES_CACHED_MAX:
-                self._stored.popitem(last=False)
-        return made
+        known = self.opened.get(found)
+        if known is not None:
+            return known
+        if index.finds_rows:
+            return self.opened.put(found, Stored(self, found))
+        return self.opened.put(found, InMemory(memoryview(self._blobs.read(found, verify=True))))
 
     def of_snapshot(self, seq: int, spec: str, index: SkippingIndex, segments: int) -> Known:
         """Return what is known of the summaries of one index for one snapshot, to be filled by the caller.
@@ -129,40 +112,22 @@ class SummaryCache:
         """
         if segments > SUMMARIES_CACHED_MAX:
             return Known(self, index, segments)
-        with self._lock:
-            found = self._snapshots.get((seq, spec))
-            if found is None:
-                found = self._snapshots[seq, spec] = Known(self, index, segments)
-            self._snapshots.move_to_end((seq, spec))
-            while len(self._snapshots) > _SNAPSHOTS_KEPT:
-                self._snapshots.popitem(last=False)
-        return found
+        found = self._snapshots.get((seq, spec))
+        return found if found is not None else self._snapshots.put((seq, spec), Known(self, index, segments))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""
-        counts = {"summaries": self.opened} if self._is_local else {"summaries": self.opened, "ranges": self.ranges}
-        return {name: (found.hits, found.misses) for name, found in counts.items()}
+        opened, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
+        return {"summaries": opened} if self._is_local else {"summaries": opened, "ranges": ranges}
 
     def read(self, part: Blob) -> memoryview:
         """Return a range of an object, unchecked."""
         if self._is_local:
             return memoryview(self._blobs.read(part, verify=False))
-        with self._lock:
-            known = self._ranges.get(part)
-            if known is not None:
-                self._ranges.move_to_end(part)
-                self.ranges.hits += 1
-                return known
-        data = memoryview(self._blobs.read(part, verify=False))
-        with self._lock:
-            self.ranges.misses += 1
-            if part not in self._ranges:
-                self._ranges[part] = data
-                self._range_bytes += part.length
-            while self._range_bytes > INDEX_CACHE_BYTES_MAX and len(self._ranges) > 1:
-                old, _ = self._ranges.popitem(last=False)
-                self._range_bytes -= old.length
-        return data
+        known = self._ranges.get(part)
+        if known is not None:
+            return known
+        return self._ranges.put(part, memoryview(self._blobs.read(part, verify=False)), part.length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ class Table:
         if spark is not None:
             from mdt.spark import indexing as on_spark  # as above
 
-            runner = on_spark.runner(spark)
+            runner = on_spark.SparkRunner(spark)
         return indexing.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:

@@ -80,6 +80,15 @@ class Prepared(Protocol):
         """Rows inserted, updated, deleted, late."""
 
 
+@dataclass(frozen=True, slots=True)
+class NoFiles:
+    """What an operation found out that reads and writes no file group; a :class:`Prepared`."""
+
+    footprint: Footprint
+    partitions: Sequence[str] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
 P = TypeVar("P", bound=Prepared)
 
 

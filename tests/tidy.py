@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "columns", "pieces", "groups", "files_view", "units"),
     (
-        "blobs", "fold", "foreign", "locate", "metadata", "publish", "replay", "segment_file", "snapshot", "summaries",
+        "blobs", "fold", "foreign", "locate", "metadata", "publish", "recent", "replay", "segment_file", "snapshot", "summaries",
         "usage",
     ),
     ("conflicts", "transaction"),

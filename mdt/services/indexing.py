@@ -3,7 +3,7 @@
 Creating an index is one small commit: from it on every writer keeps the index, and the files that exist are its plan.
 The builder, in this process or any other, beside the writers, takes files that are not covered, summarizes them, and
 commits what it has in pieces.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
-the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
+the last commit ended.  Until a file is covered it is read.  NoFiles has to be "completed": an index is as good as its
 coverage, which ``t.indexes()`` shows.
 
 On Hudi's timeline there is nothing to see of this: the indexes are private to the metadata table.
@@ -33,20 +33,11 @@ from mdt.metadata import Metadata
 from mdt.segment_file import read_rows
 from mdt.skipping import find_index, named_spec
 from mdt.snapshot import Snapshot
-from mdt.transaction import Changes, Claim, run
+from mdt.transaction import Changes, Claim, NoFiles, run
 from mdt.write.summarize import Indexed, placed_all, summarize_indexes
 
 Progress = Callable[[int, int], None]
 """Called with the number of files that are done and of all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """What a change of indexes reads and writes: no file group; see :class:`mdt.transaction.Prepared`."""
-
-    footprint: Footprint
-    partitions: Sequence[str] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +50,20 @@ class IndexChange:
     forgotten: tuple[str, ...] = ()
     action: str = "index"
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> Nothing | None:
+    def prepare(self, snapshot: Snapshot, txn: str) -> NoFiles | None:
         """Return None if the table is already as wanted."""
         indexes = snapshot.definition.indexes
         new = [spec for spec in self.added if spec not in indexes]
         gone = [spec for spec in self.dropped if spec in indexes]
-        return Nothing(Footprint(txn)) if new or gone or self.forgotten else None
+        return NoFiles(Footprint(txn)) if new or gone or self.forgotten else None
 
-    def write(self, snapshot: Snapshot, prepared: Nothing, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, prepared: NoFiles, claim: Claim) -> Changes:
         """Return the change and, for what is added or forgotten, the plan: how many files the builder will find."""
         lists = {"add": list(self.added), "drop": list(self.dropped), "forget": list(self.forgotten)}
         files = int((snapshot.rows > 0).sum())
         return Changes(extra={"indexes": {**{k: v for k, v in lists.items() if v}, "files": files}})
 
-    def narrow(self, snapshot: Snapshot, prepared: Nothing, changes: Changes, theirs: CommitRecord) -> None:
+    def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
         """Start again; only a rollback of this very transaction conflicts."""
         return
 
@@ -90,11 +81,11 @@ class _NothingSummarized(Unsupported):
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    footprint: Footprint
-    work: Sequence[Work]
-    partitions: Sequence[str] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
+class _Batch(NoFiles):
+    """The next files, ``work``, of ``total`` that were not covered."""
+
+    work: Sequence[Work] = ()
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +119,9 @@ class IndexBuild:
 
     def prepare(self, snapshot: Snapshot, txn: str) -> _Batch | None:
         """Return the next uncovered files, None if there are none."""
-        work = list(_limited(snapshot, self._todo(snapshot)))
-        return _Batch(Footprint(txn), work) if work else None
+        todo = self._todo(snapshot)
+        work = list(_limited(snapshot, todo))
+        return _Batch(Footprint(txn), work=work, total=len(todo)) if work else None
 
     def _todo(self, snapshot: Snapshot) -> dict[int, tuple[str, ...]]:
         """Return what :func:`uncovered` does, without what has failed."""
@@ -145,7 +137,7 @@ class IndexBuild:
     def write(self, snapshot: Snapshot, prepared: _Batch, claim: Claim) -> Changes:
         """Summarize the files; larger summaries go to objects."""
         covers: list[tuple[str, int, SummaryRef]] = []
-        total = len(self._todo(snapshot)) + self.done
+        total = prepared.total + self.done
         runner = self.runner or summarize_here
         for work, found in runner(self.metadata, self.options, snapshot, prepared.work, claim):
             segment = int(snapshot.segments[work.row])

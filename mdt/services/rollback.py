@@ -7,8 +7,8 @@ longer commit; then its files go.  Both may be repeated after a crash at any poi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mdt import paths, publish
 from mdt.commit_log import CommitRecord
@@ -17,7 +17,7 @@ from mdt.errors import Corrupt, Missing
 from mdt.metadata import Metadata
 from mdt.publish import Pending
 from mdt.snapshot import Snapshot
-from mdt.transaction import Changes, Claim, remove_files, run
+from mdt.transaction import Changes, Claim, NoFiles, remove_files, run
 
 _MICROSECONDS = 1_000_000
 
@@ -32,13 +32,6 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fence:
-    footprint: Footprint
-    partitions: Sequence[str] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class _Rollback:
     """The operation that declares transactions dead."""
 
@@ -46,14 +39,14 @@ class _Rollback:
     name: str = "rollback"
     action: str = "rollback"
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> _Fence | None:
+    def prepare(self, snapshot: Snapshot, txn: str) -> NoFiles | None:
         dead = {p.txn for p in self.doomed} - snapshot.rolled_back - set(snapshot.transactions)
-        return _Fence(Footprint(txn, rolls_back=frozenset(dead))) if dead else None
+        return NoFiles(Footprint(txn, rolls_back=frozenset(dead))) if dead else None
 
-    def write(self, snapshot: Snapshot, prepared: _Fence, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, prepared: NoFiles, claim: Claim) -> Changes:
         return Changes()
 
-    def narrow(self, snapshot: Snapshot, prepared: _Fence, changes: Changes, theirs: CommitRecord) -> None:
+    def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
         return None
 
 

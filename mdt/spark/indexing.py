@@ -28,11 +28,6 @@ _TASKS_PER_PROCESSOR = 3
 _SCHEMA = "index string, segment bigint, payload binary, path string, offset bigint, length bigint, crc bigint, first bigint"
 
 
-def runner(spark: SparkSession) -> SparkRunner:
-    """Return what :func:`mdt.services.indexing.build` takes to run on ``spark``."""
-    return SparkRunner(spark)
-
-
 class SparkRunner:
     """A :data:`mdt.services.indexing.Runner` on one Spark session."""
 
