@@ -93,7 +93,7 @@ class SkippingIndex(ABC):
     finds_rows: ClassVar[bool] = False
     """Whether :meth:`rows` knows more than "any row may match".
 
-    The table may have several small segments summarized as one, whose positions it then tells apart.
+    The table may have several segments summarized as one, whose positions it then tells apart.
     """
 
     @abstractmethod

@@ -62,7 +62,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """One segment's share of a summary of several small segments, whose rows it numbers one after the other.
+    """One segment's share of a summary of several segments, whose rows it numbers one after the other.
 
     ``blob``: where the summary stands, the same for all of them.  ``first``: number of the segment's first row in it.
     """

@@ -28,19 +28,28 @@ INLINE_SUMMARY_BYTES_MAX = 64 << 10
 INLINE_INDEX_BYTES_MAX = 256
 """As above, for the summaries of skipping indexes: there is one for each file and index, so the limit is lower."""
 
-SMALL_SEGMENT_ROWS = 4_096
-"""Segments up to this many rows share summaries that know positions with others of their commit.  A summary costs a plan some
-10 µs and a writer some 0.8 ms, whatever it holds; from here on its content, 0.4 µs a row, costs more."""
+JOINT_SUMMARY_ROWS_MAX = 1 << 20
+"""Rows of a joint summary.  A summary costs a plan some 15 µs and a writer some 0.8 ms, whatever it holds; with more rows,
+reading it for a single live segment, or doing without it if it is damaged, would cost more than that saves."""
 
-JOINT_SUMMARY_ROWS_MAX = 1 << 18
-"""Rows of a joint summary: 64 segments of the largest size, so that one damaged summary, or one that is read for a single
-live segment, costs little."""
+JOINT_SEGMENT_ROWS_MAX = JOINT_SUMMARY_ROWS_MAX // 2
+"""Rows of a segment that may share a summary: no two larger ones fit into one."""
+
+JOINT_SUMMARY_BYTES_MAX = 32 << 20
+"""Bytes, in memory, of the largest column of a joint summary: an inverted index of text takes some 20 times as much while it
+is made."""
 
 INDEX_COMMIT_ROWS = 4_000_000
 """Rows that an index builder covers between two commits: what a crash costs it, some seconds of work."""
 
-SUMMARIES_CACHED_MAX = 4096
-"""Opened summaries kept in one process: each holds its table of pieces and parsed parts, some 5 to 50 KiB."""
+SUMMARIES_CACHE_BYTES_MAX = 256 << 20
+"""Opened summaries kept in one process, as bytes in storage: what an index keeps of a summary in memory is about as much."""
+
+SUMMARY_OPEN_BYTES = 4096
+"""What an opened summary takes besides: its table of pieces."""
+
+SEGMENTS_KNOWN_MAX = 8192
+"""Segments of a snapshot of which summaries are found without a look at the metadata table."""
 
 INDEX_CACHE_BYTES_MAX = 256 << 20
 """Ranges of summaries kept in one process where storage is not local; beyond it the oldest are dropped."""

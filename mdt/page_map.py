@@ -73,9 +73,14 @@ class PageMap:
     def _by_row(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         wanted = (columns[:, None] << 32) | positions[None, :]
         page = np.searchsorted(self.keys, wanted.ravel(), side="right") - 1
-        fresh = np.append(True, page[1:] != page[:-1])
+        fresh = np.empty(len(page), np.bool_)
+        fresh[0] = True
+        np.not_equal(page[1:], page[:-1], out=fresh[1:])
         first = np.flatnonzero(fresh)
-        return page[first], first // len(positions), np.diff(np.append(first, len(page)))
+        held = np.empty(len(first), np.int64)
+        np.subtract(first[1:], first[:-1], out=held[:-1])
+        held[-1] = len(page) - first[-1]
+        return page[first], first // len(positions), held
 
     def _by_page(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         first, last = np.searchsorted(self.keys, columns << 32), np.searchsorted(self.keys, (columns + 1) << 32)

@@ -24,7 +24,8 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys
 from mdt.locate import find
 from mdt.metadata import Metadata
-from mdt.row_sets import IndexNote, Planning, RowSets, conjuncts_of
+from mdt.planning import IndexNote, Planning
+from mdt.row_sets import RowSets, conjuncts_of
 from mdt.snapshot import Snapshot
 
 KEYS_LOOKED_UP_MAX = 100_000

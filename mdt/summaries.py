@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from indexes.base import InMemory, Int64Array, SkippingIndex, Summary
 from mdt.blobs import Blobs
 from mdt.file_group import Blob, Joint, SummaryRef
-from mdt.limits import INDEX_CACHE_BYTES_MAX, SUMMARIES_CACHED_MAX
+from mdt.limits import INDEX_CACHE_BYTES_MAX, SEGMENTS_KNOWN_MAX, SUMMARIES_CACHE_BYTES_MAX, SUMMARY_OPEN_BYTES
 from mdt.recent import Recent
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class SummaryCache:
     def __init__(self, blobs: Blobs, *, is_local: bool) -> None:
         self._blobs = blobs
         self._is_local = is_local
-        self.opened: Recent[Blob, Summary] = Recent(SUMMARIES_CACHED_MAX)
+        self.opened: Recent[Blob, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX)
         self._ranges: Recent[Blob, memoryview] = Recent(INDEX_CACHE_BYTES_MAX)
         self._snapshots: Recent[tuple[int, str], Known] = Recent(_SNAPSHOTS_KEPT)
 
@@ -101,16 +101,15 @@ class SummaryCache:
         known = self.opened.get(found)
         if known is not None:
             return known
-        if index.finds_rows:
-            return self.opened.put(found, Stored(self, found))
-        return self.opened.put(found, InMemory(memoryview(self._blobs.read(found, verify=True))))
+        summary = Stored(self, found) if index.finds_rows else InMemory(memoryview(self._blobs.read(found, verify=True)))
+        return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
     def of_snapshot(self, seq: int, spec: str, index: SkippingIndex, segments: int) -> Known:
         """Return what is known of the summaries of one index for one snapshot, to be filled by the caller.
 
-        It is kept for tables of so few segments that all of their summaries may be kept.
+        It is kept for tables of at most SEGMENTS_KNOWN_MAX segments.
         """
-        if segments > SUMMARIES_CACHED_MAX:
+        if segments > SEGMENTS_KNOWN_MAX:
             return Known(self, index, segments)
         found = self._snapshots.get((seq, spec))
         return found if found is not None else self._snapshots.put((seq, spec), Known(self, index, segments))
@@ -132,25 +131,37 @@ class SummaryCache:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which summaries speak of some segments: each summary once, however many segments share it.
+    """Which summaries speak of some places: one whose positions are the place's own once for each, others once in all.
 
-    ``summaries``: int64[m], their numbers.  ``of``: int64[n], for each segment which of the m.  ``first``: int64[n],
-    position of the segment's first row in a joint summary, -1 for a summary of its own.
+    ``summaries``: int64[m], their numbers.  ``of``: int64[n], for each place which of the m.  ``first``: int64[n],
+    position of the place's first row in the summary if it numbers rows of other places, too, else -1.
     """
 
     summaries: Int64Array
     of: Int64Array
     first: Int64Array
 
+    @classmethod
+    def about(cls, number: Int64Array, first: Int64Array) -> Asked:
+        """Return how to ask the summaries ``number``, int64[n], one for each place; ``first`` as above."""
+        shared = np.flatnonzero(first >= 0)
+        if not len(shared):
+            return cls(number, np.arange(len(number)), first)
+        several, of_shared = np.unique(number[shared], return_inverse=True)
+        own = first < 0
+        of = np.cumsum(own) - 1
+        of[shared] = int(own.sum()) + of_shared
+        return cls(np.append(number[own], several), of, first)
+
     def within(self, among: Sequence[BitMap | None]) -> list[BitMap | None]:
-        """Return for each summary what may be asked about it alone, given so for each segment; None of a joint one."""
+        """Return for each summary what is given for its place, None if it speaks of several."""
         found: list[BitMap | None] = [None] * len(self.summaries)
         for at in np.flatnonzero(self.first < 0).tolist():
             found[self.of[at]] = among[at]
         return found
 
     def spread(self, answers: Sequence[BitMap | None], rows: Int64Array) -> list[BitMap | None]:
-        """Return for each segment its part of ``answers`` of the summaries, each bitmap once.  ``rows``: int64[n]."""
+        """Return for each place its part of ``answers`` of the summaries, each bitmap once.  ``rows``: int64[n], its rows."""
         found = [answers[n] for n in self.of.tolist()]
         joint = np.flatnonzero(self.first >= 0)
         if not len(joint):
@@ -190,17 +201,20 @@ class Known:
         self._number = np.zeros(segments, np.int64)  # of the summary, from 1; 0: not known yet
         self._first = np.zeros(segments, np.int64)
         self._stored: list[SummaryRef] = []
-        self._opened: list[Summary | None] = []
         self._joint: dict[Blob, int] = {}
         self._lock = Lock()
 
-    def ask(self, rows: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]) -> Asked:
-        """Return which summaries speak of segment ``rows``; ``look_up`` gives those that are not known yet."""
+    def of(
+        self, rows: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return of which summary, and from which position on, covered segment ``rows`` are a part -> int64[n] each.
+
+        The position is -1 for a summary that is the segment's own.  ``look_up`` gives those that are not known yet.
+        """
         missing = rows[self._number[rows] == 0]
         if len(missing):
             self._add(missing, look_up(missing))
-        numbers, of = np.unique(self._number[rows], return_inverse=True)
-        return Asked(numbers - 1, of, self._first[rows])
+        return self._number[rows] - 1, self._first[rows]
 
     def _add(self, rows: Int64Array, stored: Sequence[SummaryRef | None]) -> None:
         with self._lock:
@@ -214,14 +228,8 @@ class Known:
         number = self._joint.setdefault(found.blob, new) if isinstance(found, Joint) else new
         if number == new:
             self._stored.append(found)
-            self._opened.append(None)
         return number
 
     def open(self, number: int) -> Summary:
         """Return an opened summary.  Raises Corrupt as :meth:`SummaryCache.open` does."""
-        summary = self._opened[number]
-        if summary is None:
-            summary = self._opened[number] = self._cache.open(self._index, self._stored[number])
-        else:
-            self._cache.opened.hits += 1
-        return summary
+        return self._cache.open(self._index, self._stored[number])

@@ -123,7 +123,7 @@ def _storage(seed: int) -> MemoryStorage:
     """
     with pytest.MonkeyPatch.context() as patched:
         if seed // 2 % 2:
-            patched.setattr(summarize, "SMALL_SEGMENT_ROWS", SMALL_ROWS)
+            patched.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", SMALL_ROWS)
         return _made(seed)
 
 

@@ -148,7 +148,7 @@ def test_mistakes_name_what_is_possible() -> None:
 
 
 def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summarize, "SMALL_SEGMENT_ROWS", 0)  # what a builder joins comes from several commits
+    monkeypatch.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", 0)  # what a builder joins comes from several commits
     storage = planned()
     build(storage)
     table = mdt.open(storage)

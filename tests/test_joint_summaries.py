@@ -118,7 +118,7 @@ def test_an_index_is_asked_once_for_all_that_share_a_summary(monkeypatch: pytest
 
 
 def test_large_segments_and_single_ones_have_summaries_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summarize, "SMALL_SEGMENT_ROWS", 30)
+    monkeypatch.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", 30)
     table = made()
     snapshot = table.snapshot()
     for ref, count in zip(refs(table, SHARED[0]), snapshot.rows.tolist(), strict=True):
@@ -223,13 +223,13 @@ def test_check_finds_a_joint_summary_of_other_rows(kind: Any, monkeypatch: pytes
 
 
 def test_tables_of_more_segments_than_are_kept_answer_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summaries, "SUMMARIES_CACHED_MAX", 1)
+    monkeypatch.setattr(summaries, "SEGMENTS_KNOWN_MAX", 1)
     assert_answers(made())
 
 
 def test_joint_summaries_are_smaller_than_those_of_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     joint = sum(made().indexes()["bytes"].to_pylist())
-    monkeypatch.setattr(summarize, "SMALL_SEGMENT_ROWS", 0)
+    monkeypatch.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", 0)
     alone = made()
     assert not blobs_of(alone, SHARED[0])
     assert joint < 0.7 * sum(alone.indexes()["bytes"].to_pylist())

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "usage",
     ),
     ("conflicts", "transaction"),
-    ("planner", "row_sets"),
+    ("planner", "row_sets", "table_index", "places", "planning"),
     ("read", "write"),
     ("create_table", "services"),
     ("engine",),

@@ -6,7 +6,7 @@ one row group, a *page* a run of bytes in it that decodes on its own (after the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,6 +41,8 @@ PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
 
 _FOOTER_TAIL_BYTES = 8
 _TOKENS_OF_LOCATION = 7
+_FIELD_BYTES = 8
+_SHIFTS = 7 * np.arange(_FIELD_BYTES - 1)
 _STEP = 0x10
 
 Int64Array = npt.NDArray[np.int64]
@@ -68,15 +70,19 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A chunk of a footer to write: number of values, offset of its first byte and size; ``dictionary``: bytes of its
-    dictionary page, 0 for none.
+class Chunks:
+    """n chunks of a footer to write, int64[n] each, at most one for each column and row group.
+
+    ``column``, ``group``: which; ``values``: number of values; ``offset``, ``size``: where its first byte is, and bytes;
+    ``dictionary``: bytes of its dictionary page, 0 for none.
     """
 
-    values: int
-    offset: int
-    size: int
-    dictionary: int
+    column: Int64Array
+    group: Int64Array
+    values: Int64Array
+    offset: Int64Array
+    size: Int64Array
+    dictionary: Int64Array
 
 
 def _footer(parquet: pa.Buffer) -> bytes:
@@ -195,16 +201,13 @@ def leaves(schema: pa.Schema) -> Mapping[str, Leaf]:
     return found
 
 
-def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk | None]]) -> bytes:
-    """Return footer, its length and the magic of a file with row groups of one chunk, or none, for each of ``columns``.
+def footer(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> bytes:
+    """Return footer, its length and the magic of a file of ``columns``; row groups that lack a chunk of one have an empty one.
 
     ``codec``: of chunks without a dictionary, and of those with one << 8.  The chunks of a row group may differ in length; each is then to be read on its own.
     """
-    heads = [(_chunk_head(leaf, codec & 0xFF, False), _chunk_head(leaf, codec >> 8, True)) for leaf in columns]
-    nothing = Chunk(0, len(MAGIC), 0, 0)
-    absent = [_column_chunk(plain, nothing) for plain, _ in heads]
     root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))
-    rows = sum(_rows(group) for group in groups)
+    groups = list(_row_groups(columns, codec, chunks))
     body = b"".join(
         [
             integer(1, I32, 2),
@@ -212,29 +215,71 @@ def footer(columns: Sequence[Leaf], codec: int, groups: Sequence[Sequence[Chunk 
             list_head(STRUCT, len(columns) + 1),
             root,
             *(leaf.element for leaf in columns),
-            integer(1, I64, rows),
+            integer(1, I64, sum(rows for rows, _ in groups)),
             bytes((_STEP | LIST,)),
             list_head(STRUCT, len(groups)),
-            *(_row_group(heads, group, absent) for group in groups),
+            *(data for _, data in groups),
             bytes((STOP,)),
         ]
     )
     return body + len(body).to_bytes(4, "little") + MAGIC
 
 
-def _row_group(
-    heads: Sequence[tuple[bytes, bytes]], chunks: Sequence[Chunk | None], absent: Sequence[bytes]
-) -> bytes:
-    parts = [bytes((_STEP | LIST,)), list_head(STRUCT, len(chunks))]
-    for number, chunk in enumerate(chunks):
-        parts.append(absent[number] if chunk is None else _column_chunk(heads[number][chunk.dictionary > 0], chunk))
-    size = sum(chunk.size for chunk in chunks if chunk is not None)
-    return b"".join([*parts, integer(1, I64, size), integer(1, I64, _rows(chunks)), bytes((STOP,))])
+def _row_groups(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> Iterator[tuple[int, bytes]]:
+    """Yield rows and bytes of each row group.  Its rows are those of its longest chunk: pyarrow reads no more of any."""
+    count = int(chunks.group.max(initial=-1)) + 1
+    rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.maximum.at(rows, chunks.group, chunks.values)
+    np.add.at(sizes, chunks.group, chunks.size)
+    absent = _absent(tuple(columns), codec)
+    groups = [list(absent) for _ in range(count)]
+    places = zip(chunks.group.tolist(), chunks.column.tolist(), strict=True)
+    for (group, column), data in zip(places, _column_chunks(columns, codec, chunks), strict=True):
+        groups[group][column] = data
+    head = bytes((_STEP | LIST,)) + list_head(STRUCT, len(columns))
+    for parts, size, length in zip(groups, sizes.tolist(), rows.tolist(), strict=True):
+        yield length, b"".join([head, *parts, integer(1, I64, size), integer(1, I64, length), bytes((STOP,))])
 
 
-def _rows(chunks: Sequence[Chunk | None]) -> int:
-    """Return the rows that a row group must claim: pyarrow reads no more of any chunk."""
-    return max(chunk.values for chunk in chunks if chunk is not None)
+@lru_cache(maxsize=64)
+def _absent(columns: tuple[Leaf, ...], codec: int) -> list[bytes]:
+    """Return an empty chunk of each column."""
+    nothing = np.zeros(len(columns), np.int64)
+    return _column_chunks(columns, codec, Chunks(np.arange(len(columns)), nothing, nothing, nothing + len(MAGIC), nothing, nothing))
+
+
+def _column_chunks(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> list[bytes]:
+    """Return a ColumnChunk with its ColumnMetaData for each chunk.  Sizes are those in the file: readers use no others."""
+    heads = _heads(tuple(columns), codec)
+    pages = chunks.offset + chunks.dictionary
+    # file_offset; num_values, both sizes, data_page_offset, dictionary_page_offset
+    lead = _integers([(2, chunks.offset)])
+    rest = _integers([(1, chunks.values), (1, chunks.size), (1, chunks.size), (2, pages), (2, chunks.offset)])
+    struct, stops = bytes((_STEP | STRUCT,)), bytes((STOP, STOP))
+    found = []
+    for number, (column, dictionary) in enumerate(zip(chunks.column.tolist(), chunks.dictionary.tolist(), strict=True)):
+        at, end = 5 * _FIELD_BYTES * number, (5 if dictionary else 4) * _FIELD_BYTES
+        offset = lead[_FIELD_BYTES * number : _FIELD_BYTES * (number + 1)]
+        found.append(b"".join((offset, struct, heads[column][dictionary > 0], rest[at : at + end], stops)))
+    return found
+
+
+def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
+    """Return n runs of I64 fields of _FIELD_BYTES each; ``fields``: (step from the field before, values, int64[n] >= 0).
+
+    Numbers are written with zeros in front, which every reader of varints takes.
+    """
+    out = np.empty((len(fields[0][1]), len(fields), _FIELD_BYTES), np.uint8)
+    for place, (step, values) in enumerate(fields):
+        out[:, place, 0] = step << 4 | I64
+        out[:, place, 1:] = ((values << 1)[:, None] >> _SHIFTS) & 0x7F
+    out[:, :, 1:-1] |= 0x80
+    return out.tobytes()
+
+
+@lru_cache(maxsize=64)
+def _heads(columns: tuple[Leaf, ...], codec: int) -> list[tuple[bytes, bytes]]:
+    return [(_chunk_head(leaf, codec & 0xFF, False), _chunk_head(leaf, codec >> 8, True)) for leaf in columns]
 
 
 def _chunk_head(leaf: Leaf, codec: int, has_dictionary: bool) -> bytes:
@@ -247,12 +292,3 @@ def _chunk_head(leaf: Leaf, codec: int, has_dictionary: bool) -> bytes:
         integer(1, I32, codec),
     ]
     return b"".join(parts)
-
-
-def _column_chunk(head: bytes, chunk: Chunk) -> bytes:
-    """Return a ColumnChunk with its ColumnMetaData.  Sizes are those in the file: readers use no others."""
-    size = integer(1, I64, chunk.size)
-    pages = integer(2, I64, chunk.offset + chunk.dictionary)
-    dictionary = integer(2, I64, chunk.offset) if chunk.dictionary else b""
-    start = integer(2, I64, chunk.offset) + bytes((_STEP | STRUCT,))
-    return b"".join([start, head, integer(1, I64, chunk.values), size, size, pages, dictionary, bytes((STOP, STOP))])

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
-from mdt.hudi.parquet_footer import MAGIC, Chunk, Leaf, footer, leaves
+from mdt.hudi.parquet_footer import MAGIC, Chunks, Leaf, footer, leaves
 from mdt.page_map import DICTIONARY, OFFSET, ROW, ROWS, SIZE, START, PageMap
 from mdt.storage import Storage
 
@@ -135,14 +135,13 @@ def _footer(
     size = np.add.reduceat(sizes, first)
     rows = np.add.reduceat(info[:, ROWS], first)
     offset = (ends - sizes)[first]
-    chunks: list[list[Chunk]] = [[] for _ in columns]
+    column = pages.column[pages.order][first]
+    begins = np.searchsorted(column, np.arange(len(columns)))
+    group = np.arange(len(column)) - begins[column]
     encoded: list[tuple[list[int], list[int]]] = [([], []) for _ in columns]
-    for number, *numbers in zip(*(a.tolist() for a in (pages.column[pages.order][first], rows, offset, size, before[first])), strict=True):
-        encoded[number][numbers[-1] > 0].append(len(chunks[number]))
-        chunks[number].append(Chunk(*numbers))
-    depth = max(map(len, chunks))
-    groups = [[mine[g] if g < len(mine) else None for mine in chunks] for g in range(depth)]
-    return footer(columns, codec, groups), encoded
+    for number, place, dictionary in zip(column.tolist(), group.tolist(), before[first].tolist(), strict=True):
+        encoded[number][dictionary > 0].append(place)
+    return footer(columns, codec, Chunks(column, group, rows, offset, size, before[first])), encoded
 
 
 def _joined(

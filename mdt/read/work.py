@@ -22,7 +22,7 @@ from mdt.read.pages import Wanted
 
 UNIT_ROWS = 262_144
 """Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
-_BATCH_ROWS_MIN = 16_384
+_BATCH_ROWS_MIN = 65_536
 """Decoding fewer rows than this is not worth a thread."""
 _OPEN_ROWS = 2_048
 """What opening a file and its footer costs, in rows to decode."""
@@ -147,7 +147,10 @@ def _block_rows(page_map: PageMap) -> int:
 
 def _decoded(positions: Int64Array, block: int) -> int:
     """Return how many rows are decoded for the rising ``positions`` if pages have ``block`` rows."""
-    return block * (int(np.count_nonzero(np.diff(positions // block))) + 1) if len(positions) else 0
+    if len(positions) < 2:
+        return block * len(positions)
+    pages = positions // block
+    return block * (int(np.count_nonzero(pages[1:] != pages[:-1])) + 1)
 
 
 def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:

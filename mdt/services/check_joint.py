@@ -1,26 +1,72 @@
-"""Check one segment's share of a joint summary: it answers about the segment's rows as a summary of them alone does.
+"""Check joint summaries: they answer about the rows of each of their segments as a summary of these alone does.
 
-The bytes of a joint summary depend on the other segments, some of which may be gone, so it is asked about values instead.
+While all of its segments are live, a joint summary is made again.  Once some are gone its bytes cannot be made any more, so
+it is asked about values of those that are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes import paths as column_paths
+from indexes import registry
 from indexes.base import SkippingIndex, Summary
 from indexes.predicate import Leaf, matches
+from mdt.file_group import Blob, Joint
+from mdt.metadata import Metadata
+from mdt.segment_file import read_rows
+from mdt.skipping import find_index
+from mdt.snapshot import Snapshot
 from mdt.summaries import cut
 
-VALUES_ASKED = 10
+VALUES_ASKED = 30
 """Values of a segment, spread over its distinct ones, about which a joint summary is asked: some 50 µs each."""
 _EXACT = ("bitmap/", "text/")
 """Indexes whose answers depend on nothing but the rows that they are about."""
 _COLUMN = "values"
+
+
+def remade(metadata: Metadata, snapshot: Snapshot, threads: Executor) -> frozenset[tuple[str, Blob]]:
+    """Return the joint summaries, by index, that the rows of their live segments give again, byte for byte."""
+    found = [(spec, blob, rows) for spec in snapshot.definition.indexes for blob, rows in _whole(snapshot, spec)]
+    same = threads.map(lambda one: _is_remade(metadata, snapshot, *one), found)
+    return frozenset((spec, blob) for (spec, blob, _), equal in zip(found, same, strict=True) if equal)
+
+
+def _whole(snapshot: Snapshot, spec: str) -> Iterator[tuple[Blob, list[int]]]:
+    """Yield the joint summaries of an index whose live segments follow each other from its first row on, and these."""
+    members: dict[Blob, list[tuple[int, int]]] = {}
+    for row, ref in enumerate(snapshot.index_summaries(spec, np.arange(len(snapshot)))):
+        if isinstance(ref, Joint):
+            members.setdefault(ref.blob, []).append((ref.first, row))
+    for blob, mine in members.items():
+        mine.sort()
+        ends = accumulate((int(snapshot.rows[row]) for _, row in mine), initial=0)
+        if all(first == end for (first, _), end in zip(mine, ends, strict=False)):
+            yield blob, [row for _, row in mine]
+
+
+def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, rows: Sequence[int]) -> bool:
+    parsed = registry.parse_spec(spec)
+    index = find_index(parsed)
+    if not isinstance(index, SkippingIndex):
+        return False
+    schema = snapshot.definition.schema
+    top = pa.schema([schema.field(column_paths.top_level(schema, parsed.column))])
+    with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at
+        parts = [read_rows(metadata.storage, snapshot, row, top, use_threads=False) for row in rows]
+        columns = [column_paths.column_at(part, parsed.column).combine_chunks() for part in parts]
+        stored = metadata.blobs.read(blob, verify=True).to_pybytes()
+        return bool(index.summarize(pa.concat_arrays(columns)) == stored)
+    return False
 
 
 def agrees(index: SkippingIndex, joint: Summary, first: int, alone: Summary, values: pa.ChunkedArray) -> bool:

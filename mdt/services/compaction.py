@@ -6,7 +6,7 @@ the commit.  A file group that another writer changed meanwhile is left out; the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim
 from mdt.write.assign import REWRITE, Assignment
-from mdt.write.files import job
+from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
 from mdt.write.operations import collect
 
@@ -63,14 +63,17 @@ class Compaction:
         """Write one base file for each file group."""
         shared = job(self.metadata, snapshot, self.options, claim, _no_rows(snapshot), Located.nothing())
         work = [Assignment(snapshot.group_partition[g], g, REWRITE) for g in prepared.groups]
-        done = []
-        with ThreadPoolExecutor(self.options.writer_threads or pa.cpu_count()) as pool:
-            for written in pool.map(shared.run, range(len(work)), work):
-                done.append(written)
-                if self.progress is not None:
-                    self.progress(len(done), len(work))
-        changes = collect(self.metadata, snapshot, claim, done)
+        threads = self.options.threads("writer")
+        with ThreadPoolExecutor(threads) as pool:
+            done = self._counted(pool.map(shared.run, range(len(work)), work), len(work))
+            changes = collect(self.metadata, snapshot, claim, done, threads=threads)
         return replace(changes, extra={"compaction_plan": [_operation(snapshot, g) for g in prepared.groups]})
+
+    def _counted(self, done: Iterable[Written], total: int) -> Iterator[Written]:
+        for number, written in enumerate(done, 1):
+            if self.progress is not None:
+                self.progress(number, total)
+            yield written
 
     def narrow(
         self, snapshot: Snapshot, prepared: Slices, changes: Changes, theirs: CommitRecord

@@ -34,7 +34,7 @@ from mdt.segment_file import read_rows
 from mdt.skipping import find_index, named_spec
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim, NoFiles, run
-from mdt.write.summarize import Indexed, placed_all, summarize_indexes
+from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
 
 Progress = Callable[[int, int], None]
 """Called with the number of files that are done and of all."""
@@ -156,8 +156,6 @@ class IndexBuild:
         return
 
 
-Found = list[tuple[str, SummaryRef]]
-"""Summaries of one file by specification, as a commit record holds them."""
 Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable[tuple[Work, Found]]]
 """Summarizes files and puts larger summaries into objects of the claim; all of them are there when it ends."""
 
@@ -165,18 +163,12 @@ Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable
 def summarize_here(
     metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
 ) -> Iterator[tuple[Work, Found]]:
-    """Summarize files on threads of this process, small ones jointly in the end; a :data:`Runner`."""
+    """Summarize files on threads of this process; a :data:`Runner`."""
     blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
-    small: list[tuple[Work, Indexed]] = []
-    with ThreadPoolExecutor(options.threads("writer")) as pool:
-        done = pool.map(lambda one: summaries_of(metadata, snapshot, one.row, one.specs), work)
-        for one, found in zip(work, done, strict=True):
-            if found.deferred:
-                small.append((one, found))
-            else:
-                yield one, placed_all(blobs, [found])[0]
-    joined = placed_all(blobs, [found for _, found in small])
-    yield from zip((one for one, _ in small), joined, strict=True)
+    threads = options.threads("writer")
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(lambda one: summaries_of(metadata, snapshot, one.row, one.specs), work)
+        yield from placed_all(blobs, zip(work, found, strict=True), threads=threads)
     blobs.write(metadata.storage)
 
 

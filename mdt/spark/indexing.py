@@ -16,13 +16,13 @@ from mdt.commit_log import SUMMARIES
 from mdt.config import Options
 from mdt.metadata import Metadata
 from mdt.pieces import summaries_table, summary_of
-from mdt.services.indexing import Found, Work, summaries_of
+from mdt.services.indexing import Work, summaries_of
 from mdt.snapshot import Snapshot
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.failures import in_driver, in_task
 from mdt.spark.tasks import Source, opened
 from mdt.transaction import Claim
-from mdt.write.summarize import placed_all
+from mdt.write.summarize import Found, placed_all
 
 _TASKS_PER_PROCESSOR = 3
 _SCHEMA = "index string, segment bigint, payload binary, path string, offset bigint, length bigint, crc bigint, first bigint"
@@ -44,7 +44,7 @@ class SparkRunner:
         tasks = min(len(work), _TASKS_PER_PROCESSOR * self._spark.sparkContext.defaultParallelism)
         rows = [(one.row, json.dumps(one.specs)) for one in work]
         with in_driver(writing=True):
-            frame = self._spark.createDataFrame(rows, "row bigint, specs string").repartition(tasks, "row")
+            frame = self._spark.createDataFrame(rows, "row bigint, specs string").repartitionByRange(tasks, "row")
             found = map_in_arrow(frame, partial(summarize, source, claim), _SCHEMA).toArrow()
         by_row: dict[int, Found] = {}
         for row in found.to_pylist():
@@ -76,10 +76,8 @@ def _summarize(source: Source, claim: Claim, work: Sequence[dict[str, object]]) 
     assert context is not None, "summarize runs in a Spark task"
     part = f"{claim.token}-{context.partitionId()}-{context.taskAttemptId()}"
     blobs = BlobWriter(paths.key_maps(claim.instant, part))
-    rows = [int(str(one["row"])) for one in work]
-    parts = [
-        summaries_of(metadata, snapshot, row, json.loads(str(one["specs"]))) for row, one in zip(rows, work, strict=True)
-    ]
-    summaries = zip(rows, placed_all(blobs, parts), strict=True)
+    specs = {int(str(one["row"])): json.loads(str(one["specs"])) for one in work}
+    parts = ((row, summaries_of(metadata, snapshot, row, specs[row])) for row in sorted(specs))
+    summaries = list(placed_all(blobs, parts, threads=1))
     blobs.write(metadata.storage)
     return summaries_table([(spec, row, data) for row, found in summaries for spec, data in found])

@@ -6,7 +6,7 @@ transaction's snapshot; a Python worker keeps it for the next task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -192,12 +192,14 @@ def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
     attempt = int(context.taskAttemptId())  # unique in the application: no two attempts share a name
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
     shared = job(metadata, snapshot, work.source.parsed(), claim, batch, located)
-    done = []
-    for bucket in np.unique(control[BUCKET]).tolist():
-        mine = control[BUCKET] == bucket
-        kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE)]
-        partition, number, mode = work.buckets[bucket]
-        inserts = in_key_order(batch.keys, kinds[1])
-        done.append(shared.run(bucket, Assignment(partition, number, mode, kinds[0], inserts, kinds[2])))
-    changes = collect(metadata, snapshot, claim, done, part=f"-{context.partitionId()}-{attempt}")
+    done = (shared.run(bucket, _assignment(work, control, batch, bucket)) for bucket in np.unique(control[BUCKET]).tolist())
+    changes = collect(metadata, snapshot, claim, done, threads=1, part=f"-{context.partitionId()}-{attempt}")
     return Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))
+
+
+def _assignment(work: Work, control: Mapping[str, Int64Array], batch: Batch, bucket: int) -> Assignment:
+    """Return the assignment of one bucket: its rows among ``batch`` by what is done to them."""
+    mine = control[BUCKET] == bucket
+    kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE)]
+    partition, number, mode = work.buckets[bucket]
+    return Assignment(partition, number, mode, kinds[0], in_key_order(batch.keys, kinds[1]), kinds[2])

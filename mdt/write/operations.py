@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +19,7 @@ from mdt.commit_log import CommitRecord
 from mdt.config import Options
 from mdt.conflicts import TABLE, Footprint
 from mdt.errors import Invalid
-from mdt.file_group import Blob
+from mdt.file_group import Blob, NewFile
 from mdt.hudi import properties
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.locate import Located, locate
@@ -30,7 +30,7 @@ from mdt.units import Unit
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
-from mdt.write.summarize import placed_all
+from mdt.write.summarize import Indexed, placed_all
 
 _NAMED_ROWS = 10
 STORED_SHARE = 0.35
@@ -222,9 +222,9 @@ def write_all(
     """Write every assignment on a thread pool, then the summaries; return what to commit."""
     shared = job(metadata, snapshot, options, claim, batch, plan.located)
     new_partitions(metadata, snapshot, claim, plan.partitions)
-    with ThreadPoolExecutor(options.writer_threads or pa.cpu_count()) as pool:
-        done = list(pool.map(shared.run, range(len(plan.work)), plan.work))
-    return collect(metadata, snapshot, claim, done)
+    with ThreadPoolExecutor(options.threads("writer")) as pool:
+        done = pool.map(shared.run, range(len(plan.work)), plan.work)
+        return collect(metadata, snapshot, claim, done, threads=options.threads("writer"))
 
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
@@ -238,28 +238,26 @@ def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partiti
 
 
 def collect(
-    metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Sequence[Written], *, part: str = ""
+    metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Iterable[Written], *, threads: int, part: str = ""
 ) -> Changes:
-    """Write the summaries of finished assignments, those of small files joined, as one object; return what to commit.
+    """Write the summaries of finished assignments as one object; return what to commit.
 
+    ``done``: consumed as they finish, so that what their indexes put aside does not pile up.
     ``part`` distinguishes the objects of a transaction that writes several.
     """
     blobs = BlobWriter(paths.key_maps(claim.instant, f"{claim.token}{part}"))
-    files = [
-        replace(
-            w.file,
-            key_map=None if w.key_map is None else blobs.add(w.key_map),
-            page_map=None if w.page_map is None else blobs.add(w.page_map),
-            summaries=tuple(summaries),
-        )
-        for w, summaries in zip(done, placed_all(blobs, [w.indexed for w in done]), strict=True)
-    ]
-    units = _units(metadata, snapshot, blobs, done)
+    files: list[NewFile] = []
+    kept: list[Written] = []
+    for w, summaries in placed_all(blobs, ((replace(w, indexed=Indexed()), w.indexed) for w in done), threads=threads):
+        key_map, page_map = (None if data is None else blobs.add(data) for data in (w.key_map, w.page_map))
+        files.append(replace(w.file, key_map=key_map, page_map=page_map, summaries=tuple(summaries)))
+        kept.append(w)
+    units = _units(metadata, snapshot, blobs, kept)
     blobs.write(metadata.storage)
     return Changes(
         files=files,
-        removed=[s for w in done for s in w.removed],
-        vectors={s: positions for w in done for s, positions in w.vectors.items()},
+        removed=[s for w in kept for s in w.removed],
+        vectors={s: positions for w in kept for s, positions in w.vectors.items()},
         units=units,
     )
 

@@ -1,15 +1,20 @@
 """Summaries of what was just written, from the same rows: column statistics and the table's skipping indexes.
 
-Indexes that know positions summarize small segments together, in one joint summary each: :func:`summarize_indexes` puts
-their columns aside, :func:`placed_all` joins those of one commit (or of one task).
+Indexes that know positions summarize segments of one commit (or of one task) together, in joint summaries of bounded size:
+a plan asks a few large summaries instead of many small ones.  :func:`summarize_indexes` puts columns aside,
+:func:`placed_all` joins them.  All indexes of a table join the same runs of segments, so that plans can intersect their
+answers before they tell segments apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -19,8 +24,18 @@ from mdt.blobs import BlobWriter
 from mdt.config import Options
 from mdt.definition import TableDefinition
 from mdt.file_group import Joint, SummaryRef
-from mdt.limits import INLINE_INDEX_BYTES_MAX, JOINT_SUMMARY_ROWS_MAX, SMALL_SEGMENT_ROWS
+from mdt.limits import (
+    INLINE_INDEX_BYTES_MAX,
+    JOINT_SEGMENT_ROWS_MAX,
+    JOINT_SUMMARY_BYTES_MAX,
+    JOINT_SUMMARY_ROWS_MAX,
+)
 from mdt.skipping import find_index
+
+T = TypeVar("T")
+
+Found = list[tuple[str, SummaryRef]]
+"""Summaries of one file by specification, as a commit record holds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,12 @@ class Indexed:
 
     own: Mapping[str, bytes] = field(default_factory=dict)
     deferred: Mapping[str, pa.Array] = field(default_factory=dict)
+    rows: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the largest column that is put aside."""
+        return max((int(column.nbytes) for column in self.deferred.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +100,13 @@ def _is_chosen(path: str, wanted: set[str]) -> bool:
     return any(path == name or path.startswith(name + ".") for name in wanted)
 
 
-def summarize_indexes(specs: Sequence[str], table: pa.Table, *, small_rows: int | None = None) -> Indexed:
+def summarize_indexes(specs: Sequence[str], table: pa.Table, *, joint_rows: int | None = None) -> Indexed:
     """Summarize a segment with every index in ``specs`` whose class is installed; others leave it uncovered.
 
     So does an index that fails: it may be of any package, and a broken index costs time, never a write.
-    ``small_rows``: up to how many rows a segment is small, by default SMALL_SEGMENT_ROWS.
+    ``joint_rows``: up to how many rows a segment may share a summary, by default JOINT_SEGMENT_ROWS_MAX.
     """
-    is_small = 0 < len(table) <= (SMALL_SEGMENT_ROWS if small_rows is None else small_rows)
+    is_small = 0 < len(table) <= (JOINT_SEGMENT_ROWS_MAX if joint_rows is None else joint_rows)
     own, deferred = {}, {}
     for text in specs:
         spec = registry.parse_spec(text)
@@ -97,22 +118,25 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table, *, small_rows: int 
                     deferred[text] = column
                 else:
                     own[text] = index.summarize(column)
-    return Indexed(own, deferred)
+    return Indexed(own, deferred, len(table))
 
 
-def placed_all(blobs: BlobWriter, parts: Sequence[Indexed]) -> list[list[tuple[str, SummaryRef]]]:
-    """Summarize jointly what ``parts`` have put aside; return the summaries of each as a commit record holds them."""
-    found: list[list[tuple[str, SummaryRef]]] = [
-        [(spec, placed(blobs, data)) for spec, data in part.own.items()] for part in parts
-    ]
-    for spec in dict.fromkeys(spec for part in parts for spec in part.deferred):
-        members = [n for n, part in enumerate(parts) if spec in part.deferred]
-        for run in _runs(members, [len(parts[n].deferred[spec]) for n in members]):
-            with suppress(Exception):  # as above
-                shares = _joint(blobs, spec, [parts[n].deferred[spec] for n in run])
-                for n, share in zip(run, shares, strict=True):
-                    found[n].append((spec, share))
-    return found
+def placed_all(
+    blobs: BlobWriter, parts: Iterable[tuple[T, Indexed]], *, threads: int
+) -> Iterator[tuple[T, Found]]:
+    """Summarize jointly what ``parts`` have put aside; yield each with its summaries as a commit record holds them.
+
+    ``parts``: what was summarized, in order, each with anything that names it; of the columns put aside only those of the
+    last few runs are in memory.  ``threads``: how many runs are summarized at a time.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[_Run[T]] = deque()
+        for run in _runs(parts):
+            waiting.append(run.started(pool))
+            if len(waiting) > threads:
+                yield from waiting.popleft().placed(blobs)
+        for run in waiting:
+            yield from run.placed(blobs)
 
 
 def placed(blobs: BlobWriter, summary: bytes) -> SummaryRef:
@@ -120,26 +144,71 @@ def placed(blobs: BlobWriter, summary: bytes) -> SummaryRef:
     return summary if len(summary) <= INLINE_INDEX_BYTES_MAX else blobs.add(summary)
 
 
-def _runs(members: Sequence[int], rows: Sequence[int]) -> Iterator[list[int]]:
-    """Cut ``members`` into runs of at most JOINT_SUMMARY_ROWS_MAX rows."""
-    run: list[int] = []
-    total = 0
-    for member, count in zip(members, rows, strict=True):
-        if run and total + count > JOINT_SUMMARY_ROWS_MAX:
+@dataclass(slots=True)
+class _Run(Generic[T]):
+    """Segments that are summarized together.  ``fresh``: the summaries in work, by specification."""
+
+    parts: list[tuple[T, Indexed]] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    fresh: dict[str, Future[list[bytes | None]]] = field(default_factory=dict)
+
+    def takes(self, found: Indexed) -> bool:
+        """Return whether a segment can be summarized with these: in a joint summary every segment has every index."""
+        if not self.parts:
+            return True
+        same = found.deferred.keys() == self.parts[0][1].deferred.keys() != set()
+        rows, size = self.rows + found.rows, self.size + found.nbytes
+        return same and rows <= JOINT_SUMMARY_ROWS_MAX and size <= JOINT_SUMMARY_BYTES_MAX
+
+    def add(self, part: tuple[T, Indexed]) -> None:
+        self.parts.append(part)
+        self.rows += part[1].rows
+        self.size += part[1].nbytes
+
+    def started(self, pool: Executor) -> _Run[T]:
+        """Summarize in ``pool``; the columns go when that is done."""
+        for spec in self.parts[0][1].deferred:
+            self.fresh[spec] = pool.submit(_fresh, spec, [found.deferred[spec] for _, found in self.parts])
+        self.parts = [(name, replace(found, deferred={})) for name, found in self.parts]
+        return self
+
+    def placed(self, blobs: BlobWriter) -> Iterator[tuple[T, Found]]:
+        """Yield what :func:`placed_all` does, when the summaries are done."""
+        summaries: list[Found] = [[(spec, placed(blobs, data)) for spec, data in found.own.items()] for _, found in self.parts]
+        for spec, fresh in self.fresh.items():
+            for mine, share in zip(summaries, self._shares(blobs, fresh.result()), strict=True):
+                if share is not None:
+                    mine.append((spec, share))
+        yield from zip((name for name, _ in self.parts), summaries, strict=True)
+
+    def _shares(self, blobs: BlobWriter, fresh: Sequence[bytes | None]) -> Iterator[SummaryRef | None]:
+        """Yield what each segment has of one summary of all of them, or of one of its own."""
+        if len(fresh) == len(self.parts):
+            yield from (None if data is None else placed(blobs, data) for data in fresh)
+            return
+        assert fresh[0] is not None, "a joint summary that fails is replaced"
+        blob = blobs.add(fresh[0])
+        for (_, found), end in zip(self.parts, accumulate(found.rows for _, found in self.parts), strict=True):
+            yield Joint(blob, end - found.rows)
+
+
+def _runs(parts: Iterable[tuple[T, Indexed]]) -> Iterator[_Run[T]]:
+    """Cut ``parts`` into runs within the limits of a joint summary."""
+    run: _Run[T] = _Run()
+    for part in parts:
+        if not run.takes(part[1]):
             yield run
-            run, total = [], 0
-        run.append(member)
-        total += count
-    yield run
+            run = _Run()
+        run.add(part)
+    if run.parts:
+        yield run
 
 
-def _joint(blobs: BlobWriter, spec: str, columns: Sequence[pa.Array]) -> list[SummaryRef]:
-    """Summarize columns as one; a single one has a summary of its own."""
+def _fresh(spec: str, columns: Sequence[pa.Array]) -> list[bytes | None]:
+    """Return one summary of all columns; if the index fails on them, one of each, None where it fails again."""
     index = find_index(registry.parse_spec(spec))
     assert isinstance(index, SkippingIndex), "columns are put aside for indexes only"
-    data = index.summarize(pa.concat_arrays(columns))
-    if len(columns) == 1:
-        return [placed(blobs, data)]
-    blob = blobs.add(data)
-    firsts = accumulate((len(column) for column in columns[:-1]), initial=0)
-    return [Joint(blob, first) for first in firsts]
+    with suppress(Exception):  # as above
+        return [index.summarize(pa.concat_arrays(columns))]
+    return [None] if len(columns) == 1 else [one for column in columns for one in _fresh(spec, [column])]

@@ -1,0 +1,139 @@
+"""One skipping index of a table as a plan asks it: which segments it covers, its summaries, what became of the questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes import paths as column_paths
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
+from indexes.predicate import Leaf
+from mdt.errors import Corrupt
+from mdt.places import Layout, Places
+from mdt.planning import IndexNote, Planning
+from mdt.summaries import Asked, Known
+
+REMOTE_THREADS = 32
+"""Requests that wait at the same time for summaries of a store that is not local."""
+
+T = TypeVar("T")
+
+Rows = list[BitMap | None]
+"""For each place the positions that may match; None: any."""
+
+
+@dataclass(slots=True)
+class TableIndex:
+    """One index that can help a plan.
+
+    ``known``: its summaries.  ``covered``: bool[segments].  ``layout``: of the places that are asked about, with ``rows``: int64[places].
+    ``asked``, ``pruned``, ``damaged``: whether it was asked, how many segments it proved empty, which summaries could not
+    be read.
+    """
+
+    work: Planning
+    spec: str
+    column: str
+    index: SkippingIndex
+    known: Known
+    covered: BoolArray
+    layout: Layout = field(default_factory=lambda: Layout.nothing(0))
+    rows: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    asked: bool = False
+    pruned: int = 0
+    damaged: list[str] = field(default_factory=list)
+
+    def can_test(self, leaf: Leaf) -> bool:
+        """Return whether the index may know something about ``leaf``."""
+        return leaf.column == self.column and self.index.can_test(leaf, self._type())
+
+    def layout_of(self, segments: Int64Array) -> Layout:
+        """Return how the index numbers the rows of ``segments``."""
+        layout = Layout.nothing(len(segments))
+        mine = self.covered[segments]
+        look_up = partial(self.work.snapshot.index_summaries, self.spec)
+        layout.number[mine], layout.first[mine] = self.known.of(segments[mine], look_up)
+        return layout
+
+    def settle(self, places: Places, layout: Layout) -> None:
+        """From now on speak of ``places``; ``layout``: of their segments."""
+        self.layout, self.rows = places.layout(layout), places.place_rows()
+
+    def verdicts(self, leaf: Leaf, segments: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each of ``segments`` -> bool[n]."""
+        verdict = np.ones(len(segments), np.bool_)
+        mine = np.flatnonzero(self.covered[segments])
+        layout = self.layout_of(segments[mine])
+
+        def question(summaries: Sequence[Summary], within: Rows) -> list[bool]:
+            answers: list[bool] = self.index.prune(summaries, leaf, self._type()).tolist()
+            return answers
+
+        about = Asked.about(layout.number, layout.first)
+        found = self._ask(about, question, True, [None] * len(about.summaries))
+        verdict[mine] = np.array(found, np.bool_)[about.of]
+        return verdict
+
+    def positions(self, tests: Sequence[Leaf], places: Int64Array, within: Rows) -> Rows:
+        """Return which rows of ``places``, as far as those ``within`` are concerned, may match all ``tests``.
+
+        None also for a place that is not covered, or whose summary cannot be read.
+        """
+        found: Rows = [None] * len(places)
+        mine = np.flatnonzero(self.layout.number[places] >= 0)
+        about = Asked.about(self.layout.number[places[mine]], self.layout.first[places[mine]])
+
+        def question(summaries: Sequence[Summary], among: Rows) -> Rows:
+            return self.index.rows_within(summaries, tests, self._type(), among)
+
+        answers = self._ask(about, question, None, about.within([within[at] for at in mine.tolist()]))
+        shares = about.spread(answers, self.rows[places[mine]])
+        for at, answer in zip(mine.tolist(), shares, strict=True):
+            found[at] = answer
+        return found
+
+    def note(self) -> IndexNote:
+        """Return what became of it."""
+        covered = int(self.covered.sum())
+        if not self.asked and (self.work.maybe & self.covered).any():
+            return IndexNote(self.spec, False, covered, 0, "another_index", "another index answered")
+        if not self.asked:
+            why = "cheaper indexes left no file that it covers"
+            return IndexNote(self.spec, False, covered, 0, "nothing_left", why)
+        if self.damaged:
+            detail = f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}"
+            return IndexNote(self.spec, True, covered, self.pruned, "damaged", detail)
+        return IndexNote(self.spec, True, covered, self.pruned, "used", f"tests on {self.column}")
+
+    def _type(self) -> pa.DataType:
+        return column_paths.type_at(self.work.snapshot.definition.schema, self.column)
+
+    def _ask(
+        self, about: Asked, question: Callable[[Sequence[Summary], Rows], list[T]], guess: T, within: Rows
+    ) -> list[T]:
+        """Return what each summary that is asked answers, ``guess`` where it cannot be read."""
+        self.asked |= bool(len(about.of))
+        asked = list(zip(about.summaries.tolist(), within, strict=True))
+
+        def answer(part: Sequence[tuple[int, BitMap | None]]) -> list[T]:
+            try:
+                return question([self.known.open(n) for n, _ in part], [among for _, among in part])
+            except (ValueError, Corrupt) as error:
+                if len(part) > 1:
+                    return [one for single in part for one in answer([single])]
+                self.damaged.append(str(error))
+                return [guess]
+
+        if self.work.metadata.storage.local_path("") is not None or len(asked) < 2:
+            return answer(asked) if asked else []
+        size = -(-len(asked) // REMOTE_THREADS)
+        parts = [asked[at : at + size] for at in range(0, len(asked), size)]
+        with ThreadPoolExecutor(REMOTE_THREADS) as pool:
+            return [one for part in pool.map(answer, parts) for one in part]
