@@ -19,9 +19,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from inspect import isabstract
 from threading import RLock
+from types import MappingProxyType
 from typing import TypeVar
 
 from indexes.base import KeyIndex, SkippingIndex
@@ -196,6 +198,7 @@ _OPTION = re.compile(r"[a-z][a-z0-9_]*")
 _BARE_COLUMN = re.compile(r"[^\s(),='\"]+")
 
 
+@lru_cache(maxsize=1024)
 def parse_spec(text: str) -> IndexSpec:
     """Return what ``text`` asks for, such as ``bitmap(status)`` or ``text(note, tokenizer='word')``.
 
@@ -228,7 +231,7 @@ def parse_spec(text: str) -> IndexSpec:
     _sign(text, tokens, ")")
     if tokens[0][0] != "end":
         raise _error(text, tokens[0][2], "the end")
-    return IndexSpec(kind, column, options)
+    return IndexSpec(kind, column, MappingProxyType(options))
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:
