@@ -18,7 +18,12 @@ from mdt import key_map, lazy
 from mdt.errors import Corrupt
 from mdt.file_group import Blob
 from mdt.key_map import KeyMap
-from mdt.limits import KEY_MAP_CACHE_BYTES_MAX, PAGE_MAP_CACHE_BYTES_MAX, SUMMARY_FILES_OPEN_MAX
+from mdt.limits import (
+    FOOTER_CACHE_BYTES_MAX,
+    KEY_MAP_CACHE_BYTES_MAX,
+    PAGE_MAP_CACHE_BYTES_MAX,
+    SUMMARY_FILES_OPEN_MAX,
+)
 from mdt.mapped_files import MappedFiles
 from mdt.recent import Recent
 from mdt.storage import Storage
@@ -63,6 +68,8 @@ class Blobs:
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
         self._key_maps: Recent[Blob, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
         self._page_maps: Recent[Blob, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
+        self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX)
+        """Parsed footers of data files (:data:`mdt.segment_file.Footers`)."""
         self._lock = Lock()
         self.data_files = MappedFiles(storage)
         """Data files that look-ups have opened."""
@@ -87,7 +94,9 @@ class Blobs:
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of what was looked for in memory."""
-        caches: dict[str, Recent[Blob, Any]] = {"key maps": self._key_maps, "page maps": self._page_maps}
+        caches: dict[str, Recent[Any, Any]] = {
+            "key maps": self._key_maps, "page maps": self._page_maps, "footers": self.footers
+        }  # fmt: skip
         return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
 
     def _opened(self, path: str) -> pa.NativeFile:

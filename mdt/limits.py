@@ -75,6 +75,10 @@ SINGLE_PAGE_ROWS_MAX = 1_024
 PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 """Page maps kept in one process, some 70 bytes a page; beyond it the oldest are dropped."""
 
+FOOTER_CACHE_BYTES_MAX = 256 << 20
+"""Parsed Parquet footers kept in one process, 24 KB for a file of one row group and ten columns; beyond it the oldest are
+dropped."""
+
 DATA_FILES_MAPPED_MAX = 1_024
 """Data files kept mapped in one process for the next look-up: no descriptors, but a deleted file takes its space until then."""
 

@@ -14,7 +14,7 @@ V = TypeVar("V")
 class Recent(Generic[K, V]):
     """Values by key, the oldest of which go when their sizes exceed ``size_max`` together; safe for many threads.
 
-    ``hits``, ``misses``: how often :meth:`get` found something, and how often not.
+    ``hits``, ``misses``: how often :meth:`get` found something, and how often not.  ``dropped``: values that had to go.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -24,6 +24,7 @@ class Recent(Generic[K, V]):
         self._lock = Lock()
         self.hits = 0
         self.misses = 0
+        self.dropped = 0
 
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, which is the newest then, or None."""
@@ -45,4 +46,5 @@ class Recent(Generic[K, V]):
             kept = self._found[key][0]
             while self._size > self._size_max and len(self._found) > 1:
                 self._size -= self._found.popitem(last=False)[1][1]
+                self.dropped += 1
             return kept

@@ -13,6 +13,7 @@ from pyroaring import BitMap
 from mdt import paths
 from mdt.errors import Corrupt
 from mdt.file_group import BASE
+from mdt.recent import Recent
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage
 
@@ -20,10 +21,21 @@ _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
 """What pyarrow raises for damaged Parquet: besides its own errors, names that are no UTF-8 and columns that are gone."""
 
 
-def open_segment(storage: Storage, snapshot: Snapshot, i: int, *, verify: bool = False) -> pq.ParquetFile:
+Footers = Recent[tuple[str, int], pq.FileMetaData]
+"""Parsed Parquet footers by path and offset of the Parquet bytes; files never change, so none goes stale."""
+
+_PARSED_BYTES = 8
+"""What a parsed footer takes in memory for each byte that it has in the file: 278 KB for 37 KB of 31 row groups of 10
+columns, 24 KB for 2.6 KB of one row group."""
+
+
+def open_segment(
+    storage: Storage, snapshot: Snapshot, i: int, *, verify: bool = False, footers: Footers | None = None
+) -> pq.ParquetFile:
     """Open the Parquet bytes of segment row ``i``.  Raises Corrupt (Missing) if they are not what was written.
 
     ``verify``: compare pages with their checksums when they are read; a difference raises OSError then.
+    ``footers``: where to look for the footer before it is read and parsed, and to leave it.
     """
     files = snapshot.files
     path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
@@ -34,8 +46,9 @@ def open_segment(storage: Storage, snapshot: Snapshot, i: int, *, verify: bool =
     if snapshot.kind[i] != BASE:
         source.seek(offset)
         source = pa.BufferReader(source.read_buffer(length))
+    known = None if footers is None else footers.get((path, offset))
     try:
-        opened = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=verify)
+        opened = pq.ParquetFile(source, metadata=known, pre_buffer=False, page_checksum_verification=verify)
     except _UNREADABLE as error:
         raise Corrupt(f"a data file cannot be read: {error}", path=path, offset=offset) from error
     if opened.metadata.num_rows != snapshot.rows[i]:
@@ -43,6 +56,8 @@ def open_segment(storage: Storage, snapshot: Snapshot, i: int, *, verify: bool =
             "a data file has another number of rows", path=path, offset=offset,
             expected=str(snapshot.rows[i]), got=str(opened.metadata.num_rows),
         )  # fmt: skip
+    if footers is not None and known is None:
+        footers.put((path, offset), opened.metadata, _PARSED_BYTES * opened.metadata.serialized_size)
     return opened
 
 
@@ -65,12 +80,13 @@ def read_rows(
     zones: Sequence[int] | None = None,
     use_threads: bool = True,
     verify: bool = False,
+    footers: Footers | None = None,
 ) -> pa.Table:
     """Return the columns ``schema`` of segment row ``i``, dead rows included: its row groups ``zones``, or all.
 
-    ``verify``: compare every page with its checksum.  Raises Corrupt (Missing) if the bytes are not what was written.
+    ``verify``: compare every page with its checksum.  ``footers``: see :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
     """
-    parquet = open_segment(storage, snapshot, i, verify=verify)
+    parquet = open_segment(storage, snapshot, i, verify=verify, footers=footers)
     rows = snapshot.files["zone_rows"][i].as_py()
     try:
         if zones is None:

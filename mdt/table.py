@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mdt import create_table
+    from mdt.read.footers import warm_footers
     from mdt.services import index_report, indexing, statistics
     from mdt.services.check import CheckReport, check
     from mdt.services.compaction import Compaction
@@ -39,6 +40,7 @@ else:  # readers never load these; see mdt.lazy
     index_report, indexing, statistics = map(
         lazy.Module, ("mdt.services.index_report", "mdt.services.indexing", "mdt.services.statistics")
     )
+    warm_footers = lazy.Callable("mdt.read.footers", "warm_footers")
     BuildResult = lazy.Callable("mdt.services.indexing", "BuildResult")
     check = lazy.Callable("mdt.services.check", "check")
     Compaction = lazy.Callable("mdt.services.compaction", "Compaction")
@@ -205,11 +207,15 @@ class Table:
         return Scan(self._metadata, self._metadata.newest(), where, columns, self.options)
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
-        """Load what plans need into this process: files, statistics of ``columns`` (default: all), indexes on them."""
+        """Load what plans and scans need into this process, so that the first queries are as fast as later ones.
+
+        Files, statistics of ``columns`` (default: all), indexes on them, footers of larger data files.
+        """
         snapshot = self._metadata.newest()
         self._metadata.warm(columns)
         for spec in snapshot.definition.indexes:
             warm_index(self._metadata, snapshot, spec, columns)
+        warm_footers(self._metadata, snapshot, self.options.threads("reader"))
 
     # Looking after
 

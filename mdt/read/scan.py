@@ -57,6 +57,7 @@ class _Reader:
 
     def __init__(self, metadata: Metadata, plan: ScanPlan, names: tuple[str, ...]) -> None:
         self._storage = metadata.storage
+        self._footers = metadata.blobs.footers
         self._plan = plan
         self._names = list(names)
         schema = with_meta(plan.snapshot.definition.schema)
@@ -87,8 +88,9 @@ class _Reader:
 
     def _groups(self, piece: RowGroups, schema: pa.Schema) -> pa.Table:
         return read_rows(
-            self._storage, self._plan.snapshot, piece.scan.row, schema, zones=piece.zones, use_threads=False
-        )
+            self._storage, self._plan.snapshot, piece.scan.row, schema,
+            zones=piece.zones, use_threads=False, footers=self._footers,
+        )  # fmt: skip
 
     def _is_late(self, piece: RowGroups) -> bool:
         """Return whether columns that are not tested are read for the rows that pass only: not worth it for a few rows."""

@@ -31,7 +31,7 @@ _COLUMNS = (
     "key_map_path", "page_map_offset", "page_map_length", "page_map_crc",
 )  # fmt: skip
 
-_SMALL_ROWS = 2_048
+SMALL_ROWS = 2_048
 """Segments up to this many rows, such as log files, are read page by page even if all of their rows are wanted."""
 
 Int64Array = npt.NDArray[np.int64]
@@ -86,7 +86,7 @@ class Cutter:
 
     def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
-        if not len(self._schema) or (scan.positions is None and file["rows"] > _SMALL_ROWS):
+        if not len(self._schema) or (scan.positions is None and file["rows"] > SMALL_ROWS):
             return None
         rows = _rows_in(file["zone_rows"], scan.zones)
         some = rows if scan.positions is None else rows & scan.positions

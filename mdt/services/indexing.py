@@ -184,7 +184,8 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequen
     schema = snapshot.definition.schema
     wanted = {column_paths.top_level(schema, registry.parse_spec(spec).column) for spec in specs}
     columns = pa.schema([f for f in schema if f.name in wanted])
-    return summarize_indexes(specs, read_rows(metadata.storage, snapshot, row, columns, use_threads=False))
+    footers = metadata.blobs.footers
+    return summarize_indexes(specs, read_rows(metadata.storage, snapshot, row, columns, use_threads=False, footers=footers))
 
 
 def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[int, tuple[str, ...]]:
