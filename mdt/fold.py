@@ -17,7 +17,7 @@ from mdt.columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.commit_log import STATS
 from mdt.file_group import BASE, FILES
 from mdt.groups import NAME_SEED
-from mdt.pieces import summary_sizes
+from mdt.pieces import distinct_sizes
 from mdt.snapshot import Snapshot
 from mdt.units import Unit, numbered_table
 
@@ -145,7 +145,7 @@ def _zones(snapshot: Snapshot, n: int) -> dict[str, Column]:
 def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
     """Return the summaries of an index, aligned with the files, and their sizes."""
     table = snapshot.summary_table(spec)
-    sizes = summary_sizes(table)
+    sizes = distinct_sizes(table)
     if not bool((sizes >= 0).any()):
         return {}
     column = pa.table([pa.array(sizes, pa.int64())], schema=schema_of(f"sizes/{spec}"))

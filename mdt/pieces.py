@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.buffers import column, mask, numbers
+from indexes.buffers import column, flags, mask, numbers
 from mdt.columns import SUMMARY, no_rows
 from mdt.commit_log import STATS, SUMMARIES, CommitRecord
 from mdt.file_group import FILES, Blob, Joint, SummaryRef
@@ -190,10 +190,27 @@ def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
 def summary_sizes(table: pa.Table) -> Int64s:
     """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY.
 
-    The bytes of a joint summary count for its first segment; the others have 0.
+    Every segment that shares a joint summary has the bytes of the whole; :func:`distinct_sizes` can be added up.
     """
-    sizes = pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
-    return numbers(pc.if_else(pc.greater(table["first"], 0).fill_null(False), pa.scalar(0, pa.int64()), sizes))
+    return numbers(
+        pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
+    )
+
+
+def distinct_sizes(table: pa.Table) -> Int64s:
+    """Return the bytes of each summary, of a joint one in the first row that shares it, 0 in its others -> int64[n].
+
+    ``table``: schema SUMMARY; -1 where there is no summary.  O(n log n) in the rows that share one.
+    """
+    sizes = summary_sizes(table).copy()
+    joint = np.flatnonzero(flags(table["first"].is_valid()))
+    if len(joint):
+        shared = table.select(["path", "offset"]).take(column(joint))
+        path, offset = numbers(pc.index_in(shared["path"], shared["path"].unique())), numbers(shared["offset"])
+        order = np.lexsort((offset, path))  # stable: of equal ones the first stays the first
+        again = (np.diff(path[order]) == 0) & (np.diff(offset[order]) == 0)
+        sizes[joint[order[1:][again]]] = 0
+    return sizes
 
 
 def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:

@@ -274,8 +274,16 @@ class Snapshot:
         return self._sizes(index) >= 0
 
     def index_bytes(self, index: str) -> int:
-        """Return the size in bytes of all live summaries of an index; of a joint one while its first segment lives."""
-        return int(np.maximum(self._sizes(index), 0).sum())
+        """Return the bytes of the live summaries of an index: of a joint one once, while any of its segments lives.
+
+        O(files); reads where every summary stands if files that share one have left since the base.
+        """
+        known = self._base_sizes(index)
+        gone = self.dead[self.dead < len(known)]
+        if bool((known[gone] > 0).any()) and bool((known == 0).any()):
+            return _total(self.summary_table(index))
+        stored = self.live.of(self._padded(known))
+        return int(np.maximum(stored, 0).sum()) + _total(self._of_index(index)[0].of(self.segments[stored < 0]))
 
     def indexed(self) -> list[str]:
         """Return the specifications that any live file has a summary of."""
@@ -292,16 +300,22 @@ class Snapshot:
     def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
         """Return the summaries among the pieces, and the size of each segment's summary, -1 without -> int64[n]."""
         if index not in self._summaries:
-            since = self.forgotten.get(index)
-            fresh = added.Summaries.among(self.pieces, index, since or 0)
-            name = f"sizes/{index}"
-            known = self.base.numpy(name) if since is None and name in self.base else np.full(self.base.rows, -1)
-            sizes = self.live.of(np.concatenate([known, np.full(self.slots - len(known), -1, np.int64)]))
+            fresh = added.Summaries.among(self.pieces, index, self.forgotten.get(index) or 0)
+            sizes = self.live.of(self._padded(self._base_sizes(index)))
             if len(fresh.table):
                 found = added.summary_sizes(fresh.of(self.segments))
                 sizes = np.where(sizes < 0, found, sizes)
             self._summaries[index] = fresh, sizes
         return self._summaries[index]
+
+    def _base_sizes(self, index: str) -> Int64s:
+        """Return the sizes of summaries that the base knows of its slots, -1 without -> int64[base.rows]."""
+        name = f"sizes/{index}"
+        known = name in self.base and self.forgotten.get(index) is None
+        return self.base.numpy(name) if known else np.full(self.base.rows, -1, np.int64)
+
+    def _padded(self, sizes: Int64s) -> Int64s:
+        return np.concatenate([sizes, np.full(self.slots - len(sizes), -1, np.int64)])
 
     def _sizes(self, index: str) -> Int64s:
         return self._of_index(index)[1]
@@ -419,6 +433,10 @@ def _transactions(base: Columns) -> dict[str, int]:
 
 def _instants(base: Columns) -> frozenset[str]:
     return frozenset(base.table("history")["instant"].to_pylist() if "history" in base else ())
+
+
+def _total(summaries: pa.Table) -> int:
+    return int(np.maximum(added.distinct_sizes(summaries), 0).sum())
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.Table:

@@ -157,6 +157,37 @@ def test_shares_outlive_others_of_their_summary_and_the_compaction_of_metadata()
     assert mdt.open(table.storage).check().ok
 
 
+def own_bytes(table: mdt.Table, spec: str) -> int:
+    """Return the bytes of an index by its summaries, each distinct one once."""
+    found = [ref.blob if isinstance(ref, Joint) else ref for ref in refs(table, spec)]
+    inline = sum(len(ref) for ref in found if isinstance(ref, bytes))
+    return inline + sum(blob.length for blob in {ref for ref in found if isinstance(ref, Blob)})
+
+
+@pytest.mark.parametrize("every", [0, 1, 2, 3])
+def test_the_bytes_of_an_index_count_each_joint_summary_once_while_any_of_its_segments_lives(every: int) -> None:
+    table = made()
+    whole = sum(table.indexes()["bytes"].to_pylist())
+    objects = {blob.path for spec in SHARED for blob in blobs_of(table, spec)}
+    assert whole <= sum(info.size for info in table.storage.list("") if info.path in objects) + own_bytes(table, SPECS[-1])
+    partly = [lambda city=city: table.upsert(rows(range(city, 240, CITIES), 9 + city)) for city in (0, 3)]
+    steps = [
+        *partly, table.compact, *partly, table.compact, lambda: table.drop_index(SHARED[0]), partly[0],
+        lambda: table.create_index(SHARED[0]), partly[1], table.compact, lambda: table.rebuild_index(SHARED[1]), table.compact,
+    ]  # fmt: skip
+    shared = 0
+    for n, step in enumerate(steps):
+        step()
+        if every and n % every == 0:
+            table.metadata.compact()
+        for seen in (table, mdt.open(table.storage)):
+            expected = [own_bytes(seen, spec) for spec in seen.definition.indexes]
+            assert seen.indexes()["bytes"].to_pylist() == expected, n
+        shared += any(not isinstance(ref, Joint) or ref.first for ref in refs(table, SHARED[1])[:1])
+    assert shared, "somewhere the first segment of a summary had left"
+    assert table.check().ok
+
+
 def test_indexes_are_dropped_added_and_rebuilt() -> None:
     table = made(**{"mdt.metadata.compact.records": 2})
     table.drop_index(SHARED[0])
