@@ -22,6 +22,12 @@ def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
         return f"its options are not possible: {error}"
 
 
+def index_of(text: str) -> tuple[registry.IndexSpec, SkippingIndex | str]:
+    """Return a specification that the table keeps, parsed, and its index or why that cannot be used."""
+    spec = registry.parse_spec(text)
+    return spec, find_index(spec)
+
+
 def named_spec(text: str, schema: pa.Schema) -> str:
     """Return the specification ``text`` with the persisted name of its class, version included.
 

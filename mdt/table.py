@@ -251,8 +251,7 @@ class Table:
         tasks instead of this process.  An index that the table has already is only caught up with.  Raises Invalid for an
         unknown kind, column or option.
         """
-        if mode not in ("sync", "async"):
-            raise Invalid(f"mode={mode!r} is not possible", hint="give sync or async")
+        _require_mode(mode)
         wanted = indexing.wanted_specs(self._metadata.newest(), specs)
         self._change_indexes(indexing.IndexChange("create_index", added=wanted))
         return BuildResult() if mode == "async" else self._build(wanted, progress, spark)
@@ -270,7 +269,11 @@ class Table:
         progress: Progress | None = None,
         spark: SparkSession | None = None,
     ) -> BuildResult:
-        """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`."""
+        """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`.
+
+        Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
+        """
+        _require_mode(mode)
         again = indexing.known_specs(self._metadata.newest(), specs)
         self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
         return BuildResult() if mode == "async" else self._build(again, progress, spark)
@@ -334,6 +337,11 @@ class Table:
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""
         return self._metadata.newest().files.table()
+
+
+def _require_mode(mode: str) -> None:
+    if mode not in ("sync", "async"):
+        raise Invalid(f"mode={mode!r} is not possible", hint="give sync or async")
 
 
 def create(

@@ -16,7 +16,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.file_group import Joint, SummaryRef
 from mdt.metadata import Metadata
 from mdt.services import indexing
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 from mdt.snapshot import Snapshot
 from mdt.storage import FaultyStorage, MemoryStorage, Storage
 from mdt.write import summarize
@@ -138,6 +138,7 @@ def test_mistakes_name_what_is_possible() -> None:
         (lambda: table.create_index("bitmap(fair)"), "no column 'fair'"),
         (lambda: table.create_index("btree(fare)"), "btree"),
         (lambda: table.create_index("bitmap(fare)", mode="later"), "sync or async"),
+        (lambda: table.rebuild_index(mode="later"), "sync or async"),
         (lambda: table.drop_index("bitmap(city)"), "bitmap\\(fare\\), bloom\\(id\\)"),
         (lambda: table.rebuild_index("bitmap(city)"), "no index"),
         (lambda: table.build_indexes("nothing"), "no index"),
@@ -161,7 +162,7 @@ def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPat
 
 def test_an_index_that_fails_on_a_file_costs_no_write_and_is_named_by_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = planned()
-    bitmap = find_index(indexing.registry.parse_spec(SPECS[0]))
+    _, bitmap = index_of(SPECS[0])
     assert isinstance(bitmap, SkippingIndex)
 
     def fails(self: Any, values: pa.Array) -> bytes:

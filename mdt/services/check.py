@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import paths as column_paths
-from indexes import registry
 from indexes.base import KeyHashes, SkippingIndex
 from indexes.hashing import hash_keys
 from mdt import page_map, paths
@@ -31,7 +30,7 @@ from mdt.services.check_blocks import check_blocks
 from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
 from mdt.services.problem import Problem
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 from mdt.snapshot import Snapshot
 from mdt.summaries import Parsed
 from mdt.write.files import RECORD_KEY
@@ -199,8 +198,7 @@ class _SegmentChecker:
         data = self._metadata.blobs.read(blob, verify=True)
         if not isinstance(stored, Joint):
             return bool(data.to_pybytes() == fresh)
-        parsed = registry.parse_spec(spec)
-        index = find_index(parsed)
+        parsed, index = index_of(spec)
         assert isinstance(index, SkippingIndex), "it has made a fresh summary"
         joint, alone = self._metadata.summaries.open(index, blob), Parsed(fresh)
         return agrees(index, joint, stored.first, alone, column_paths.column_at(table, parsed.column))

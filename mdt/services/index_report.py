@@ -12,7 +12,7 @@ from indexes import paths as column_paths
 from indexes import registry, values
 from mdt.metadata import Metadata
 from mdt.services.indexing import coverage, short
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 from mdt.snapshot import Snapshot
 from mdt.usage import ColumnUse, Counts, IndexUse
 
@@ -36,8 +36,9 @@ INDEXES = pa.schema(
     ]
 )
 """One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``: files covered; ``bytes``:
-of its summaries, one that several files share once; ``queries``, ``pruned``, ``last_used``: queries that asked it, files it proved empty for them, and when
-it was last asked, as far as processes have reported; ``problem``: why it cannot be used, or null."""
+of its summaries, one that several files share once; ``queries``, ``pruned``, ``last_used``: queries that asked it, files
+it proved empty for them, and when it was last asked, as far as processes have reported; ``problem``: why it cannot be
+used, or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,9 @@ def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 
 
 def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
-    parsed = registry.parse_spec(spec)
+    parsed, found = index_of(spec)
     covered, rows = coverage(snapshot, spec)
     use = counts.indexes.get(spec, IndexUse())
-    found = find_index(parsed)
     return {
         "index": short(spec),
         "kind": parsed.kind,

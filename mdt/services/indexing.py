@@ -31,7 +31,7 @@ from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import Metadata
 from mdt.segment_file import read_rows
-from mdt.skipping import find_index, named_spec
+from mdt.skipping import index_of, named_spec
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim, NoFiles, run
 from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
@@ -192,7 +192,7 @@ def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[in
     """Return segment row -> the installed indexes (of ``specs``, default all) that do not cover it.  O(files × indexes)."""
     missing: dict[int, list[str]] = {}
     for spec in snapshot.definition.indexes:
-        if (specs is not None and spec not in specs) or isinstance(find_index(registry.parse_spec(spec)), str):
+        if (specs is not None and spec not in specs) or isinstance(index_of(spec)[1], str):
             continue
         rows = np.flatnonzero(~snapshot.covered(spec) & (snapshot.rows > snapshot.dead_rows))
         for row in rows.tolist():

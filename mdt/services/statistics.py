@@ -18,7 +18,7 @@ from indexes.base import SkippingIndex, whole
 from indexes.table_stats import ColumnSummary
 from mdt.errors import Corrupt
 from mdt.metadata import Metadata
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 from mdt.snapshot import Snapshot
 
 KIND = "table_stats"
@@ -96,8 +96,7 @@ def _distinct(metadata: Metadata, snapshot: Snapshot, path: str, type: pa.DataTy
 def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary | None:
     """Return the merged table statistics of the column at ``path``, None if no live file has some that can be read."""
     for text in snapshot.definition.indexes:
-        spec = registry.parse_spec(text)
-        index = find_index(spec)
+        spec, index = index_of(text)
         if spec.kind.partition("/")[0] == KIND and spec.column == path and isinstance(index, SkippingIndex):
             parts = _read(metadata, snapshot, text, index)
             type = column_paths.type_at(snapshot.definition.schema, path)
