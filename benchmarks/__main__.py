@@ -61,15 +61,16 @@ def table(figures: Iterable[Figure], title: str) -> Table:
 def chosen(peers: str) -> list[str]:
     """Return the peers to run, mdt first so that the others can be compared with it."""
     names = [name for name in peers.split(",") if name and name != "mdt"]
-    if unknown := [name for name in names if name not in PEERS]:
-        raise typer.BadParameter(f"unknown peers {unknown}; known are {sorted(PEERS)}")
+    known = {**PEERS, **planning.PEERS}
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"unknown peers {unknown}; known are {sorted(known)}")
     return ["mdt", *names]
 
 
 def main(
     benches: Annotated[list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING])}")],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
-    peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow",
+    peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow,pyiceberg",
     seed: Annotated[int, typer.Option(help="of all random data")] = 7,
     repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
@@ -78,13 +79,13 @@ def main(
 ) -> None:
     """Measure mdt and its peers on the workload `trips`; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
-        planning.run(files or planning.FILES_DEFAULT, peers="deltalake" in peers, times=repeat, emit=partial(print, flush=True))
+        planning.run(files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True))
     benches = [name for name in benches if name != PLANNING]
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
     results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=116)
     for bench in benches:
-        for peer in chosen(peers):
+        for peer in (name for name in chosen(peers) if name in PEERS):
             people.print(f"[dim]{bench}: {peer} ...")
             for figure in run(Job(bench, peer, rows, seed, shuffled, repeat)):
                 compare(figure, reference)

@@ -1,7 +1,7 @@
 """``python -m benchmarks planning``: open, plan and commit on tables of very many files.
 
-The files do not exist: commit records and Delta logs say that they do, with statistics of five columns, and nothing reads
-them.  ``cold`` runs in new processes, with compiled bytecode as an installed package has it: the time of pyarrow's
+The files do not exist: commit records, Delta logs and Iceberg manifests say that they do, with statistics of five columns,
+and nothing reads them.  ``cold`` runs in new processes, with compiled bytecode as an installed package has it: the time of pyarrow's
 imports (pandas among them, which it imports with the first scalar where it is installed), that of the peer's, and that of
 open and plan after them.  ``commit`` is a real
 upsert of a few rows into a real file of the table.
@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,10 @@ SCHEMA = pa.schema(
 ROWS = 100_000
 """Rows of each file that does not exist."""
 FILES_PER_COMMIT = 50_000
+ICEBERG_FILES_PER_COMMIT = 40_000
+"""Files of one manifest, of some 8 MB: the size that Iceberg's writers aim at (commit.manifest.target-size-bytes)."""
+ICEBERG_FILES_MAX = 100_000
+"""A plan takes a minute and more beyond."""
 OPTIONS = {"mdt.durable": False}
 FILES_DEFAULT = (1_000, 10_000, 100_000, 1_000_000)
 
@@ -55,6 +60,14 @@ import deltalake; c = time.perf_counter()
 column, value = WHERE.split(" = ")
 adds = pyarrow.table(deltalake.DeltaTable(PATH).get_add_actions(flatten=True))
 found = adds.filter((ds.field("min." + column) <= int(value)) & (ds.field("max." + column) >= int(value)))["path"].to_pylist()
+d = time.perf_counter()
+"""
+_COLD_ICEBERG = """
+import time, json; a = time.perf_counter()
+import pyarrow, pyarrow.compute; pyarrow.scalar(0); b = time.perf_counter()
+import pyiceberg.io.pyarrow; from pyiceberg.catalog.sql import SqlCatalog; c = time.perf_counter()
+table = SqlCatalog("local", uri=f"sqlite:///{PATH}/catalog.db").load_table("bench.files")
+found = [task.file.file_path for task in table.scan(row_filter=WHERE).plan_files()]
 d = time.perf_counter()
 """
 _COLD_END = """
@@ -223,11 +236,68 @@ def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
     yield Line("deltalake", files, f"warm: {where}", _ms(lambda: pa.table(table.get_add_actions(flatten=True)).filter(test), times))
 
 
-def run(files: Sequence[int], *, peers: bool, times: int, emit: Callable[[str], None]) -> list[Line]:
-    """Measure tables of each number of files and return the lines, each emitted as JSON when it is there."""
+def make_iceberg(path: str, files: int) -> Any:
+    """Make an Iceberg table of ``files`` files that do not exist, in a SQLite catalog at ``path``, and return it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder = Path(path)
+    folder.mkdir()
+    catalog = SqlCatalog("local", uri=f"sqlite:///{path}/catalog.db", warehouse=folder.as_uri())
+    catalog.create_namespace("bench")
+    table = catalog.create_table("bench.files", SCHEMA)
+    device = _device(files)
+    for first in range(0, files, ICEBERG_FILES_PER_COMMIT):
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for i in range(first, min(first + ICEBERG_FILES_PER_COMMIT, files)):
+                append.append_data_file(_iceberg_file(table.schema(), f"{folder.as_uri()}/{i:08x}.parquet", i, int(device[i])))
+    return table
+
+
+def _iceberg_file(schema: Any, path: str, i: int, device: int) -> Any:
+    """Return file number ``i`` as an Iceberg manifest has it, with the bounds of :func:`_stats`."""
+    from pyiceberg.conversions import to_bytes
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    first, last = i * ROWS, (i + 1) * ROWS - 1
+    low = {"id": f"id_{first:012}", "at": first, "device": device, "fare": 0.25, "note": "a"}
+    high = {"id": f"id_{last:012}", "at": last, "device": device, "fare": 99.75, "note": "zz"}
+    ids = [field.field_id for field in schema.fields]
+
+    def bounds(values: dict[str, Any]) -> dict[int, bytes]:
+        return {field.field_id: to_bytes(field.field_type, values[field.name]) for field in schema.fields}
+
+    return DataFile.from_args(
+        content=DataFileContent.DATA, file_path=path, file_format=FileFormat.PARQUET, partition=Record(), record_count=ROWS,
+        file_size_in_bytes=130 << 20, column_sizes=dict.fromkeys(ids, 8 * ROWS), value_counts=dict.fromkeys(ids, ROWS),
+        null_value_counts=dict.fromkeys(ids, 0), nan_value_counts={ids[SCHEMA.get_field_index("fare")]: 0},
+        lower_bounds=bounds(low), upper_bounds=bounds(high), split_offsets=[4],
+    )  # fmt: skip
+
+
+def measure_iceberg(path: str, files: int, times: int) -> Iterator[Line]:
+    """Yield the figures of pyiceberg, none for tables of more than ICEBERG_FILES_MAX files."""
+    if files > ICEBERG_FILES_MAX:
+        return
+    table = make_iceberg(path, files)
+    where = f"at = {files // 3 * ROWS + 5}"
+    yield _cold("pyiceberg", _COLD_ICEBERG, path, files, where, times)
+    yield Line("pyiceberg", files, f"warm: {where}", _ms(lambda: list(table.scan(row_filter=where).plan_files()), times))
+
+
+PEERS: Mapping[str, Callable[[str, int, int], Iterator[Line]]] = {"deltalake": measure_delta, "pyiceberg": measure_iceberg}
+"""Peer -> what measures it: path, files and repetitions -> lines."""
+
+
+def run(files: Sequence[int], *, peers: Sequence[str], times: int, emit: Callable[[str], None]) -> list[Line]:
+    """Measure tables of each number of files and return the lines, each emitted as JSON when it is there.
+
+    ``peers``: names beside mdt; those that PEERS does not have are left out.
+    """
     lines = []
+    benches = {"mdt": measure, **{name: PEERS[name] for name in peers if name in PEERS}}
     for n in files:
-        for name, bench in {"mdt": measure, **({"deltalake": measure_delta} if peers else {})}.items():
+        for name, bench in benches.items():
             with tempfile.TemporaryDirectory(prefix="mdt-planning-") as folder:
                 for line in bench(f"{folder}/{name}", n, times):
                     lines.append(line)
