@@ -11,6 +11,7 @@ segment that is not covered: MAYBE for everything.  :class:`ColumnStats` packs t
 
 from __future__ import annotations
 
+import operator
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -23,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as order
-from indexes.base import BoolArray, SkippingIndex, Summary, whole
-from indexes.buffers import flags, numbers
+from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
+from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
+from indexes.buffers import column, flags, mask
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
 
 BOUND_BYTES_MAX = 64
@@ -134,6 +136,43 @@ def merge(zones: Sequence[Stats]) -> Stats:
     )
 
 
+def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
+    """Return the statistics of runs of segments, each as :func:`merge` says -> STATS_SCHEMA [runs].
+
+    ``stats``: STATS_SCHEMA [n], one chunk; ``starts``: first segments of the runs, rising from 0.  A run with a segment
+    that is not covered is not covered; one with a segment that did not count its NaN did not either.  O(n).
+    """
+    nulls, nans, rows = (counts(stats[name]) for name in ("nulls", "nans", "values"))
+    known = np.logical_and.reduceat((nulls >= 0) & (rows >= nulls), starts)
+    filled, run = rows > nulls, np.repeat(np.arange(len(starts)), np.diff(starts, append=len(stats)))
+    found: dict[str, pa.Array] = {}
+    for end in ("min", "max"):
+        keys = stats[end].combine_chunks()
+        is_bounded = np.logical_or.reduceat(filled, starts) & ~np.logical_or.reduceat(filled & _is_true(keys.is_null()), starts)
+        extremes = [
+            pc.min_max(keys.slice(a, b - a))[end].as_py() if good else None
+            for a, b, good in zip(starts.tolist(), [*starts[1:].tolist(), len(stats)], is_bounded & known, strict=True)
+        ]
+        found[end] = pa.array(extremes, pa.binary())
+        held = pc.equal(keys, found[end].take(column(run)))
+        exact = _is_true(held) & filled & _is_true(stats[f"{end}_exact"])
+        found[f"{end}_exact"] = _where(np.logical_or.reduceat(exact, starts), known)
+    counted = np.where(np.logical_and.reduceat(nans >= 0, starts), np.add.reduceat(nans, starts), -1)
+    found |= {"nulls": column(np.add.reduceat(nulls, starts), known), "nans": column(counted, known & (counted >= 0))}
+    found |= {name: column(np.add.reduceat(counts(stats[name]), starts), known) for name in ("values", "bytes")}
+    return pa.table([found[name] for name in STATS_SCHEMA.names], schema=STATS_SCHEMA)
+
+
+def _is_true(values: Any) -> BoolArray:
+    """Return bool[n] with False for null."""
+    return flags(values.fill_null(False) if values.null_count else values)
+
+
+def _where(values: BoolArray, valid: BoolArray) -> pa.Array:
+    """Return booleans [n], null where not ``valid``."""
+    return pc.if_else(mask(valid), mask(values), pa.scalar(None, pa.bool_()))
+
+
 def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
     """Return statistics of n segments in columnar form (:data:`STATS_SCHEMA`); None = not covered."""
     fields = ("min", "max", "min_exact", "max_exact", "nulls", "nans", "values", "size")
@@ -150,19 +189,20 @@ def from_table(stats: pa.RecordBatch | pa.Table) -> list[Stats]:
     return [Stats(*row) for row in zip(*columns, strict=True)]
 
 
-def prune(stats: pa.RecordBatch | pa.Table, leaf: Leaf, type: pa.DataType) -> BoolArray:
+def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
     """Return MAYBE or NO for each of n segments -> bool[n].
 
-    ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests; ``type``: that column's type.  Raises
+    ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests, or what :class:`Bounds` has read of it;
+    ``type``: that column's type.  Raises
     ValueError for a literal that cannot be compared with ``type``.  O(n × log(literals)), vectorised.
     """
-    columns = _Columns.read(stats, type)
+    columns = stats if isinstance(stats, Bounds) else Bounds.read(stats, type)
     verdict = _verdict(columns, leaf, type)
     return np.asarray((verdict & columns.has_rows) | ~columns.known, dtype=np.bool_)
 
 
 def prune_predicate(
-    lookup: Callable[[str], tuple[pa.RecordBatch | pa.Table, pa.DataType] | None], predicate: Predicate, n: int
+    lookup: Callable[[str], tuple[pa.RecordBatch | pa.Table | Bounds, pa.DataType] | None], predicate: Predicate, n: int
 ) -> BoolArray:
     """Return MAYBE or NO for each of ``n`` segments under a whole predicate -> bool[n].
 
@@ -267,50 +307,7 @@ def _stats(
     return Stats(low_cut, high_cut, min_exact, max_exact, nulls, nans, rows, size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Statistics of n segments, ready to compare: bounds binary[n]; the rest bool[n]."""
-
-    min: Any
-    max: Any
-    known: BoolArray
-    has_rows: BoolArray
-    has_nulls: BoolArray
-    has_values: BoolArray
-
-    @classmethod
-    def read(cls, stats: pa.RecordBatch | pa.Table, type: pa.DataType) -> _Columns:
-        """Return the columns; counts that are null or contradict each other make a segment unknown."""
-        nulls, rows, nans = (_int64(stats.column(name)) for name in ("nulls", "values", "nans"))
-        known = (nulls >= 0) & (rows >= nulls)
-        low, high = (order.plain(stats.column(name)) for name in ("min", "max"))
-        if order.kind_of(type) == "float" and bool(np.any(nans < 0)):
-            # Whoever did not count NaN has no upper bound: NaN is above all.
-            high = pc.if_else(pa.array(nans >= 0), high, pa.scalar(None, pa.binary()))
-        return cls(low, high, known, rows > 0, nulls > 0, rows > nulls)
-
-    def low(self, kernel: Any, key: bytes) -> BoolArray:
-        """Return ``kernel(min, key)``, True where min is not known."""
-        return _guess(kernel(self.min, pa.scalar(key, pa.binary())))
-
-    def high(self, kernel: Any, key: bytes) -> BoolArray:
-        """Return ``kernel(max, key)``, True where max is not known."""
-        return _guess(kernel(self.max, pa.scalar(key, pa.binary())))
-
-
-def _int64(column: Any) -> Any:
-    """Return int64[n] with -1 for null."""
-    return numbers(column.fill_null(-1) if column.null_count else column)
-
-
-def _guess(test: Any) -> BoolArray:
-    """Return bool[n] with True for null."""
-    if test.null_count:
-        test = test.fill_null(True)
-    return flags(test)
-
-
-def _verdict(columns: _Columns, leaf: Leaf, type: pa.DataType) -> BoolArray:
+def _verdict(columns: Bounds, leaf: Leaf, type: pa.DataType) -> BoolArray:
     """Return MAYBE or NO for segments whose statistics are known."""
     op, value = leaf.op, leaf.value
     if op == "is null" or (op == "<=>" and value is None):
@@ -329,12 +326,12 @@ def _verdict(columns: _Columns, leaf: Leaf, type: pa.DataType) -> BoolArray:
     return columns.has_values & _comparison_verdict(columns, op, order.compare_key(value, type))
 
 
-def _comparison_verdict(columns: _Columns, op: str, key: order.Key) -> BoolArray:
+def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
     """A literal just above its key (tie > 0) is above the key itself; see ``values.Place``."""
-    below = pc.less_equal if key.tie > 0 else pc.less
-    not_above = pc.less if key.tie < 0 else pc.less_equal
-    above = pc.greater if key.tie >= 0 else pc.greater_equal
-    not_below = pc.greater if key.tie > 0 else pc.greater_equal
+    below = operator.le if key.tie > 0 else operator.lt
+    not_above = operator.lt if key.tie < 0 else operator.le
+    above = operator.gt if key.tie >= 0 else operator.ge
+    not_below = operator.gt if key.tie > 0 else operator.ge
     match op:
         case "<":
             return columns.low(below, key.data)
@@ -347,9 +344,9 @@ def _comparison_verdict(columns: _Columns, op: str, key: order.Key) -> BoolArray
         case "=" | "<=>" if key.tie:
             return np.zeros(len(columns.known), dtype=np.bool_)
         case "=" | "<=>":
-            return columns.low(pc.less_equal, key.data) & columns.high(pc.greater_equal, key.data)
+            return columns.low(operator.le, key.data) & columns.high(operator.ge, key.data)
         case "!=" if key.tie == 0:
-            return columns.low(pc.not_equal, key.data) | columns.high(pc.not_equal, key.data)
+            return columns.low(operator.ne, key.data) | columns.high(operator.ne, key.data)
     return np.ones(len(columns.known), dtype=np.bool_)
 
 
@@ -359,31 +356,26 @@ def _keys(literals: tuple[object, ...], type: pa.DataType) -> list[bytes]:
     return sorted(key for key in keys if key is not None)
 
 
-def _in_verdict(columns: _Columns, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
+def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
     """MAYBE if a literal lies between the bounds: between them there are more literals not above max than below min."""
     keys = _keys(literals, type)
     if not keys:
         return np.zeros(len(columns.known), dtype=np.bool_)
     if len(keys) <= 2:
-        inside = [columns.low(pc.less_equal, key) & columns.high(pc.greater_equal, key) for key in keys]
+        inside = [columns.low(operator.le, key) & columns.high(operator.ge, key) for key in keys]
         return np.asarray(columns.has_values & np.logical_or.reduce(inside), dtype=np.bool_)
-    if order.kind_of(type) in ("int", "float", "date", "timestamp"):
+    low, high = columns.min, columns.max
+    if low.words is not None and high.words is not None and order.key_width(type) == WORD_BYTES:
         sorted_keys = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64)
-        below = np.searchsorted(sorted_keys, _words(columns.min, b"\x00" * 8), side="left")
-        not_above = np.searchsorted(sorted_keys, _words(columns.max, b"\xff" * 8), side="right")
+        above = high.words if high.absent is None else np.where(high.absent, np.uint64(2**64 - 1), high.words)
+        below = np.searchsorted(sorted_keys, low.words, side="left")
+        not_above = np.searchsorted(sorted_keys, above, side="right")
         return np.asarray(columns.has_values & (not_above > below), dtype=np.bool_)
-    verdict = columns.has_values & columns.low(pc.less_equal, keys[-1]) & columns.high(pc.greater_equal, keys[0])
+    verdict = columns.has_values & columns.low(operator.le, keys[-1]) & columns.high(operator.ge, keys[0])
     left = np.flatnonzero(verdict)
-    lows, highs = (bound.take(pa.array(left)).to_pylist() for bound in (columns.min, columns.max))
-    verdict[left] = [_between(keys, low, high) for low, high in zip(lows, highs, strict=True)]
+    lows, highs = (bound.keys.take(pa.array(left)).to_pylist() for bound in (low, high))
+    verdict[left] = [_between(keys, *pair) for pair in zip(lows, highs, strict=True)]
     return verdict
-
-
-def _words(bounds: pa.Array, absent: bytes) -> Any:
-    """Return 8-byte keys [n] as uint64[n], ``absent`` for null; raises ValueError for keys of another length."""
-    fixed = bounds.fill_null(absent).cast(pa.binary(8))
-    words = np.frombuffer(fixed.buffers()[1], dtype=">u8", count=len(fixed), offset=8 * fixed.offset)
-    return words.astype(np.uint64)
 
 
 def _between(keys: list[bytes], low: bytes | None, high: bytes | None) -> bool:
@@ -392,16 +384,17 @@ def _between(keys: list[bytes], low: bytes | None, high: bytes | None) -> bool:
     return at < len(keys) and (high is None or keys[at] <= high)
 
 
-def _not_in_verdict(columns: _Columns, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
+def _not_in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
     """NO if every value is one and the same literal."""
     keys = _keys(literals, type)
     if None in literals:
         return np.zeros(len(columns.known), dtype=np.bool_)
-    same = pc.and_(pc.equal(columns.min, columns.max), pc.is_in(columns.min, value_set=pa.array(keys, pa.binary())))
-    return np.asarray(columns.has_values & _guess(pc.invert(same)), dtype=np.bool_)
+    low, high = columns.min.keys, columns.max.keys
+    same = pc.and_(pc.equal(low, high), pc.is_in(low, value_set=pa.array(keys, pa.binary())))
+    return np.asarray(columns.has_values & known_or_true(pc.invert(same)), dtype=np.bool_)
 
 
-def _text_verdict(columns: _Columns, op: str, value: object, type: pa.DataType) -> BoolArray:
+def _text_verdict(columns: Bounds, op: str, value: object, type: pa.DataType) -> BoolArray:
     kind = order.kind_of(type)
     if kind != "string" and (kind != "binary" or op != "starts with"):
         raise ValueError(f"{op} tests text, not values of type {type}")
@@ -421,17 +414,17 @@ def _text_verdict(columns: _Columns, op: str, value: object, type: pa.DataType) 
     )
 
 
-def _prefix_verdict(columns: _Columns, prefix: bytes) -> BoolArray:
+def _prefix_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
     """MAYBE if a value may start with ``prefix``: they are the keys in [prefix, successor)."""
     above = order.successor(prefix)
-    verdict = columns.high(pc.greater_equal, prefix)
-    return verdict if above is None else verdict & columns.low(pc.less, above)
+    verdict = columns.high(operator.ge, prefix)
+    return verdict if above is None else verdict & columns.low(operator.lt, above)
 
 
-def _outside_verdict(columns: _Columns, prefix: bytes) -> BoolArray:
+def _outside_verdict(columns: Bounds, prefix: bytes) -> BoolArray:
     """NO if every value starts with ``prefix``."""
     above = order.successor(prefix)
-    verdict = columns.low(pc.less, prefix)
+    verdict = columns.low(operator.lt, prefix)
     if above is None:
         return verdict if prefix else np.zeros(len(verdict), dtype=np.bool_)
-    return verdict | columns.high(pc.greater_equal, above)
+    return verdict | columns.high(operator.ge, above)

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.bounds import Bounds
 from indexes.buffers import numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt import codec, lazy
 from mdt.commit_log import STATS, SUMMARIES, UNITS
 from mdt.errors import Corrupt
 from mdt.file_group import FILES
-from mdt.limits import BASE_OBJECT_BYTES, FRAME_BYTES_MAX
+from mdt.limits import BASE_OBJECT_BYTES, FRAME_BYTES_MAX, METADATA_CACHE_BYTES_MAX
+from mdt.recent import Recent
 from mdt.storage import Storage
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ PAGES = pa.schema([("object", pa.int32()), ("offset", pa.int64()), ("length", pa
 
 _SIMPLE: Mapping[str, pa.DataType] = {
     "dead": pa.int64(),
+    "run_start": pa.int32(),
     "vector": pa.binary(),
     "group": pa.int32(),
     "members": pa.int32(),
@@ -81,9 +84,15 @@ _SIMPLE: Mapping[str, pa.DataType] = {
     "partition_bytes": pa.int64(),
     "partition_rows": pa.int64(),
 }
-_FAMILIES: Mapping[str, pa.Schema] = {"stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())])}
+_FAMILIES: Mapping[str, pa.Schema] = {
+    "stats": STATS_SCHEMA, "partition_stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())]),
+}  # fmt: skip
 _TABLES: Mapping[str, pa.Schema] = {"zones": STATS, "history": HISTORY, "units": NUMBERED_UNITS}
 _REMOTE_THREADS = 16
+_WHOLE = -1
+"""Stands for all pages of a column among the numbers of pages."""
+_MAPPED_BYTES = 1 << 10
+"""What a page or column that is mapped counts for: its Arrow objects."""
 
 Ints = npt.NDArray[Any]
 
@@ -142,12 +151,25 @@ class Columns(ABC):
         self.seq = seq
         self.rows = rows
         self._derived: dict[str, Any] = {}
+        self._recent: Recent[tuple[str, int], Any] = Recent(METADATA_CACHE_BYTES_MAX)
+        self.statistics_hits = self.statistics_misses = 0
 
     def derived(self, key: str, make: Callable[[], Any]) -> Any:
         """Return what ``make`` makes of these columns, from memory after the first time."""
         found = self._derived.get(key)
         if found is None:
             found = self._derived[key] = make()
+        return found
+
+    def statistics(self, name: str, part: int, make: Callable[[], Bounds]) -> Bounds:
+        """Return what ``make`` reads of part ``part`` of a column, from memory while there is room."""
+        key = f"bounds of {name}", part
+        found: Bounds | None = self._recent.get(key)
+        self.statistics_hits += found is not None
+        self.statistics_misses += found is None
+        if found is None:
+            found = make()
+            self._recent.put(key, found, found.nbytes + _MAPPED_BYTES)
         return found
 
     @abstractmethod
@@ -162,8 +184,20 @@ class Columns(ABC):
         """Return the page with file ``row`` and the number of the page's first file."""
 
     @abstractmethod
+    def every(self, name: str) -> int:
+        """Return how many files a page of a column has, 0 if there is one page."""
+
+    @abstractmethod
     def names(self, family: str) -> list[str]:
         """Return the names of the columns of a family, without its prefix, in order."""
+
+    def spare(self, name: str) -> pa.Table:
+        """Return a whole column that readers can do without.  Raises Corrupt instead of making it again."""
+        return self.table(name)
+
+    @abstractmethod
+    def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
+        """Read whole columns, or the pages that hold files ``rows``; from remote storage in threads."""
 
     def numpy(self, name: str) -> Ints:
         """Return a column of numbers -> [values]; null is 0.  Zero copy where it has no null."""
@@ -198,6 +232,12 @@ class BuiltColumns(Columns):
     def page(self, name: str, row: int) -> tuple[pa.Table, int]:
         return self._columns[name].table, 0
 
+    def every(self, name: str) -> int:
+        return 0
+
+    def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
+        return  # they are in memory
+
     def names(self, family: str) -> list[str]:
         return _members(self._columns, family)
 
@@ -219,7 +259,8 @@ class Placed:
 class StoredColumns(Columns):
     """Columns in the objects of a base; safe to use from threads.
 
-    ``rebuild`` makes the same columns from the log; it is called when a page turns out damaged.
+    ``damaged`` is told of a damaged page, then ``rebuild`` makes the same columns from the log, unless the page can be
+    done without.
     """
 
     def __init__(
@@ -228,17 +269,19 @@ class StoredColumns(Columns):
         layout: Layout,
         *,
         cache: PageCache | None,
-        rebuild: Callable[[Corrupt], Columns],
+        damaged: Callable[[Corrupt], None],
+        rebuild: Callable[[], Columns],
     ) -> None:
         super().__init__(layout.seq, layout.rows)
         self.hits = self.misses = 0
         self._storage = storage
         self._layout = layout
         self.cache = cache
+        self._damaged = damaged
         self._rebuild = rebuild
         self._rebuilt: Columns | None = None
-        self._tables: dict[str, pa.Table] = {}
-        self._pages: dict[int, pa.Table] = {}
+        self._damage: Corrupt | None = None
+        self._is_mapped = storage.local_path("") is not None
         self._files: dict[str, pa.NativeFile] = {}
         self._lock = Lock()
 
@@ -248,23 +291,40 @@ class StoredColumns(Columns):
     def names(self, family: str) -> list[str]:
         return _members(self._layout.columns, family)
 
+    def every(self, name: str) -> int:
+        return self._layout.columns[name].every if self._rebuilt is None else self._rebuilt.every(name)
+
     def table(self, name: str) -> pa.Table:
-        found = self._tables.get(name)
+        found: pa.Table | None = self._recent.get((name, _WHOLE))
         if found is not None:
             self.hits += 1
             return found
         if self._rebuilt is not None:
             return self._rebuilt.table(name)
         try:
-            place = self._layout.columns[name]
-            pages = [self._page(place, n) for n in range(place.count)]
+            return self._read_whole(name)
         except Corrupt as error:
             return self._fall_back(error).table(name)
+
+    def spare(self, name: str) -> pa.Table:
+        if self._damage is not None:
+            raise self._damage
+        try:
+            found: pa.Table | None = self._recent.get((name, _WHOLE))
+            return self._read_whole(name) if found is None else found
+        except Corrupt as error:
+            self._damage = error
+            self._damaged(error)
+            raise
+
+    def _read_whole(self, name: str) -> pa.Table:
+        place = self._layout.columns[name]
+        pages = self._read_pages([(place, n) for n in range(place.count)])
         schema = schema_of(name)
         assert schema is not None, f"a column of this version, not {name}"
         found = pages[0] if len(pages) == 1 else pa.concat_tables(pages) if pages else no_rows(schema)
-        self._tables[name] = found
-        return found
+        length = int(self._layout.pages["length"][place.first : place.first + place.count].sum())
+        return self._recent.put((name, _WHOLE), found, _MAPPED_BYTES * (1 + place.count) if self._is_mapped else length)
 
     def page(self, name: str, row: int) -> tuple[pa.Table, int]:
         if self._rebuilt is not None:
@@ -276,18 +336,21 @@ class StoredColumns(Columns):
         except Corrupt as error:
             return self._fall_back(error).page(name, row)
 
-    def load(self, names: Sequence[str]) -> None:
-        """Read whole columns; from remote storage in threads."""
+    def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
         places = [self._layout.columns[name] for name in names]
-        todo = [(place, n) for place in places for n in range(place.count)]
-        if self._storage.local_path("") is None and len(todo) > 1:
-            try:
-                with futures.ThreadPoolExecutor(_REMOTE_THREADS) as pool:
-                    list(pool.map(lambda work: self._page(*work), todo))
-            except Corrupt as error:
-                self._fall_back(error)
-        for name in names:
-            self.table(name)
+        try:
+            if rows is None:
+                self._read_pages([(place, n) for place in places for n in range(place.count)])
+            else:
+                self._read_pages([(p, n) for p in places for n in sorted({row // p.every if p.every else 0 for row in rows})])
+        except Corrupt as error:
+            self._fall_back(error)
+
+    def _read_pages(self, wanted: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
+        if self._is_mapped or len(wanted) < 2:
+            return [self._page(place, n) for place, n in wanted]
+        with futures.ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+            return list(pool.map(lambda work: self._page(*work), wanted))
 
     def check(self) -> None:
         """Read every page.  Raises Corrupt for the first that is damaged."""
@@ -298,12 +361,14 @@ class StoredColumns(Columns):
     def _fall_back(self, error: Corrupt) -> Columns:
         with self._lock:
             if self._rebuilt is None:
-                self._rebuilt = self._rebuild(error)
+                self._damage = error
+                self._damaged(error)
+                self._rebuilt = self._rebuild()
             return self._rebuilt
 
     def _page(self, place: Placed, n: int) -> pa.Table:
         number = place.first + n
-        found = self._pages.get(number)
+        found: pa.Table | None = self._recent.get((place.name, n))
         if found is not None:
             self.hits += 1
             return found
@@ -314,8 +379,7 @@ class StoredColumns(Columns):
         found = codec.decode_ipc(self._verified(number, path, offset, length, crc), schema, path=path)
         if place.every and place.name != "zones" and len(found) != self._layout.page_rows(place, n, len(found)):
             raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
-        self._pages[number] = found
-        return found
+        return self._recent.put((place.name, n), found, _MAPPED_BYTES if self._is_mapped else length)
 
     def _verified(self, number: int, path: str, offset: int, length: int, crc: int) -> Buffer:
         """Return the bytes of a page, checked.  Raises Corrupt."""
@@ -335,7 +399,7 @@ class StoredColumns(Columns):
         return data
 
     def _read(self, path: str, offset: int, length: int) -> Buffer:
-        if self._storage.local_path("") is None:
+        if not self._is_mapped:
             return self._storage.read(path, offset, length)
         with self._lock:
             file = self._files.get(path)

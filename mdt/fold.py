@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes import column_stats
+from indexes.buffers import numbers
 from indexes.hashing import hash_keys
 from mdt.columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.commit_log import STATS
@@ -25,8 +27,15 @@ FILES_PER_PAGE = 8_192
 """Of columns of which a plan needs few values: reading one checks some 100 KB, and 1 M files have 123 pages."""
 SUMMARIES_PER_PAGE = 1_024
 """Likewise for the wide ones: summaries, deletion vectors, statistics of row groups."""
+STATISTICS_PER_PAGE = 16_384
+"""Likewise for column statistics, of which a plan reads one page or all: 1 M files have 62."""
 PAGES_MAX = 1_024
 """Of one column; the page table of a base with many columns stays small."""
+
+RUN_FILES_MAX = 1_024
+"""Files that share one row of partition_stats: 1 M files have 977 runs, which a plan tests in 0.1 ms."""
+RUN_FILES_MIN = 128
+"""A partition with so many files in a row has runs of its own; shorter ones share them, so runs stay few."""
 
 WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length"))
 """Columns of files that plans and writers need as a whole."""
@@ -46,7 +55,8 @@ def fold(snapshot: Snapshot, units: Sequence[Unit]) -> dict[str, Column]:
     for column in snapshot.stats_columns:
         table = snapshot.column_stats(column)
         if table is not None and table["values"].null_count < n:
-            columns[f"stats/{column}"] = Column(table.combine_chunks())
+            columns[f"stats/{column}"] = _paged(table.combine_chunks(), STATISTICS_PER_PAGE)
+    columns |= _runs(columns, n)
     columns |= _zones(snapshot, n)
     for spec in snapshot.indexed():
         if spec in snapshot.definition.indexes:
@@ -129,6 +139,28 @@ def _sums(of: Int64s, values: Int64s, count: int) -> Int64s:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, of, values)
     return sums
+
+
+def run_starts(partition: Int64s) -> Int64s:
+    """Return the first file of each run -> int64[runs].  ``partition``: of each file, int64[n].
+
+    A run has at most RUN_FILES_MAX files, all of one partition where that has RUN_FILES_MIN in a row.  O(n).
+    """
+    bounds = np.flatnonzero(np.diff(partition, prepend=-1, append=-1))
+    is_long = np.diff(bounds) >= RUN_FILES_MIN
+    kept = bounds[1:-1][is_long[1:] | is_long[:-1]]
+    return np.union1d(kept, np.arange(0, len(partition), RUN_FILES_MAX))
+
+
+def _runs(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
+    """Return partition_stats of tables whose statistics have several pages; a single one is as soon tested."""
+    if n <= STATISTICS_PER_PAGE:
+        return {}
+    group, partition = (numbers(columns[name].table["value"]) for name in ("group", "group_partition"))
+    starts = run_starts(partition[group])
+    stats = {name.partition("/")[2]: columns[name].table for name in columns if name.startswith("stats/")}
+    unions = {f"partition_stats/{name}": Column(column_stats.union(table, starts)) for name, table in stats.items()}
+    return {"run_start": Column(simple("run_start", np.append(starts, n))), **unions} if unions else {}
 
 
 def _zones(snapshot: Snapshot, n: int) -> dict[str, Column]:

@@ -109,3 +109,7 @@ RECORDS_CACHED_MAX = 128
 
 SUMMARY_FILES_OPEN_MAX = 64
 """Every commit makes an object of summaries; a process may open some 1,000 files, and needs few of these twice."""
+
+METADATA_CACHE_BYTES_MAX = 512 << 20
+"""Pages and statistics of one base of the metadata kept in one process: two columns of statistics of 5 M files, or all pages of
+a remote table of 1 M files with five.  Beyond it the oldest are dropped.  Pages that are mapped take no memory of their own."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from indexes import registry
 from indexes.base import Int64Array, KeyIndex
+from indexes.predicate import And
 from mdt import codec, commit_log, lazy, paths, storage
 from mdt.blobs import Blobs
 from mdt.columns import PAGES, Columns, StoredColumns, parse_layout, write_pages
@@ -26,6 +27,7 @@ from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.file_group import Blob
+from mdt.file_stats import FileStats
 from mdt.fold import fold, folded
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
@@ -183,15 +185,15 @@ class Metadata:
         if self._base is not None and snapshot.base is self._base:
             wanted = ["files/segment", "files/rows", "dead", *(f"stats/{name}" for name in names)]
             self._base.load([name for name in wanted if name in self._base])
-        _ = snapshot.rows, snapshot.dead_rows
-        for name in names:
-            snapshot.column_stats(name)
+        _ = snapshot.has_rows
+        FileStats(snapshot, And(()), names).warm()
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``disk``."""
+        """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics`` made of them, ``disk``."""
         base, disk = self._base, None if self._base is None else self._base.cache
         return {
             "pages": (0, 0) if base is None else (base.hits, base.misses),
+            "statistics": (0, 0) if base is None else (base.statistics_hits, base.statistics_misses),
             "disk": (0, 0) if disk is None else (disk.hits, disk.misses),
         }
 
@@ -281,12 +283,11 @@ class Metadata:
         if layout.seq != seq:
             raise Corrupt("a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq))
 
-        def rebuild(error: Corrupt) -> Columns:
-            self._distrust(error)
+        def rebuild() -> Columns:
             return folded(self._replayed(seq))
 
         cache = self._page_cache(header) if cached else None
-        return StoredColumns(self.storage, layout, cache=cache, rebuild=rebuild), header
+        return StoredColumns(self.storage, layout, cache=cache, damaged=self._distrust, rebuild=rebuild), header
 
     def _page_cache(self, header: Mapping[str, Any]) -> PageCache | None:
         """Return the cache on the local disk for pages of a remote store; others are mapped or in memory already."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.bounds import Bounds
 from indexes.buffers import column, flags, mask, numbers
 from mdt.columns import SUMMARY, no_rows
 from mdt.commit_log import STATS, SUMMARIES, CommitRecord
@@ -32,7 +33,8 @@ class Piece:
     """Files that were added one after the other, ``first`` being the slot of the first one.
 
     ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS of any older ones.
-    Segments have their numbers.  ``level``: how often the piece was merged; ``stats_of``: answers of :meth:`column_stats` so far.
+    Segments have their numbers.  ``level``: how often the piece was merged; ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and
+    :meth:`bounds` so far.
     """
 
     first: int
@@ -42,6 +44,7 @@ class Piece:
     covers: pa.Table
     level: int = 0
     stats_of: dict[str, pa.Table | None] = field(default_factory=dict, repr=False)
+    bounds_of: dict[str, Bounds] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -72,6 +75,15 @@ class Piece:
             found = aligned(mine, numbers(mine["segment"]), self.segments) if len(mine) else None
             self.stats_of[name] = None if found is None else found.select(STATS.names[3:]).combine_chunks()
         return self.stats_of[name]
+
+    def bounds(self, name: str, type: pa.DataType) -> Bounds:
+        """Return the statistics of ``name``, a column of ``type``, ready to compare [files]."""
+        found = self.bounds_of.get(name)
+        if found is None:
+            stats = self.column_stats(name)
+            found = Bounds.unknown(len(self)) if stats is None else Bounds.read(stats, type)
+            self.bounds_of[name] = found
+        return found
 
     def zone_stats(self, segment: int) -> pa.Table:
         """Return the statistics of the row groups of a segment, schema STATS."""

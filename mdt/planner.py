@@ -19,8 +19,9 @@ from indexes import column_stats
 from indexes import paths as column_paths
 from indexes.base import BoolArray, Int64Array
 from indexes.hashing import hash_keys
-from indexes.predicate import And, Leaf, Predicate, columns
+from indexes.predicate import And, Leaf, Predicate
 from mdt.errors import Corrupt, Invalid
+from mdt.file_stats import CANDIDATES_MAX, FileStats, Runs
 from mdt.hudi.keys import record_keys
 from mdt.locate import find
 from mdt.metadata import Metadata
@@ -99,7 +100,7 @@ class ScanPlan:
 
 def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None) -> ScanPlan:
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched."""
-    work = Planning(metadata, snapshot, predicate or And(()), snapshot.rows > snapshot.dead_rows)
+    work = Planning(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
     if predicate is not None:
         _by_key(work)
         _by_statistics(work)
@@ -164,21 +165,41 @@ def _by_key(work: Planning) -> None:
 
 
 def _by_statistics(work: Planning) -> None:
+    """Ask the bounds of runs of files, then the statistics of single files in the runs that are left."""
     snapshot = work.snapshot
-    names = sorted(columns(work.predicate))
-    known = {name: snapshot.column_stats(name) for name in names}
-    missing = [name for name in names if known[name] is None]
-    if len(snapshot) and missing == names:
-        work.unused("column_stats", "no_statistics", f"no statistics of {', '.join(names) or 'any column'}")
+    stats = FileStats(snapshot, work.predicate)
+    if len(snapshot) and not stats.known:
+        for name in ("partition_stats", "column_stats"):
+            work.unused(name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}")
         return
+    runs = _runs(work, stats)
+    if np.count_nonzero(work.maybe) <= CANDIDATES_MAX:
+        slots = snapshot.live.slots_of(np.flatnonzero(work.maybe))
+        runs = runs.holding(slots)
+        if len(snapshot) and not len(slots):
+            work.unused("column_stats", "nothing_left", "bounds of runs of files, or the key index, left no file")
+            return
+    old, new = stats.base_files(runs), stats.added_files()
+    verdict = snapshot.live.of(np.concatenate([old.maybe, new.maybe]))
+    covered = min(old.asked + new.asked, len(snapshot))
+    work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(stats.tested)}")
 
-    def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
-        found = known.get(name)
-        return None if found is None else (found, column_paths.type_at(snapshot.definition.schema, name))
 
-    verdict = column_stats.prune_predicate(lookup, work.predicate, len(snapshot))
-    covered = max((len(t) - t["values"].null_count for t in known.values() if t is not None), default=0)
-    work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(names)}")
+def _runs(work: Planning, stats: FileStats) -> Runs:
+    """Apply the bounds of runs of files where the base has some; return the runs that are left."""
+    snapshot = work.snapshot
+    if not stats.has_runs:
+        work.unused("partition_stats", "no_statistics", "the metadata keep no bounds of runs of files: there are few, or it is old")
+        return stats.all_runs()
+    try:
+        runs = stats.runs()
+    except Corrupt as error:
+        work.unused("partition_stats", "damaged", str(error))
+        return stats.all_runs()
+    verdict = np.concatenate([runs.slots(), np.ones(snapshot.slots - snapshot.base.rows, np.bool_)])
+    detail = f"bounds of {len(runs.maybe):,} runs of files, {np.count_nonzero(runs.maybe):,} of them left"
+    work.note("partition_stats", snapshot.live.of(verdict), min(runs.asked, len(snapshot)), detail)
+    return runs
 
 
 def _segments(work: Planning) -> list[SegmentScan]:

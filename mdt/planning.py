@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 from pyroaring import BitMap
 
 from indexes.base import BoolArray
@@ -42,7 +43,7 @@ class Planning:
 
     def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
         """Apply a verdict, bool[segments], and record what it did."""
-        pruned = int((self.maybe & ~verdict).sum())
+        pruned = int(np.count_nonzero(self.maybe & ~verdict))
         self.maybe &= verdict
         self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes.buffers import column, flags
+from indexes.bounds import Bounds
+from indexes.buffers import column, flags, numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt import pieces as added
 from mdt.columns import HISTORY, SUMMARY, Columns, no_rows
@@ -141,6 +142,21 @@ class Snapshot:
         """Dead rows of each segment -> int64[n]."""
         return self.live.of(self.slot_dead_rows)
 
+    @cached_property
+    def has_rows(self) -> npt.NDArray[np.bool_]:
+        """Which segments have rows that are not dead -> bool[n].  Nothing of the base is looked at twice."""
+        base, nothing = self.base, np.empty(0, np.int64)
+        known = base.derived("has_rows", lambda: base.numpy("files/rows") > base.numpy("dead")) if base.rows else nothing > 0
+        fresh = np.concatenate([nothing, *(numbers(piece.files["rows"]) for piece in self.pieces if len(piece))])
+        found = np.concatenate([known, fresh > 0])
+        changed = self.vectors_since.flat()
+        slots, dead = np.array(list(changed), np.int64), np.array([len(vector) for vector in changed.values()], np.int64)
+        old, new = slots < base.rows, slots >= base.rows
+        if old.any():
+            found[slots[old]] = base.numpy("files/rows")[slots[old]] > dead[old]
+        found[slots[new]] = fresh[slots[new] - base.rows] > dead[new]
+        return np.asarray(self.live.of(found), np.bool_)
+
     @property
     def vectors(self) -> dict[int, BitMap]:
         """Segment -> positions that are no longer live.  O(files)."""
@@ -225,6 +241,18 @@ class Snapshot:
         parts = [_nulls(STATS_SCHEMA, self.base.rows) if old is None else old]
         parts += [_nulls(STATS_SCHEMA, len(p)) if t is None else t for p, t in zip(self.pieces, new, strict=True)]
         return self.live.of_table(pa.concat_tables([p for p in parts if len(p)]) if len(self) else parts[0].slice(0, 0))
+
+    @cached_property
+    def _added_bounds(self) -> dict[str, Bounds]:
+        return {}
+
+    def added_bounds(self, column: str, type: pa.DataType) -> Bounds:
+        """Return the statistics of ``column`` of the slots since the base, ready to compare [slots - base.rows]."""
+        found = self._added_bounds.get(column)
+        if found is None:
+            parts = [piece.bounds(column, type) for piece in self.pieces if len(piece)]
+            found = self._added_bounds[column] = Bounds.concat(parts or [Bounds.unknown(0)])
+        return found
 
     def zone_stats(self, i: int) -> pa.Table:
         """Return the statistics of the row groups of segment row ``i`` (several columns, zones >= 0)."""

@@ -179,7 +179,7 @@ def test_explain_says_what_is_read_and_what_each_index_did(scanned: mdt.Table) -
     explained = scanned.scan("id = 'k006'").explain()
     assert (explained.seq, explained.where) == (3, "id = 'k006'")
     assert (explained.files_total, explained.files_read) == (len(scanned.files()), 1)
-    assert {note.index for note in explained.indexes} == {"key:record", "column_stats"}
+    assert {note.index for note in explained.indexes} == {"key:record", "partition_stats", "column_stats"}
     assert "1 of" in str(explained) and "key:record" in str(explained)
     assert scanned.scan().explain().rows_read == scanned.scan().explain().rows_total
 

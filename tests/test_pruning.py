@@ -21,6 +21,7 @@ from reader import bag
 import mdt
 from indexes import column_stats, registry
 from indexes.base import SkippingIndex, Summary, whole
+from indexes.bounds import Bounds
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
 from indexes.testing import ALL_TYPES, predicates, scalars
 from mdt import locate, pieces, planner
@@ -246,7 +247,7 @@ def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -
     snapshot = table.snapshot()
     assert not snapshot.base.rows, "what is broken is among the pieces"
     merged = pieces.merged(snapshot.pieces)
-    broken = replace(snapshot, pieces=(replace(merged, **parts, stats_of={}),))
+    broken = replace(snapshot, pieces=(replace(merged, **parts, stats_of={}, bounds_of={}),))
     with monkeypatch.context() as patch:
         patch.setattr(table.metadata, "newest", lambda: broken)
         yield
@@ -370,15 +371,11 @@ def _blind_to_nan(stats: pa.Table) -> pa.Table:
 
 
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
-    prune, find, is_live = column_stats.prune_predicate, planner.find, locate.is_live
+    prune, find, is_live, read = column_stats.prune_predicate, planner.find, locate.is_live, Bounds.read
     segments, by_key, zones = planner._segments, planner._by_key, planner._zone_verdicts
 
-    def without_nan(lookup: Any, predicate: Predicate, n: int) -> Any:
-        def blind(name: str) -> Any:
-            found = lookup(name)
-            return found if found is None else (_blind_to_nan(found[0]), found[1])
-
-        return prune(blind, predicate, n)
+    def without_nan(stats: pa.Table, type: pa.DataType) -> Any:
+        return read(_blind_to_nan(stats), type)
 
     def first_branch(lookup: Any, predicate: Predicate, n: int) -> Any:
         return prune(lookup, predicate.children[0] if isinstance(predicate, Or) else predicate, n)
@@ -406,7 +403,7 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         return dict(zip(found, [*list(found.values())[1:], *list(found.values())[:1]], strict=True))
 
     return {
-        "statistics that know no NaN": lambda m: m.setattr(column_stats, "prune_predicate", without_nan),
+        "statistics that know no NaN": lambda m: m.setattr(Bounds, "read", without_nan),
         "only the first branch of OR": lambda m: m.setattr(column_stats, "prune_predicate", first_branch),
         "the first segment is always pruned": lambda m: m.setattr(column_stats, "prune_predicate", first_segment_lost),
         "a key lookup ignores one segment": lambda m: m.setattr(planner, "find", one_segment_forgotten),

@@ -20,9 +20,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "lazy", "limits"),
     ("codec", "config", "definition", "input", "paths", "skipping", "storage", "stores", "where"),
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
-    ("layered", "columns", "pieces", "groups", "files_view", "units"),
+    ("layered", "recent", "columns", "pieces", "groups", "files_view", "units"),
     (
-        "blobs", "fold", "foreign", "locate", "metadata", "publish", "recent", "replay", "segment_file", "snapshot", "summaries",
+        "blobs", "file_stats", "fold", "foreign", "locate", "metadata", "publish", "replay", "segment_file", "snapshot", "summaries",
         "usage",
     ),
     ("conflicts", "transaction"),
