@@ -163,6 +163,19 @@ def _runs(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
     return {"run_start": Column(simple("run_start", np.append(starts, n))), **unions} if unions else {}
 
 
+def wrong_runs(columns: Columns) -> list[str]:
+    """Return the columns of partition_stats that are not what the statistics of files give.  O(files)."""
+    if "run_start" not in columns:
+        return []
+    starts = columns.numpy("run_start").astype(np.int64)
+    if len(starts) < 2 or starts[0] or starts[-1] != columns.rows or bool(np.any(np.diff(starts) < 1)):
+        return ["run_start"]
+    names = columns.names("partition_stats")
+    tables = {f"partition_stats/{n}": columns.table(f"stats/{n}").combine_chunks() for n in names if f"stats/{n}" in columns}
+    told = {name: columns.table(name).combine_chunks() for name in map("partition_stats/{}".format, names)}
+    return [n for n, found in told.items() if n not in tables or not found.equals(column_stats.union(tables[n], starts[:-1]))]
+
+
 def _zones(snapshot: Snapshot, n: int) -> dict[str, Column]:
     zones = snapshot.all_zones()
     if not len(zones):

@@ -28,7 +28,7 @@ from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.file_group import Blob
 from mdt.file_stats import FileStats
-from mdt.fold import fold, folded
+from mdt.fold import fold, folded, wrong_runs
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
     METADATA_COMPACT_FILES_SHARE,
@@ -246,7 +246,10 @@ class Metadata:
         """Read the newest base as a whole, if there is one.  Raises Corrupt if something in it is damaged."""
         seq = self._hinted()
         if seq is not None:
-            self._columns(seq, cached=False)[0].check()
+            columns = self._columns(seq, cached=False)[0]
+            columns.check()
+            for name in wrong_runs(columns):
+                raise Corrupt(f"{name} and the statistics of files disagree", path=paths.base_manifest(seq))
 
     def _hinted(self) -> int | None:
         hint = self.storage.read_if_exists(paths.hint())

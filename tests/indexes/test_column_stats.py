@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexes import values as order
+from indexes.bounds import Bounds
 from indexes.column_stats import (
     BOUND_BYTES_MAX,
     STATS_SCHEMA,
     ColumnStats,
     Stats,
+    from_table,
     merge,
     pack,
     prune,
@@ -24,6 +26,7 @@ from indexes.column_stats import (
     summarize,
     summarize_zones,
     to_batch,
+    union,
     unpack,
 )
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
@@ -221,3 +224,69 @@ def test_merged_zones_say_what_a_summary_of_all_rows_says(data: st.DataObject) -
     merged = merge(summarize_zones(column, rows))
     merged.check()
     assert replace(merged, size=0) == replace(summarize(column), size=0)
+
+
+@st.composite
+def _runs(draw: st.DrawFn) -> tuple[pa.DataType, pa.Table, pa.Table, np.ndarray]:
+    """Draw a type, statistics of some segments of it, a few not covered or without counts of NaN, rows, and run starts."""
+    type = draw(scalar_types())
+    parts = [draw(columns(type)) for _ in range(draw(st.integers(1, 6)))]
+    known: list[Stats | None] = [draw(st.sampled_from((summarize(part),) * 5 + (None,))) for part in parts]
+    table = pa.table(to_batch(known))
+    if draw(st.integers(0, 3)) == 0:
+        nans = pa.array([draw(st.sampled_from((n, None))) for n in table["nans"].to_pylist()], pa.int64())
+        table = table.set_column(table.schema.get_field_index("nans"), "nans", nans)
+    starts = sorted({0, *draw(st.sets(st.integers(0, len(parts) - 1)))})
+    return type, table, pa.table({"c": pa.chunked_array(parts, type)}), np.array(starts, np.int64)
+
+
+@given(data=st.data())
+def test_the_union_of_runs_is_what_merging_their_segments_gives(data: st.DataObject) -> None:
+    _, table, _, starts = data.draw(_runs())
+    found = union(table, starts).to_pylist()
+    for row, start, stop in zip(found, starts.tolist(), [*starts[1:].tolist(), len(table)], strict=True):
+        part = table.slice(start, stop - start)
+        if part["values"].null_count:
+            assert set(row.values()) == {None}, "a segment that is not covered may hold anything"
+            continue
+        uncounted = part["nans"].null_count > 0
+        filled = part.set_column(5, "nans", part["nans"].fill_null(0))
+        merged = to_batch([merge(from_table(filled))]).to_pylist()[0]
+        assert row == merged | ({"nans": None} if uncounted else {})
+
+
+@given(data=st.data())
+def test_what_a_run_proves_is_proved_of_each_of_its_segments(data: st.DataObject) -> None:
+    type, table, rows, starts = data.draw(_runs())
+    predicate = data.draw(predicates(rows.schema, rows))
+    run = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(table)))
+    of_runs = prune_predicate(lambda _: (union(table, starts), type), predicate, len(starts))
+    of_segments = prune_predicate(lambda _: (table, type), predicate, len(table))
+    assert not (of_segments & ~of_runs[run]).any()
+
+
+@given(data=st.data())
+def test_bounds_that_are_put_together_say_what_each_part_says(data: st.DataObject) -> None:
+    type, table, rows, starts = data.draw(_runs())
+    predicate = data.draw(predicates(rows.schema, rows))
+    parts = [table.slice(a, b - a) for a, b in zip(starts.tolist(), [*starts[1:].tolist(), len(table)], strict=True)]
+    bounds = Bounds.concat([Bounds.unknown(2), *(Bounds.read(part, type) for part in parts)])
+    found = prune_predicate(lambda _: (bounds, type), predicate, bounds.num_rows)
+    expected = [prune_predicate(lambda _, p=part: (p, type), predicate, len(part)) for part in parts]
+    assert found[2:].tolist() == np.concatenate(expected).tolist()
+    chunked = Bounds.read(pa.concat_tables(parts), type)
+    assert prune_predicate(lambda _: (chunked, type), predicate, len(table)).tolist() == found[2:].tolist()
+    assert bounds.nbytes >= 4 * bounds.num_rows
+
+
+def test_bounds_compare_as_words_as_they_do_as_bytes() -> None:
+    stats = pa.table(to_batch([summarize(pa.array(v, pa.int64())) for v in ([-5, 3], [None], [4, 2**62], [-(2**63)])]))
+    bounds = Bounds.read(stats, pa.int64())
+    assert bounds.min.words is not None and bounds.min.absent is not None
+    bytes_only = replace(bounds, min=replace(bounds.min, words=None), max=replace(bounds.max, words=None))
+    for op in ("=", "<", "<=", ">", ">=", "!=", "in", "not in"):
+        for value in (-(2**63), -5, 3, 4, 2**62, 2**63 - 1, 2**70, 3.5):
+            leaf = Leaf("c", op, (value, 3, 4) if "in" in op else value)
+            assert prune(bounds, leaf, pa.int64()).tolist() == prune(bytes_only, leaf, pa.int64()).tolist(), leaf
+    odd = stats.set_column(0, "min", pa.array([b"short", None, b"12345678", None], pa.binary()))
+    assert Bounds.read(odd, pa.int64()).min.words is None
