@@ -264,7 +264,7 @@ def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(fold.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts)))
         wrong = _many(tmp_path / "wrong")
-    with pytest.raises(mdt.errors.Corrupt, match="partition_stats/at"):
+    with pytest.raises(mdt.errors.Corrupt, match="partition_stats/id"):
         wrong.metadata.check_base()
 
 
