@@ -119,12 +119,14 @@ class FileStats:
         not read where they stand on pages of their own.
         """
         every = self._every()
+        if every == self._base.rows and bool(runs.maybe.all()):
+            return self._all_files()
         blocks = runs.blocks(every) if every else np.empty(0, np.int64)
         count = -(-self._base.rows // every) if every else 0
         if not len(blocks):
             return Tested(runs.slots(), 0)
         if 2 * len(blocks) > count:
-            found = self._tested(self._base.rows, {name: self._whole(name) for name in self._stored()})
+            found = self._all_files()
             return Tested(found.maybe & runs.slots(), found.asked)
         sizes = np.minimum(every, self._base.rows - every * blocks)
         stored = self._stored()
@@ -135,6 +137,9 @@ class FileStats:
         for n, verdict in zip(blocks.tolist(), np.split(found.maybe, np.cumsum(sizes)[:-1]), strict=True):
             maybe[n * every : n * every + len(verdict)] = verdict
         return Tested(maybe & runs.slots(), found.asked)
+
+    def _all_files(self) -> Tested:
+        return self._tested(self._base.rows, {name: self._whole(name) for name in self._stored()})
 
     def added_files(self) -> Tested:
         """Return what statistics prove about the slots since the base."""
@@ -179,4 +184,6 @@ class FileStats:
 
 
 def _any_known(parts: Sequence[Bounds], n: int) -> BoolArray:
+    if len(parts) == 1:
+        return parts[0].known
     return np.logical_or.reduce([part.known for part in parts]) if parts else np.zeros(n, np.bool_)

@@ -173,15 +173,18 @@ def _by_statistics(work: Planning) -> None:
             work.unused(name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}")
         return
     runs = _runs(work, stats)
-    if np.count_nonzero(work.maybe) <= CANDIDATES_MAX:
-        slots = snapshot.live.slots_of(np.flatnonzero(work.maybe))
-        runs = runs.holding(slots)
-        if len(snapshot) and not len(slots):
-            work.unused("column_stats", "nothing_left", "bounds of runs of files, or the key index, left no file")
-            return
-    old, new = stats.base_files(runs), stats.added_files()
-    verdict = snapshot.live.of(np.concatenate([old.maybe, new.maybe]))
-    covered = min(old.asked + new.asked, len(snapshot))
+    left = np.count_nonzero(work.maybe)
+    if len(snapshot) and not left:
+        work.unused("column_stats", "nothing_left", "bounds of runs of files, or the key index, left no file")
+        return
+    if left <= CANDIDATES_MAX and len(runs.maybe) > 1:
+        runs = runs.holding(snapshot.live.slots_of(np.flatnonzero(work.maybe)))
+    found = stats.base_files(runs)
+    maybe, asked = found.maybe, found.asked
+    if snapshot.slots > snapshot.base.rows:
+        found = stats.added_files()
+        maybe, asked = np.concatenate([maybe, found.maybe]), asked + found.asked
+    verdict, covered = snapshot.live.of(maybe), min(asked, len(snapshot))
     work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(stats.tested)}")
 
 
