@@ -170,6 +170,11 @@ class Options:
         "mdt.spark.local.bytes.max", 64 * _MEBI, "Spark inputs up to this size are written in the driver; 0: never",
         minimum=0, maximum=1 << 40,
     )  # fmt: skip
+    spark_driver_summaries_max: int = _option(
+        "mdt.spark.driver.summaries.max", 1024,
+        "large index summaries that the driver of Spark reads for one query; more are read in tasks; 0: always in tasks",
+        minimum=0, maximum=1 << 40,
+    )  # fmt: skip
     usage_counts: bool = _option(
         "mdt.usage.counts", True, "count how queries use indexes, for advice, and report it beside the table"
     )

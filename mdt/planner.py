@@ -26,7 +26,7 @@ from mdt.hudi.keys import record_keys
 from mdt.locate import find
 from mdt.metadata import Metadata
 from mdt.planning import IndexNote, Planning
-from mdt.row_sets import RowSets, conjuncts_of
+from mdt.row_sets import Elsewhere, RowSets, conjuncts_of
 from mdt.snapshot import Snapshot
 
 KEYS_LOOKED_UP_MAX = 100_000
@@ -98,13 +98,18 @@ class ScanPlan:
         return {note.index: note.pruned for note in self.notes if note.used and note.index in known}
 
 
-def plan(metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None) -> ScanPlan:
-    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched."""
+def plan(
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, elsewhere: Elsewhere | None = None
+) -> ScanPlan:
+    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
+
+    ``elsewhere``: who is asked to look into large summaries, instead of this process.
+    """
     work = Planning(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
     if predicate is not None:
         _by_key(work)
         _by_statistics(work)
-        RowSets(work).run()
+        RowSets(work, elsewhere).run()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
     else:

@@ -40,6 +40,8 @@ class Planning:
     maybe: BoolArray
     positions: dict[int, BitMap] = field(default_factory=dict)
     notes: list[IndexNote] = field(default_factory=list)
+    where: str = ""
+    """Where the second round ran, as the end of a sentence; empty: here."""
 
     def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
         """Apply a verdict, bool[segments], and record what it did."""

@@ -11,7 +11,7 @@ What is not covered, not installed, damaged or not understood proves nothing and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -38,10 +38,28 @@ Indexes = Sequence[TableIndex]
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """What the second round found out about some segments.
+
+    ``left``: rows of the segments that may match.  ``positions``: of those, as in :class:`Planning`, serialized.
+    ``used``: for each index whether it was asked, how many segments it proved empty, and what it could not read.
+    """
+
+    left: Int64Array
+    positions: Mapping[int, bytes]
+    used: Mapping[str, tuple[bool, int, Sequence[str]]]
+
+
+Elsewhere = Callable[[Planning, Indexes], Sequence[Answered] | None]
+"""Runs the second round by these indexes on shares of a plan's segments; None: do it here."""
+
+
+@dataclass(frozen=True, slots=True)
 class RowSets:
-    """The two rounds on one plan."""
+    """The two rounds on one plan; the second by ``elsewhere``, if it takes it."""
 
     work: Planning
+    elsewhere: Elsewhere | None = None
 
     def run(self) -> None:
         """Ask every index of the table that can help; shrink the plan's segments and positions, fill its notes."""
@@ -49,8 +67,36 @@ class RowSets:
         conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
         for conjunct in conjuncts:
             self._prune([one for one in indexes if not one.index.finds_rows], conjunct)
-        self._locate([one for one in indexes if one.index.finds_rows], conjuncts)
+        finders = [one for one in indexes if one.index.finds_rows]
+        shares = self.elsewhere(self.work, finders) if self.elsewhere and finders else None
+        if shares is None:
+            self._locate(finders, conjuncts)
+        else:
+            self._merge(finders, shares)
         self.work.notes += [one.note() for one in indexes]
+
+    def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answered:
+        """Run the second round alone, by ``specs``: one share of a plan, for :data:`Elsewhere`."""
+        indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
+        self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
+        left = np.flatnonzero(self.work.maybe)
+        found = self.work.positions
+        positions = {i: found[i].serialize() for i in left.tolist() if i in found} if with_positions else {}
+        used = {spec: (one.asked, one.pruned, one.damaged) for spec, one in indexes.items()}
+        lacking = {note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs}
+        return Answered(left, positions, {**used, **lacking})
+
+    def _merge(self, indexes: Indexes, shares: Sequence[Answered]) -> None:
+        """Take over what the shares, which are of all segments that were left, found out."""
+        self.work.maybe[:] = False
+        for share in shares:
+            self.work.maybe[share.left] = True
+            self.work.positions.update({i: BitMap.deserialize(data) for i, data in share.positions.items()})
+            for one in indexes:
+                asked, pruned, damaged = share.used[one.spec]
+                one.asked |= asked
+                one.pruned += pruned
+                one.damaged += damaged
 
     def _indexes(self) -> Iterator[TableIndex]:
         work, snapshot = self.work, self.work.snapshot

@@ -62,12 +62,21 @@ class Scan:
         """What will be read."""
         return plan(self._metadata, self.snapshot, self.predicate)
 
-    def explain(self) -> Explanation:
-        """Return what is read and skipped, and what each index did; ``print`` it for people."""
+    def explain(self, spark: SparkSession | None = None) -> Explanation:
+        """Return what is read and skipped, and what each index did; ``print`` it for people.
+
+        ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
+        """
         text = self._where if isinstance(self._where, str) else str(self._where or "")
         metadata = self._metadata
         caches = {**metadata.cache_counts(), **metadata.blobs.cache_counts(), **metadata.summaries.cache_counts()}
-        return explain(self.plan, where=text, caches={name: found for name, found in caches.items() if any(found)})
+        found = self.plan if spark is None else self._plan_on(spark)
+        return explain(found, where=text, caches={name: found for name, found in caches.items() if any(found)})
+
+    def _plan_on(self, spark: SparkSession) -> ScanPlan:
+        from mdt.spark.index_tasks import IndexTasks  # pyspark takes a second to import; only Spark users pay for it
+
+        return plan(self._metadata, self.snapshot, self.predicate, IndexTasks(spark.sparkContext, with_positions=True))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time."""

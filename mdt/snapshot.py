@@ -313,6 +313,10 @@ class Snapshot:
         stored = self.live.of(self._padded(known))
         return int(np.maximum(stored, 0).sum()) + _total(self._of_index(index)[0].of(self.segments[stored < 0]))
 
+    def summary_bytes(self, index: str) -> Int64s:
+        """Return the bytes of each segment's summary, -1 without; of a joint one 0 for all but one, or the whole -> int64[n]."""
+        return self._sizes(index)
+
     def indexed(self) -> list[str]:
         """Return the specifications that any live file has a summary of."""
         names = dict.fromkeys(self.base.names("sizes"))

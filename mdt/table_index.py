@@ -107,10 +107,11 @@ class TableIndex:
         if not self.asked:
             why = "cheaper indexes left no file that it covers"
             return IndexNote(self.spec, False, covered, 0, "nothing_left", why)
+        where = self.work.where if self.index.finds_rows else ""
         if self.damaged:
-            detail = f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}"
+            detail = f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}{where}"
             return IndexNote(self.spec, True, covered, self.pruned, "damaged", detail)
-        return IndexNote(self.spec, True, covered, self.pruned, "used", f"tests on {self.column}")
+        return IndexNote(self.spec, True, covered, self.pruned, "used", f"tests on {self.column}{where}")
 
     def _type(self) -> pa.DataType:
         return column_paths.type_at(self.work.snapshot.definition.schema, self.column)

@@ -1,14 +1,16 @@
-"""Write tasks that fail; a module of its own, because Spark's workers import it by name."""
+"""Tasks that fail; a module of its own, because Spark's workers import it by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from mdt.errors import Corrupt
-from mdt.spark import failures, tasks
+from mdt.row_sets import Answered
+from mdt.spark import failures, index_tasks, tasks
 
 _write = tasks.write
 
@@ -37,3 +39,21 @@ def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> I
     if list(_write(work, batches)):
         raise RuntimeError("this executor was lost")
     yield from ()
+
+
+class KillsItsWorker(index_tasks.Answers):
+    """Answers the shares of a query; the first attempt of each task takes its Python process along."""
+
+    def __call__(self, parts: Iterable[index_tasks.Share]) -> Iterator[Answered]:
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0:
+            os._exit(1)
+        yield from super().__call__(parts)
+
+
+class AlwaysFails(index_tasks.Answers):
+    """Loses every attempt."""
+
+    def __call__(self, parts: Iterable[index_tasks.Share]) -> Iterator[Answered]:
+        raise RuntimeError("this executor was lost")

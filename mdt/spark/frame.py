@@ -30,9 +30,11 @@ from mdt.file_group import BASE
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.planner import ScanPlan, plan
+from mdt.row_sets import Elsewhere
 from mdt.snapshot import Snapshot
 from mdt.spark.columns import quoted, to_column
 from mdt.spark.file_index import Listing, NativeFile, union_frame
+from mdt.spark.index_tasks import IndexTasks
 from mdt.storage import Storage, open_storage
 
 SCRATCH_OPTION = "spark.mdt.scratch"
@@ -60,7 +62,7 @@ def scan(
 
 
 def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:
-    files = _Files(metadata, pinned, _scratch(spark))
+    files = _Files(metadata, pinned, _scratch(spark), IndexTasks(spark.sparkContext))
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
@@ -163,8 +165,11 @@ class _Query:
 class _Files:
     """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans."""
 
-    def __init__(self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None) -> None:
+    def __init__(
+        self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: Elsewhere | None = None
+    ) -> None:
         self._metadata = metadata
+        self._tasks = tasks
         self._pinned = pinned
         if scratch is None:
             directory = tempfile.TemporaryDirectory(prefix="mdt-spark-", ignore_cleanup_errors=True)
@@ -201,7 +206,7 @@ class _Files:
         with query.lock:
             found = query.plans.get(predicate)
             if found is None:
-                found = plan(self._metadata, query.snapshot, predicate)
+                found = plan(self._metadata, query.snapshot, predicate, self._tasks)
                 if not query.plans and self._metadata.options(query.snapshot.definition).usage_counts:
                     self._metadata.usage.record(found.used_indexes(), _tests(predicate))
                 query.plans[predicate] = found

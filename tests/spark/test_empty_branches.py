@@ -200,9 +200,9 @@ class Plans:
         self.made = 0
         original = frames.plan
 
-        def counted(metadata: Any, snapshot: Snapshot, predicate: Predicate | None) -> ScanPlan:
+        def counted(metadata: Any, snapshot: Snapshot, predicate: Predicate | None, *more: Any) -> ScanPlan:
             self.made += 1
-            return original(metadata, snapshot, predicate)
+            return original(metadata, snapshot, predicate, *more)
 
         monkeypatch.setattr(frames, "plan", counted)
 

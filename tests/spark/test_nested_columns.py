@@ -106,9 +106,9 @@ def test_the_planner_is_asked_with_paths_and_prunes_files(
     asked: list[Predicate] = []
     planned = []
 
-    def plan(metadata: Any, snapshot: Any, predicate: Any) -> Any:
+    def plan(metadata: Any, snapshot: Any, predicate: Any, *more: Any) -> Any:
         asked.append(predicate)
-        planned.append(original(metadata, snapshot, predicate))
+        planned.append(original(metadata, snapshot, predicate, *more))
         return planned[-1]
 
     original = frames.plan
