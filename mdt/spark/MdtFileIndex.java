@@ -13,6 +13,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -27,17 +28,27 @@ import java.util.function.Function;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.Column;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.DeduplicateRelations$;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
+import org.apache.spark.sql.catalyst.optimizer.CombineUnions$;
 import org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation$;
+import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.Dataset;
@@ -49,6 +60,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
@@ -58,6 +70,7 @@ import scala.runtime.BoxedUnit;
 
 public class MdtFileIndex implements FileIndex {
     private static final AtomicLong CALLS = new AtomicLong();
+    private static final String UNPINNED = "call:";
     private final Source source;
     private final Pin pin; // null: not yet part of an optimized query
 
@@ -73,7 +86,12 @@ public class MdtFileIndex implements FileIndex {
 
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
-        Answer answer = source.ask(pin, key(), dataFilters, true);
+        String key = key();
+        if (pin == null && source.rest != null && source.rest.mayHaveFiles(key)) {
+            throw new IllegalStateException("this Spark session does not filter the deleted rows of " + source.root
+                    + "; read the table with mdt.read in the session that runs the query");
+        }
+        Answer answer = source.ask(pin, key, dataFilters, true);
         if (source.partitionSchema.length() == 0) {
             return seq(new Object[] {directory(InternalRow.empty(), answer.files())});
         }
@@ -104,7 +122,8 @@ public class MdtFileIndex implements FileIndex {
         if (source.bytesNewest < 0) {
             source.ask(null, unpinned(), null, false); // asked for before the query is pinned, and of no consequence to its rows
         }
-        return Math.max(1L, source.bytesNewest);
+        long rest = pin == null && source.rest != null ? new MdtFileIndex(source.rest.dirty, null).sizeInBytes() : 0;
+        return Math.max(1L, source.bytesNewest + rest);
     }
 
     public StructType partitionSchema() {
@@ -139,7 +158,7 @@ public class MdtFileIndex implements FileIndex {
     }
 
     private static String unpinned() {
-        return "call:" + CALLS.incrementAndGet();
+        return UNPINNED + CALLS.incrementAndGet();
     }
 
     private static PartitionDirectory directory(InternalRow values, List files) {
@@ -241,7 +260,9 @@ public class MdtFileIndex implements FileIndex {
             // Relations that have a pin may have lost their empty companions at its version: they keep it.
             search.pins.remove(null);
             Pin pin = search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
-            LogicalPlan pinned = (LogicalPlan) ((LogicalPlan) plan).transformUpWithSubqueries(new PinReplacement(pin));
+            LogicalPlan whole = (LogicalPlan) ((LogicalPlan) plan).transformDownWithSubqueries(new Expansion(pin));
+            whole = CombineUnions$.MODULE$.apply(whole);
+            LogicalPlan pinned = (LogicalPlan) whole.transformUpWithSubqueries(new PinReplacement(pin));
             EmptyReplacement empty = new EmptyReplacement();
             LogicalPlan without = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
             return empty.found ? propagated(without) : pinned;
@@ -290,13 +311,239 @@ public class MdtFileIndex implements FileIndex {
             if (!isDefinedAt(node)) {
                 return otherwise.apply(node);
             }
-            MdtFileIndex index = PinRule.index(node);
             LogicalRelation logical = (LogicalRelation) node;
-            HadoopFsRelation old = (HadoopFsRelation) logical.relation();
-            HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(index.source, pin), old.partitionSchema(),
-                    old.dataSchema(), old.bucketSpec(), old.fileFormat(), old.options(), old.sparkSession());
+            HadoopFsRelation relation = relation(logical, PinRule.index(node).source, pin);
             return logical.copy(
                     relation, logical.output(), logical.catalogTable(), logical.isStreaming(), logical.stream());
+        }
+
+        /** Returns the files of a source with the columns, perhaps pruned, of another's relation. */
+        static HadoopFsRelation relation(LogicalRelation like, Source source, Pin pin) {
+            HadoopFsRelation old = (HadoopFsRelation) like.relation();
+            return new HadoopFsRelation(new MdtFileIndex(source, pin), source.partitionSchema, old.dataSchema(),
+                    old.bucketSpec(), old.fileFormat(), old.options(), old.sparkSession());
+        }
+    }
+
+    /**
+     * Puts the union of clean and dirty files in the place of a relation that stands for both. So late, because rules of
+     * Spark fail on a union (correlated subqueries above it), and because most queries need none. The dirty branch is
+     * optimized by itself: filters and columns find their way through its join.
+     */
+    static class Expansion extends AbstractPartialFunction {
+        private final Pin pin;
+
+        Expansion(Pin pin) {
+            this.pin = pin;
+        }
+
+        private static Filter filter(Object node) {
+            Object inner = node instanceof Project ? ((Project) node).child() : node;
+            return inner instanceof Filter ? (Filter) inner : null;
+        }
+
+        private static LogicalRelation leaf(Object node) {
+            Object inner = node instanceof Project ? ((Project) node).child() : node;
+            inner = inner instanceof Filter ? ((Filter) inner).child() : inner;
+            MdtFileIndex index = PinRule.index(inner);
+            return index != null && index.pin == null && index.source.rest != null ? (LogicalRelation) inner : null;
+        }
+
+        public boolean isDefinedAt(Object node) {
+            return leaf(node) != null;
+        }
+
+        public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            LogicalRelation leaf = leaf(node);
+            if (leaf == null) {
+                return otherwise.apply(node);
+            }
+            LogicalPlan clean = (LogicalPlan) ((LogicalPlan) node).transformUp(new PinReplacement(pin));
+            Source source = PinRule.index(leaf).source;
+            if (!source.rest.hasFiles(pin, filter(node))) {
+                return clean;
+            }
+            if (!(node instanceof Project)) {
+                return union(leaf, leaf.output(), clean, filter(node));
+            }
+            Project project = (Project) node;
+            if (onlyColumns(project) && (filter(node) == null || isPlain(filter(node).condition()))) {
+                return union(leaf, project.projectList(), clean, filter(node));
+            }
+            List wanted = new ArrayList();
+            for (Iterator i = list(leaf.output()).iterator(); i.hasNext(); ) {
+                Attribute each = (Attribute) i.next();
+                if (project.references().contains(each)
+                        || (filter(node) != null && filter(node).references().contains(each))) {
+                    wanted.add(each);
+                }
+            }
+            scala.collection.immutable.Seq columns = seq(wanted.toArray());
+            LogicalPlan first = new Project(columns, ((Project) clean).child());
+            return new Project(project.projectList(), union(leaf, columns, first, filter(node)));
+        }
+
+        private static boolean onlyColumns(Project project) {
+            for (Iterator i = list(project.projectList()).iterator(); i.hasNext(); ) {
+                if (!(i.next() instanceof Attribute)) {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        /** Whether a condition may be tested below the dirty branch's join, and optimized a second time. */
+        private static boolean isPlain(Expression condition) {
+            return condition.deterministic() && !SubqueryExpression$.MODULE$.hasSubquery(condition);
+        }
+
+        /** columns: attributes of the leaf, all that filter tests among them unless it is plain. */
+        private LogicalPlan union(
+                LogicalRelation leaf, scala.collection.immutable.Seq columns, LogicalPlan clean, Filter filter) {
+            Source source = PinRule.index(leaf).source;
+            LogicalPlan rows = source.rest.live(leaf, pin);
+            Map names = new HashMap(); // of the leaf -> of the dirty branch
+            Iterator mine = list(rows.output()).iterator();
+            for (Iterator i = list(leaf.output()).iterator(); i.hasNext(); ) {
+                names.put(((Attribute) i.next()).exprId(), mine.next());
+            }
+            List inside = new ArrayList(); // conditions that the dirty branch is optimized with
+            List after = new ArrayList();
+            if (filter != null) {
+                for (Iterator i = list(filter.splitConjunctivePredicates(filter.condition())).iterator(); i.hasNext(); ) {
+                    Expression each = (Expression) i.next();
+                    (isPlain(each) ? inside : after).add(((TreeNode) each).transform(new Renaming(names)));
+                }
+            }
+            List outputs = new ArrayList();
+            for (Iterator i = list(columns).iterator(); i.hasNext(); ) {
+                outputs.add(names.get(((Attribute) i.next()).exprId()));
+            }
+            LogicalPlan dirty = new Project(seq(outputs.toArray()), filtered(inside, rows));
+            dirty = (LogicalPlan) session(leaf).sessionState().optimizer().execute(dirty);
+            return new Union(seq(new Object[] {clean, filtered(after, dirty)}), false, false);
+        }
+
+        private static LogicalPlan filtered(List conditions, LogicalPlan plan) {
+            LogicalPlan found = plan;
+            for (Iterator i = conditions.iterator(); i.hasNext(); ) {
+                found = new Filter((Expression) i.next(), found);
+            }
+            return found;
+        }
+
+        static SparkSession session(LogicalRelation leaf) {
+            return (SparkSession) ((HadoopFsRelation) leaf.relation()).sparkSession();
+        }
+    }
+
+    /** Puts other attributes in the place of those with the same ids. */
+    static class Renaming extends AbstractPartialFunction {
+        private final Map names;
+
+        Renaming(Map names) {
+            this.names = names;
+        }
+
+        public boolean isDefinedAt(Object node) {
+            return node instanceof Attribute && names.containsKey(((Attribute) node).exprId());
+        }
+
+        public Object applyOrElse(Object node, scala.Function1 otherwise) {
+            return isDefinedAt(node) ? names.get(((Attribute) node).exprId()) : otherwise.apply(node);
+        }
+    }
+
+    /** The files of a merged table whose rows are not all live, and the positions of those that are not. */
+    static class Rest {
+        private static final int PLANS_MAX = 32; // one for each set of nested columns that queries read
+        private final Map plans = new HashMap();
+        final Source dirty;
+        private final Source deleted;
+        private final StructType deletedColumns;
+        private final String number;
+        private final String live;
+
+        /** number, live: SQL conditions that join a row with its file's deleted positions, and that then hold if it lives. */
+        Rest(Source dirty, Source deleted, StructType deletedColumns, String number, String live) {
+            this.dirty = dirty;
+            this.deleted = deleted;
+            this.deletedColumns = deletedColumns;
+            this.number = number;
+            this.live = live;
+        }
+
+        /** Without a pin; of a call that is no query's, nothing can be said: the next one may see another version. */
+        boolean mayHaveFiles(String key) {
+            return key.startsWith(UNPINNED) || dirty.ask(null, key, null, false).count() > 0;
+        }
+
+        boolean hasFiles(Pin pin, Filter filter) {
+            try {
+                return dirty.ask(pin, pin.key, EmptyReplacement.filters(filter), false).count() > 0;
+            } catch (py4j.Py4JException failure) {
+                return true; // it will say so again when the files are to be read
+            }
+        }
+
+        /** Returns the live rows of dirty files, columns as those of a relation; attributes have new ids each time. */
+        LogicalPlan live(LogicalRelation like, Pin pin) {
+            LogicalPlan known = analyzed(like);
+            // As Spark does it for a common table expression that is used twice: the right side gets the new ids.
+            Join twice = new Join(known, known, Inner$.MODULE$, scala.Option.empty(), JoinHint$.MODULE$.NONE());
+            LogicalPlan fresh = ((Join) DeduplicateRelations$.MODULE$.apply(twice)).right();
+            return (LogicalPlan) fresh.transformUp(new PinReplacement(pin));
+        }
+
+        /** Returns the same without a pin: analysis takes longer than all the rest. */
+        private synchronized LogicalPlan analyzed(LogicalRelation like) {
+            List key = new ArrayList(); // the types of nested columns are those that the query needs
+            for (Iterator i = list(like.output()).iterator(); i.hasNext(); ) {
+                Attribute each = (Attribute) i.next();
+                key.add(each.name());
+                key.add(each.dataType());
+            }
+            LogicalPlan known = (LogicalPlan) plans.get(key);
+            if (known == null) {
+                if (plans.size() >= PLANS_MAX) {
+                    plans.clear();
+                }
+                known = analyze(like);
+                plans.put(key, known);
+            }
+            return known;
+        }
+
+        private LogicalPlan analyze(LogicalRelation like) {
+            SparkSession session = Expansion.session(like);
+            Dataset rows = session.baseRelationToDataFrame(PinReplacement.relation(like, dirty, null));
+            Dataset bits = session.baseRelationToDataFrame(new HadoopFsRelation(new MdtFileIndex(deleted, null),
+                    deleted.partitionSchema, deletedColumns, scala.Option.empty(), new ParquetFileFormat(),
+                    scala.collection.immutable.Map$.MODULE$.empty(), session))
+                    .toDF(new String[] {"__mdt_number", "__mdt_words"});
+            Column metadata = rows.metadataColumn("_metadata");
+            Dataset numbered = rows.withColumn("__mdt_row", metadata.getField("row_index"));
+            List columns = new ArrayList();
+            for (Iterator i = list(like.output()).iterator(); i.hasNext(); ) {
+                Attribute each = (Attribute) i.next();
+                if (Arrays.asList(((HadoopFsRelation) like.relation()).dataSchema().fieldNames()).contains(each.name())) {
+                    columns.add(rows.col("`" + each.name().replace("`", "``") + "`"));
+                } else { // of the file: the query asked for it by name
+                    numbered = numbered.withColumn("__mdt_metadata", fields(metadata, (StructType) each.dataType()));
+                    columns.add(functions.col("__mdt_metadata"));
+                }
+            }
+            return numbered.join(functions.broadcast(bits), functions.expr(number), "left")
+                    .where(functions.expr(live)).select(seq(columns.toArray())).queryExecution().analyzed();
+        }
+
+        private static Column fields(Column of, StructType wanted) {
+            List fields = new ArrayList();
+            String[] names = wanted.fieldNames();
+            for (int i = 0; i < names.length; i++) {
+                fields.add(of.getField(names[i]).as(names[i]));
+            }
+            return functions.struct(seq(fields.toArray()));
         }
     }
 
@@ -334,7 +581,7 @@ public class MdtFileIndex implements FileIndex {
         }
 
         /** The filters as Spark will hand them to listFiles, most of the time: with the relation's own column names. */
-        private static scala.collection.immutable.Seq filters(Object node) {
+        static scala.collection.immutable.Seq filters(Object node) {
             if (!(node instanceof Filter)) {
                 return null;
             }
@@ -375,10 +622,28 @@ public class MdtFileIndex implements FileIndex {
         /** Returns the frame of one relation; columns, partitions: schemas as JSON. In one call: each costs Python. */
         public Dataset relation(Function planner, SparkSession session, String columns, String partitions, String root,
                 long bytes, boolean droppable) {
+            return frame(source(planner, session, partitions, root, bytes, droppable, null), session, columns);
+        }
+
+        /** Returns the frame of a merged table; numbers, deletedColumns: schemas as JSON; see Rest for number and live. */
+        public Dataset merged(Function clean, Function dirty, Function deleted, SparkSession session, String columns,
+                String numbers, String deletedColumns, String number, String live, String root) {
+            String none = new StructType().json();
+            Rest rest = new Rest(source(dirty, session, numbers, root, -1L, true, null),
+                    source(deleted, session, none, root, 1L, false, null),
+                    (StructType) DataType.fromJson(deletedColumns), number, live);
+            return frame(source(clean, session, none, root, -1L, true, rest), session, columns);
+        }
+
+        private Source source(Function planner, SparkSession session, String partitions, String root, long bytes,
+                boolean droppable, Rest rest) {
             install(session.experimental());
             StructType parts = (StructType) DataType.fromJson(partitions);
-            Source source = new Source(planner, session.sparkContext(), parts, root, bytes, droppable);
-            HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), parts,
+            return new Source(planner, session.sparkContext(), parts, root, bytes, droppable, rest);
+        }
+
+        private static Dataset frame(Source source, SparkSession session, String columns) {
+            HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), source.partitionSchema,
                     ((StructType) DataType.fromJson(columns)).asNullable(), scala.Option.empty(),
                     new ParquetFileFormat(), scala.collection.immutable.Map$.MODULE$.empty(), session);
             return session.baseRelationToDataFrame(relation);
@@ -397,18 +662,21 @@ public class MdtFileIndex implements FileIndex {
         final SparkContext context;
         final StructType partitionSchema;
         final String root;
+        final Rest rest; // null: these files are all
         final boolean droppable; // whether the optimizer asks if there are files at all
         volatile long bytesNewest;
         private int newest = -1;
         private final Map versions = new LinkedHashMap(16, 0.75f, true);
 
-        Source(Function planner, SparkContext context, StructType partitions, String root, long bytes, boolean droppable) {
+        Source(Function planner, SparkContext context, StructType partitions, String root, long bytes, boolean droppable,
+                Rest rest) {
             this.planner = planner;
             this.context = context;
             this.partitionSchema = partitions;
             this.root = root;
             this.bytesNewest = bytes;
             this.droppable = droppable;
+            this.rest = rest;
         }
 
         /** Asks Python which files to read; reading: they are about to be. */

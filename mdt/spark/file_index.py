@@ -9,7 +9,10 @@ to the session's optimizer pins them together.  A lister that answers equal keys
 query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is ``MdtFileIndex.java``.
 
 The same rule asks each lister already while the query is optimized, and takes relations without a file to read out of
-the plan: a table without deleted rows is scanned as plain Parquet files are, without the union and the join.
+the plan.  A snapshot is one relation until then: only a query that must read dirty files gets a union of these, joined
+with their deleted positions, and of the clean ones.  So a table without deleted rows is scanned as plain Parquet files
+are, and Spark's own rules, some of which fail on unions, never see one.  A session without the rule (another than the
+one that made the frame, by a global view) is refused where rows are deleted.
 
 Writing to such a frame or view is refused by Spark, because the relation claims to have two roots.
 
@@ -37,7 +40,6 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
 
@@ -47,6 +49,8 @@ from mdt.spark.catalyst import predicate_of
 
 NUMBER_COLUMN = "__mdt_file"
 """The partition column that holds a file's number, where a relation has one."""
+
+_NUMBER_SCHEMA = StructType([StructField(NUMBER_COLUMN, IntegerType())])
 
 DELETED_SCHEMA = StructType([StructField("number", IntegerType()), StructField("words", ArrayType(LongType()))])
 """Rows of the third relation of `union_frame`: per dirty file, the bit set of its deleted positions, 64 in a word."""
@@ -140,14 +144,18 @@ def _relation(
     droppable: bool = True,
 ) -> Any:
     """Return the Dataset of `relation`."""
-    if not hasattr(spark, "_jsparkSession"):
-        raise Unsupported("native reading needs a classic Spark session", hint="use spark.read.format('mdt')")
-    partitions = StructType([StructField(NUMBER_COLUMN, IntegerType())] if number_column else [])
+    _require_classic(spark)
+    partitions = _NUMBER_SCHEMA if number_column else StructType([])
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     hint = -1 if size_hint is None else size_hint
     return _factory(spark.sparkContext).relation(
         planner, spark._jsparkSession, schema.json(), partitions.json(), root_uri, hint, droppable
     )
+
+
+def _require_classic(spark: SparkSession) -> None:
+    if not hasattr(spark, "_jsparkSession"):
+        raise Unsupported("native reading needs a classic Spark session", hint="use spark.read.format('mdt')")
 
 
 def union_frame(
@@ -161,14 +169,17 @@ def union_frame(
     reserved = [name for name in schema.fieldNames() if name.lower().startswith("__mdt_")]
     if reserved:
         raise Invalid(f"column names may not start with __mdt_: {', '.join(reserved)}")
-    bits = ClassicDataFrame(_relation(spark, deleted, DELETED_SCHEMA, root_uri, size_hint=1, droppable=False), spark)
-    positions = bits.toDF("__mdt_number", "__mdt_words")
-    rows = ClassicDataFrame(_relation(spark, dirty, schema, root_uri, number_column=True), spark)
-    row = rows.metadataColumn("_metadata").getField("row_index")
-    number = sf.expr(f"{NUMBER_COLUMN} = __mdt_number")
-    joined = rows.withColumn("__mdt_row", row).join(sf.broadcast(positions), number, "left")
-    live = joined.where(_LIVE).drop(NUMBER_COLUMN, "__mdt_row", "__mdt_number", "__mdt_words")
-    return _PlannedAnew(_relation(spark, clean, schema, root_uri).union(live._jdf), spark)
+    _require_classic(spark)
+    schemas = (schema, schema, DELETED_SCHEMA)
+    planners = [
+        _Planner(lister, frozenset(columns.fieldNames()), root_uri)
+        for lister, columns in zip((clean, dirty, deleted), schemas, strict=True)
+    ]
+    java = _factory(spark.sparkContext).merged(
+        *planners, spark._jsparkSession, schema.json(), _NUMBER_SCHEMA.json(), DELETED_SCHEMA.json(),
+        f"{NUMBER_COLUMN} = __mdt_number", _LIVE, root_uri,
+    )  # fmt: skip
+    return _PlannedAnew(java, spark)
 
 
 class _PlannedAnew(ClassicDataFrame):

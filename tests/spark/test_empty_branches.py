@@ -69,6 +69,12 @@ QUERIES = [
     "select part, collect_set(x)[0] is null from {t} where part = 0 group by part having count(*) > 2",
     "select id, y from {t} lateral view explode(array(x, part)) as y where part = 0",
     "select ID from {t} where PART = 0 and Id > 2",
+    "select a.id, (select max(b.x) from {t} b where b.part = a.part) from {t} a",
+    "select a.id, exists (select 1 from {t} b where b.id = a.x + 8), a.x in (select part from {t} b where b.id < a.id) from {t} a",
+    "select part, s from (select distinct part from {t}) a, lateral (select sum(x) s from {t} b where b.part < a.part)",
+    "select id + x from {t} where rand() >= 0 and id < 7 and x <= (select max(x) from {t} where part = 1)",
+    "select * from {t} where x > (select min(x) from {t})",
+    "select count(*) from (select x from {t} union all select part from {t})",
 ]
 
 
@@ -265,3 +271,30 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark: 
     with pytest.warns(PlannerWarning, match="not now"):
         assert frame.where("id >= 12").count() == 18
     assert lister.list("call:0", And(())).prepare is None
+
+
+def test_a_session_without_our_rule_refuses_deleted_rows_rather_than_return_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path / "t")
+    fresh(table)
+    frames.read(spark, table.metadata).createOrReplaceGlobalTempView("everywhere")
+    other = spark.newSession()
+    query = "select id from global_temp.everywhere"
+    try:
+        assert other.sql(query).count() == 30, "nothing is deleted yet"
+        partly_dirty(table)
+        with pytest.raises(Exception, match="read the table with mdt.read in the session that runs the query"):
+            other.sql(query).collect()
+        assert spark.sql(query).count() == 30
+    finally:
+        spark.catalog.dropGlobalTempView("everywhere")
+
+
+def test_metadata_columns_come_from_clean_and_dirty_files(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t")
+    partly_dirty(table)
+    view = frames.read(spark, table.metadata)
+    names = view.select("id", "_metadata.file_path").where("id < 20").collect()
+    assert sorted(row.id for row in names) == list(range(20))
+    assert len({row.file_path for row in names}) == 3, "a file of each partition, and the rows of a log file"
