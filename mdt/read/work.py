@@ -84,6 +84,11 @@ class Cutter:
             runs += _batches(group, threads)
         return runs
 
+    def by_pages(self) -> dict[int, int]:
+        """Return what :func:`decoded_rows` does."""
+        found = {scan.row: self._wanted(scan, self._files[scan.row]) for scan in self._plan.segments}
+        return {row: _decoded(w.positions, _block_rows(w.page_map)) for row, w in found.items() if w is not None}
+
     def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
         if not len(self._schema) or (scan.positions is None and file["rows"] > SMALL_ROWS):
@@ -122,6 +127,11 @@ class Cutter:
         if found is None:
             return None
         return found if found.rows == file["rows"] and set(schema.names).issubset(found.columns) else None
+
+
+def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
+    """Return segment row -> how many rows are decoded for its share of ``plan``, of the segments that are read by pages."""
+    return Cutter(metadata, plan, schema).by_pages()
 
 
 def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:

@@ -3,6 +3,7 @@ package mdt.spark;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HexFormat;
 import java.util.Iterator;
 import java.util.List;
@@ -62,6 +63,19 @@ public class CatalystJson {
             items(out, e instanceof And || e instanceof Or ? flat(e) : CollectionConverters.asJava((scala.collection.Seq) e.children()));
         }
         out.append('}');
+    }
+
+    /** Returns texts as a JSON array, "null" for null. */
+    public static String texts(Collection values) {
+        if (values == null) {
+            return "null";
+        }
+        StringBuilder out = new StringBuilder("[");
+        for (Iterator i = values.iterator(); i.hasNext(); ) {
+            text(out, (String) i.next());
+            out.append(i.hasNext() ? "," : "");
+        }
+        return out.append(']').toString();
     }
 
     private static void values(StringBuilder out, scala.collection.immutable.Set set) {

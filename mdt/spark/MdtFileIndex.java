@@ -14,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -23,6 +24,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import org.apache.hadoop.fs.FileStatus;
@@ -203,6 +205,7 @@ public class MdtFileIndex implements FileIndex {
         private static final ReferenceQueue GONE = new ReferenceQueue();
         private static final Map LIVE = Collections.synchronizedMap(new HashMap());
         final String key = "plan:" + NEXT.incrementAndGet();
+        final Map columns = new HashMap(); // source -> names of all of its columns that the query uses
         private final Map versions = new HashMap();
         private final Map answers = new HashMap(); // source -> filters as JSON -> Answer: those that hold when read, too
 
@@ -217,6 +220,12 @@ public class MdtFileIndex implements FileIndex {
                 throw new IllegalStateException("the table's version changed within " + key + "; run the query again");
             }
             versions.put(source, Integer.valueOf(version));
+        }
+
+        /** From now on files are read as they are: parts of the query were planned before all of its columns were known. */
+        synchronized void readWhole() {
+            columns.clear();
+            answers.clear();
         }
 
         /** Returns what a source answered to the same filters, or null. */
@@ -260,12 +269,37 @@ public class MdtFileIndex implements FileIndex {
             // Relations that have a pin may have lost their empty companions at its version: they keep it.
             search.pins.remove(null);
             Pin pin = search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
+            if (search.pins.isEmpty()) {
+                findColumns((LogicalPlan) plan, pin);
+            } else {
+                pin.readWhole();
+            }
             LogicalPlan whole = (LogicalPlan) ((LogicalPlan) plan).transformDownWithSubqueries(new Expansion(pin));
             whole = CombineUnions$.MODULE$.apply(whole);
             LogicalPlan pinned = (LogicalPlan) whole.transformUpWithSubqueries(new PinReplacement(pin));
             EmptyReplacement empty = new EmptyReplacement();
             LogicalPlan without = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
             return empty.found ? propagated(without) : pinned;
+        }
+
+        /** Notes which columns of each source the query uses, wherever it stands in the plan. */
+        private static void findColumns(LogicalPlan node, Pin pin) {
+            LogicalRelation leaf = Expansion.leaf(node);
+            if (leaf != null) {
+                Source source = index(leaf).source;
+                if (!pin.columns.containsKey(source)) {
+                    pin.columns.put(source, new TreeSet());
+                }
+                for (Iterator i = list(Expansion.wanted(node, leaf)).iterator(); i.hasNext(); ) {
+                    ((Set) pin.columns.get(source)).add(((Attribute) i.next()).name());
+                }
+            }
+            List below = new ArrayList(list(node.subqueries()));
+            LogicalPlan filter = leaf == null ? null : Expansion.filter(node);
+            below.addAll(leaf == null ? list(node.children()) : filter == null || filter == node ? Collections.EMPTY_LIST : list(filter.subqueries()));
+            for (Iterator i = below.iterator(); i.hasNext(); ) {
+                findColumns((LogicalPlan) i.next(), pin);
+            }
         }
 
         static LogicalPlan propagated(LogicalPlan plan) {
@@ -337,12 +371,12 @@ public class MdtFileIndex implements FileIndex {
             this.pin = pin;
         }
 
-        private static Filter filter(Object node) {
+        static Filter filter(Object node) {
             Object inner = node instanceof Project ? ((Project) node).child() : node;
             return inner instanceof Filter ? (Filter) inner : null;
         }
 
-        private static LogicalRelation leaf(Object node) {
+        static LogicalRelation leaf(Object node) {
             Object inner = node instanceof Project ? ((Project) node).child() : node;
             inner = inner instanceof Filter ? ((Filter) inner).child() : inner;
             MdtFileIndex index = PinRule.index(inner);
@@ -370,17 +404,25 @@ public class MdtFileIndex implements FileIndex {
             if (onlyColumns(project) && (filter(node) == null || isPlain(filter(node).condition()))) {
                 return union(leaf, project.projectList(), clean, filter(node));
             }
+            scala.collection.immutable.Seq columns = wanted(project, leaf);
+            LogicalPlan first = new Project(columns, ((Project) clean).child());
+            return new Project(project.projectList(), union(leaf, columns, first, filter(node)));
+        }
+
+        /** The columns of a leaf that the filter and the project above it use, all of them without a project. */
+        static scala.collection.immutable.Seq wanted(LogicalPlan node, LogicalRelation leaf) {
+            if (!(node instanceof Project)) {
+                return leaf.output();
+            }
+            Filter filter = filter(node);
             List wanted = new ArrayList();
             for (Iterator i = list(leaf.output()).iterator(); i.hasNext(); ) {
                 Attribute each = (Attribute) i.next();
-                if (project.references().contains(each)
-                        || (filter(node) != null && filter(node).references().contains(each))) {
+                if (node.references().contains(each) || (filter != null && filter.references().contains(each))) {
                     wanted.add(each);
                 }
             }
-            scala.collection.immutable.Seq columns = seq(wanted.toArray());
-            LogicalPlan first = new Project(columns, ((Project) clean).child());
-            return new Project(project.projectList(), union(leaf, columns, first, filter(node)));
+            return seq(wanted.toArray());
         }
 
         private static boolean onlyColumns(Project project) {
@@ -688,7 +730,8 @@ public class MdtFileIndex implements FileIndex {
             }
             Map known = known(); // held during the call: a version that Python does not send must still be here after it
             String request = "{\"query\":\"" + key + "\",\"reading\":" + reading + ",\"known\":" + known.keySet()
-                    + ",\"gone\":" + Pin.gone() + ",\"filters\":" + filters + "}";
+                    + ",\"gone\":" + Pin.gone() + ",\"columns\":" + (pin == null ? "null" : CatalystJson.texts((Set) pin.columns.get(this)))
+                    + ",\"filters\":" + filters + "}";
             ByteBuffer reply = read((byte[]) planner.apply(request));
             int version = reply.getInt();
             int flags = reply.getInt();
@@ -696,7 +739,7 @@ public class MdtFileIndex implements FileIndex {
             Snapshot snapshot =
                     (flags & 1) != 0 ? new Snapshot(reply) : (Snapshot) known.get(Integer.valueOf(version));
             remember(version, snapshot);
-            Answer answer = new Answer(snapshot, keep);
+            Answer answer = new Answer(snapshot, keep, (flags & 4) != 0 ? new Snapshot(reply) : null);
             if (pin != null) {
                 pin.agree(this, version);
                 if ((flags & 2) != 0) {
@@ -771,6 +814,7 @@ public class MdtFileIndex implements FileIndex {
                 total += sizes[i];
             }
             this.bytes = total;
+            from.position(from.position() + (n == 0 ? 0 : ends[n - 1]));
         }
 
         private static long[] longs(ByteBuffer from, int count) {
@@ -781,17 +825,23 @@ public class MdtFileIndex implements FileIndex {
         }
     }
 
-    /** The files of one version that one scan must read; keep == null: all. */
+    /** The files that one scan must read: those of one version, keep == null: all, and others that stand for the rest. */
     static class Answer {
         private final Snapshot snapshot;
         private final int[] keep;
+        private final Snapshot others; // null: none
 
-        Answer(Snapshot snapshot, int[] keep) {
+        Answer(Snapshot snapshot, int[] keep, Snapshot others) {
             this.snapshot = snapshot;
             this.keep = keep;
+            this.others = others;
         }
 
         int count() {
+            return kept() + (others == null ? 0 : others.files.length);
+        }
+
+        private int kept() {
             return keep == null ? snapshot.files.length : keep.length;
         }
 
@@ -801,15 +851,19 @@ public class MdtFileIndex implements FileIndex {
 
         List files() {
             List files = new ArrayList(count());
-            for (int i = 0; i < count(); i++) {
+            for (int i = 0; i < kept(); i++) {
                 files.add(snapshot.files[position(i)]);
+            }
+            if (others != null) {
+                files.addAll(Arrays.asList(others.files));
             }
             return files;
         }
 
+        /** Groups of files by number; the others have none. */
         Map filesByNumber() {
             Map groups = new TreeMap();
-            for (int i = 0; i < count(); i++) {
+            for (int i = 0; i < kept(); i++) {
                 Integer number = Integer.valueOf(snapshot.numbers[position(i)]);
                 if (!groups.containsKey(number)) {
                     groups.put(number, new ArrayList());

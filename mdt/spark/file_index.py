@@ -18,8 +18,8 @@ Writing to such a frame or view is refused by Spark, because the relation claims
 
 The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
 a temporary file with the body, which the JVM deletes.  Body: int32 version number, int32 flags (1: a snapshot follows,
-2: the files can be read, and the same question need not be asked again), int32 k (-1: keep all files), int32[k]
-positions to keep, snapshot.  Snapshot: int32 n, int64[n] sizes in bytes, int64[n] modification times in ms, int32[n] file
+2: the files can be read, and the same question need not be asked again, 4: other files follow), int32 k (-1: keep all
+files), int32[k] positions to keep, snapshot, other files in the same form.  Snapshot: int32 n, int64[n] sizes in bytes, int64[n] modification times in ms, int32[n] file
 numbers, int32[n] ends of the URIs, the URIs as UTF-8.
 """
 
@@ -78,21 +78,24 @@ class Listing:
 
     Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``: int32[k], distinct
     positions in ``files``, or None for all.  ``prepare``, if there is something to do before the files can be read, is
-    called when they are about to be.
+    called when they are about to be.  ``others``: files to read besides, for this query only, which stand for rows of files
+    that are not kept.
     """
 
     version: Hashable
     files: Sequence[NativeFile]
     keep: npt.NDArray[np.int32] | None = None
     prepare: Callable[[], None] | None = None
+    others: Sequence[NativeFile] = ()
 
 
 class Lister(Protocol):
     """Chooses the files of one relation.  Called from several threads at a time."""
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
         """Return the files that may hold a row for which ``predicate`` is true.
 
+        ``columns``: all that the query uses of this relation, None if that is not known.
         ``query`` names the running query: equal keys must be answered from one version of the table, a new key from
         the newest.  Keys that start with ``call:`` ask for no query's rows (Spark wants the size) and come but once.
         An answer without a file takes the relation out of the query; it need not be asked for again.
@@ -231,23 +234,23 @@ class _Planner:
         """Answer one request of the JVM (JSON; see ``Source.ask`` there) with the bytes of a reply."""
         asked = json.loads(request)
         _release(asked["gone"])
-        listing = self._list(asked["query"], asked["filters"], asked["reading"])
+        listing = self._list(asked["query"], asked["filters"], asked["columns"], asked["reading"])
         number = self._number(listing.version)
         return _reply(number, listing, number not in asked["known"], asked["reading"])
 
-    def _list(self, query: str, filters: list[Any], reading: bool) -> Listing:
+    def _list(self, query: str, filters: list[Any], columns: Sequence[str] | None, reading: bool) -> Listing:
         try:
-            return self._answer(query, predicate_of(filters, self._columns), reading)
+            return self._answer(query, predicate_of(filters, self._columns), columns, reading)
         except Exception as error:  # noqa: BLE001 - a broken index costs time, never rows
             warnings.warn(
                 f"no files could be pruned from {self._root_uri}: {type(error).__name__}: {error}",
                 PlannerWarning,
                 stacklevel=1,
             )
-        return self._answer(query, And(()), reading)
+        return self._answer(query, And(()), None, reading)
 
-    def _answer(self, query: str, predicate: Predicate, reading: bool) -> Listing:
-        listing = self.lister.list(query, predicate)
+    def _answer(self, query: str, predicate: Predicate, columns: Sequence[str] | None, reading: bool) -> Listing:
+        listing = self.lister.list(query, predicate, columns)
         if reading and listing.prepare is not None:
             listing.prepare()
         return listing
@@ -285,12 +288,14 @@ def _reply(number: int, listing: Listing, with_snapshot: bool, reading: bool) ->
     """Return the bytes of a reply; the format is in the module's docstring."""
     keep = listing.keep
     count = -1 if keep is None else len(keep)
-    flags = int(with_snapshot) | int(reading or listing.prepare is None) << 1
+    flags = int(with_snapshot) | int(reading or listing.prepare is None) << 1 | bool(listing.others) << 2
     parts = [np.array([number, flags, count], "<i4").tobytes()]
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
     if with_snapshot:
         parts.append(_snapshot(listing.files))
+    if listing.others:
+        parts.append(_snapshot(listing.others))
     body = b"".join(parts)
     if len(body) <= _INLINE_BYTES_MAX:
         return b"\0" + body

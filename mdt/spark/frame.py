@@ -33,6 +33,7 @@ from mdt.planner import ScanPlan, plan
 from mdt.row_sets import Elsewhere
 from mdt.snapshot import Snapshot
 from mdt.spark.columns import quoted, to_column
+from mdt.spark.extracts import Extract, extracted
 from mdt.spark.file_index import Listing, NativeFile, union_frame
 from mdt.spark.index_tasks import IndexTasks
 from mdt.storage import Storage, open_storage
@@ -62,7 +63,7 @@ def scan(
 
 
 def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:
-    files = _Files(metadata, pinned, _scratch(spark), IndexTasks(spark.sparkContext))
+    files = _Files(metadata, pinned, _scratch(spark), IndexTasks(spark.sparkContext), spark.sparkContext.applicationId)
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
@@ -110,6 +111,10 @@ class _View:
 
     def _block_name(self, i: int) -> str:
         return f"{self.snapshot.definition.table_id}/block-{int(self.snapshot.segments[i])}.parquet"
+
+    def others(self, extract: Extract) -> list[NativeFile]:
+        """Return the file with copied rows, if there are any."""
+        return [] if extract.path is None else [NativeFile(_uri(self.scratch, extract.path), extract.size, 0, 0)]
 
     def copy_blocks(self, rows: Sequence[int]) -> None:
         """Make each data block among the segments ``rows`` a file of its own, if that has not been done."""
@@ -159,6 +164,7 @@ class _Query:
 
     snapshot: Snapshot
     plans: dict[Predicate, ScanPlan] = field(default_factory=dict)
+    extracts: dict[Predicate, Extract | None] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
 
@@ -166,10 +172,12 @@ class _Files:
     """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans."""
 
     def __init__(
-        self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: Elsewhere | None = None
-    ) -> None:
+        self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: Elsewhere | None = None,
+        name: str = "",
+    ) -> None:  # fmt: skip
         self._metadata = metadata
         self._tasks = tasks
+        self._name = name
         self._pinned = pinned
         if scratch is None:
             directory = tempfile.TemporaryDirectory(prefix="mdt-spark-", ignore_cleanup_errors=True)
@@ -212,10 +220,29 @@ class _Files:
                 query.plans[predicate] = found
             return found
 
+    def extract(self, key: str, predicate: Predicate, columns: Sequence[str]) -> Extract | None:
+        """Return the copy of the rows that match, made but once, None if the files are to be read instead.
+
+        All of a query ask with the same ``columns``.
+        """
+        query = self.query(key)
+        found = self.plan(query, predicate)
+        with query.lock:
+            if predicate not in query.extracts:
+                options = self._metadata.options(query.snapshot.definition)
+                name = f"{query.snapshot.definition.table_id}/rows-{self._name}-{quote(key, safe='')}-{len(query.extracts)}.parquet"
+                clean = frozenset(self.view(query.snapshot).rows["clean"])
+                query.extracts[predicate] = extracted(
+                    self._metadata, options, self._scratch, found, clean, columns, name
+                )
+            return query.extracts[predicate]
+
     def release(self, key: str) -> None:
-        """Forget what the query ``key`` was pinned to."""
+        """Forget what the query ``key`` was pinned to, and delete what was copied for it."""
         with self._lock:
-            self._queries.pop(key, None)
+            query = self._queries.pop(key, None)
+        copies = [] if query is None else [e.path for e in query.extracts.values() if e is not None and e.path is not None]
+        self._scratch.delete_many(copies)
 
 
 def _tests(predicate: Predicate) -> list[Leaf]:
@@ -232,20 +259,25 @@ class _Lister:
         self._files = files
         self._kind = kind
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
         """Return the files that ``predicate`` may match; see :class:`mdt.spark.file_index.Lister`."""
         pinned = self._files.query(query)
         view = self._files.view(pinned.snapshot)
         if self._kind == "deleted":
             return Listing(view.snapshot.seq, view.deleted)
         rows, keep = view.rows[self._kind], None
+        extract = None
         if predicate != And(()) and rows:
+            if self._kind == "clean" and columns is not None:
+                extract = self._files.extract(query, predicate, columns)
             found = {s.row for s in self._files.plan(pinned, predicate).segments}
+            found -= frozenset() if extract is None else extract.segments
             keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
         blocks = [i for n in (range(len(rows)) if keep is None else keep.tolist())
                   if view.snapshot.kind[i := rows[n]] != BASE]  # fmt: skip
         prepare = partial(view.copy_blocks, blocks) if blocks else None
-        return Listing(view.snapshot.seq, view.files[self._kind], keep, prepare)
+        others = () if extract is None else view.others(extract)
+        return Listing(view.snapshot.seq, view.files[self._kind], keep, prepare, others)
 
     def release(self, query: str) -> None:
         """Forget what ``query`` was pinned to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -260,17 +261,17 @@ def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark: 
     class FailsFirst:
         calls = 0
 
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
             self.calls += not query.startswith("call:")
             if self.calls in (1, 2) and not query.startswith("call:"):  # with the filters, and again without
                 raise RuntimeError("not now")
-            return lister.list(query, predicate)
+            return lister.list(query, predicate, columns)
 
     view = frames.read(spark, table.metadata)
     frame = relation(spark, FailsFirst(), view.schema, tmp_path.as_uri())
     with pytest.warns(PlannerWarning, match="not now"):
         assert frame.where("id >= 12").count() == 18
-    assert lister.list("call:0", And(())).prepare is None
+    assert lister.list("call:0", And(()), None).prepare is None
 
 
 def test_a_session_without_our_rule_refuses_deleted_rows_rather_than_return_them(

@@ -7,7 +7,7 @@ import gc
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -74,7 +74,7 @@ class Table:
     released: list[str] = field(default_factory=list)
     pins: dict[str, int] = field(default_factory=dict)
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
         self.calls.append((query, predicate))
         version = self.pins.setdefault(query, len(self.files))
         files = tuple(self.files[:version])
@@ -290,10 +290,10 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     class Fickle(Table):
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
             self.pins.clear()
             self.files.append(self.files[0])
-            return super().list(query, predicate)
+            return super().list(query, predicate, columns)
 
     frame = relation(spark, Fickle(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.raises(Exception, match="version changed within"):
@@ -360,10 +360,10 @@ def test_sql_that_would_write_is_refused(spark: SparkSession, table: Table, tmp_
 
 def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     class Broken(Table):
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
             if predicate != And(()):
                 raise RuntimeError("index is broken")
-            return super().list(query, predicate)
+            return super().list(query, predicate, columns)
 
     frame = relation(spark, Broken(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.warns(PlannerWarning, match="index is broken"):
@@ -372,7 +372,7 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, tabl
 
 def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
     class Lost:
-        def list(self, query: str, predicate: Predicate) -> Listing:
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
             raise RuntimeError("the table is gone")
 
     frame = relation(spark, Lost(), SCHEMA, tmp_path.as_uri())

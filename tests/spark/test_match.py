@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,7 +57,7 @@ class Lister:
     file: NativeFile
     asked: list[Predicate] = field(default_factory=list)
 
-    def list(self, query: str, predicate: Predicate) -> Listing:
+    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
         self.asked.append(predicate)
         return Listing(1, (self.file,))
 
