@@ -26,11 +26,12 @@ from mdt.hudi.parquet_footer import CODECS, LZ4, SNAPPY, locations
 MAGIC = b"MPM1"
 _HEADER = struct.Struct("<4s7I")
 _SEPARATOR = "\n"
+_ROW_MASK = (1 << 32) - 1
 
 Int64Array = npt.NDArray[np.int64]
 
 OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY = range(7)
-"""Columns of :attr:`PageMap.pages`."""
+"""Columns of :meth:`PageMap.info`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,10 @@ class PageMap:
 
     ``columns``: names of the flat columns; ``codec``: Parquet's number of the compression, and that of chunks with a
     dictionary << 8; ``rows``: of the segment.
-    ``start``, ``dictionary``: for each chunk (columns, then row groups) where it begins and how many bytes its dictionary
-    page has, int64[chunks].  ``pages``: for each page, chunk by chunk, its offset, size with header, first row, number of
-    rows, chunk, and the latter's start and dictionary -> int64[p, 7].  ``keys``: column number << 32 | first row of each
-    page, rising -> int64[p].
-    Offsets count from the first byte of the Parquet file.
+    ``start``, ``dictionary``, ``first``: for each chunk (columns, then row groups) where it begins, how many bytes its
+    dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by chunk: ``keys``: column
+    number << 32 | first row, rising -> int64[p]; ``before``: bytes of the pages before each one, headers included, and of
+    all -> int64[p + 1].
     """
 
     columns: tuple[str, ...]
@@ -52,13 +52,50 @@ class PageMap:
     groups: int
     start: Int64Array
     dictionary: Int64Array
-    pages: Int64Array
+    first: Int64Array
     keys: Int64Array
+    before: Int64Array
+
+    @classmethod
+    def of(
+        cls, names: tuple[str, ...], codec: int, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
+        count: Int64Array, size: Int64Array, row: Int64Array,
+    ) -> PageMap:  # fmt: skip
+        """Return the page map whose chunks have ``count`` pages each; sizes and first rows page by page.
+
+        Raises ValueError if the pages of a column do not hold every row once.
+        """
+        first = np.cumsum(count) - count
+        column = np.arange(len(names)) << 32
+        keys = np.repeat(column, np.add.reduceat(count, np.arange(0, len(count), groups)) if len(count) else count) | row
+        before = np.zeros(len(size) + 1, np.int64)
+        np.cumsum(size, out=before[1:])
+        found = cls(names, codec, rows, groups, start, dictionary, first, keys, before)
+        found.check()
+        return found
+
+    @property
+    def count(self) -> int:
+        """Number of pages."""
+        return len(self.keys)
 
     @property
     def nbytes(self) -> int:
         """Bytes that this map takes in memory."""
-        return int(self.start.nbytes + self.dictionary.nbytes + self.pages.nbytes + self.keys.nbytes)
+        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes)
+
+    def info(self, pages: Int64Array) -> Int64Array:
+        """Return of each of n pages its offset, size with header, first row, number of rows, chunk, and the latter's start
+        and dictionary -> int64[n, 7].  Offsets count from the first byte of the Parquet file.
+        """
+        chunk = np.searchsorted(self.first, pages, side="right") - 1
+        start, dictionary, before = self.start[chunk], self.dictionary[chunk], self.before[pages]
+        offset = start + dictionary + before - self.before[self.first[chunk]]
+        key = self.keys[pages]
+        end = (key >> 32 << 32) | self.rows
+        following = self.keys[np.minimum(pages + 1, self.count - 1)]
+        rows = np.where(following > key, np.minimum(following, end), end) - key
+        return np.stack([offset, self.before[pages + 1] - before, key & _ROW_MASK, rows, chunk, start, dictionary], axis=1)
 
     def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
@@ -66,9 +103,9 @@ class PageMap:
         Three arrays with an item for each page, by columns as given, then rows: number of the page, place of its column in
         ``columns``, and how many of ``positions`` it holds.  O(c n log p), or O(p log n) where that is less.
         """
-        if len(self.pages) == len(self.columns):
+        if self.count == len(self.columns):
             return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
-        return (self._by_row if len(columns) * len(positions) <= len(self.pages) else self._by_page)(columns, positions)
+        return (self._by_row if len(columns) * len(positions) <= self.count else self._by_page)(columns, positions)
 
     def _by_row(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         wanted = (columns[:, None] << 32) | positions[None, :]
@@ -87,21 +124,20 @@ class PageMap:
         count = last - first
         place = np.repeat(np.arange(len(columns)), count)
         page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
-        begin, end = self.pages[page, ROW], self.pages[page, ROW] + self.pages[page, ROWS]
-        held = np.searchsorted(positions, end) - np.searchsorted(positions, begin)
+        _, _, begin, rows, *_ = self.info(page).T
+        held = np.searchsorted(positions, begin + rows) - np.searchsorted(positions, begin)
         some = held > 0
         return page[some], place[some], held[some]
 
     def check(self) -> None:
-        """Assert the invariants: pages follow each other in their chunks, and together hold every row of each column."""
-        offset, size, _, rows, chunk, _, _ = self.pages.T
-        same = chunk[1:] == chunk[:-1]
-        assert bool(np.all(offset[1:][same] == (offset + size)[:-1][same])), "pages must follow each other"
-        first = np.append(True, ~same)
-        assert bool(np.all(offset[first] == (self.start + self.dictionary)[chunk[first]])), "pages begin after dictionaries"
-        assert bool(np.all(np.diff(self.keys) > 0)) and bool(np.all(rows > 0)), "rows must rise"
-        total = np.bincount(chunk // self.groups, weights=rows, minlength=len(self.columns))
-        assert bool(np.all(total == self.rows)), "every column has every row"
+        """Raise ValueError unless the pages of every column begin with its first row, rise, and end with its last."""
+        column = np.arange(len(self.columns)) << 32
+        begin = self.first[:: self.groups] if len(self.first) else self.first
+        last = np.append(begin[1:], self.count) - 1
+        if not np.array_equal(self.keys[begin], column) or bool((self.keys[1:] <= self.keys[:-1]).any()):
+            raise ValueError("rows must rise from 0 on")
+        if bool((self.keys[last] >= column + self.rows).any()) or bool((self.before[1:] < self.before[:-1]).any()):
+            raise ValueError("pages must have rows and bytes")
 
 
 def build(parquet: pa.Buffer) -> PageMap:
@@ -129,9 +165,7 @@ def build(parquet: pa.Buffer) -> PageMap:
         row = row + np.repeat(first_row, count)
     names = tuple(by_group[0][c].path_in_schema for c in flat)
     codec = _codec(chunks)
-    found = _page_map(names, codec, int(metadata.num_rows), groups, start, data - start, count, size, row)
-    found.check()
-    return found
+    return PageMap.of(names, codec, int(metadata.num_rows), groups, start, data - start, count, size, row)
 
 
 def _codec(chunks: Sequence[Any]) -> int:
@@ -156,7 +190,7 @@ def encoded(parquet: pa.Buffer) -> bytes | None:
     """
     try:
         return encode(build(parquet))
-    except (ValueError, IndexError, KeyError, AssertionError):
+    except (ValueError, IndexError, KeyError):
         return None
 
 
@@ -172,28 +206,12 @@ def _indexed(
     return count, found.size[pages], found.row[pages]
 
 
-def _page_map(
-    names: tuple[str, ...], codec: int, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
-    count: Int64Array, size: Int64Array, row: Int64Array,
-) -> PageMap:  # fmt: skip
-    """Return the page map whose chunks have ``count`` pages each; sizes and first rows page by page."""
-    chunk = np.repeat(np.arange(len(start)), count)
-    before = np.cumsum(size) - size
-    first = np.cumsum(count) - count
-    offset = np.repeat(start + dictionary - before[first], count) + before
-    column = chunk // groups
-    following = np.append(row[1:], rows)
-    following[np.append(column[1:] != column[:-1], True)] = rows
-    pages = np.stack([offset, size, row, following - row, chunk, start[chunk], dictionary[chunk]], axis=1)
-    return PageMap(names, codec, rows, groups, start, dictionary, pages, (column << 32) | row)
-
-
 def encode(page_map: PageMap) -> bytes:
     """Return the bytes of ``page_map``."""
     names = _SEPARATOR.join(page_map.columns).encode()
-    counts = len(page_map.columns), page_map.groups, len(page_map.pages), page_map.rows, len(names), 0
-    count = np.bincount(page_map.pages[:, CHUNK], minlength=len(page_map.start))
-    parts = [page_map.dictionary, count, page_map.pages[:, SIZE], page_map.pages[:, ROW]]
+    counts = len(page_map.columns), page_map.groups, page_map.count, page_map.rows, len(names), 0
+    count = np.diff(np.append(page_map.first, page_map.count))
+    parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
     arrays = [page_map.start.astype("<u8").tobytes(), *(part.astype("<u4").tobytes() for part in parts)]
     return b"".join([_HEADER.pack(MAGIC, page_map.codec, *counts), *arrays, names])
 
@@ -218,11 +236,9 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        found = _page_map(names, codec, rows, groups, start, dictionary, count, size, row)
-        found.check()
-    except (ValueError, AssertionError) as error:
+        return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row)
+    except ValueError as error:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
-    return found
 
 
 @lru_cache(maxsize=256)

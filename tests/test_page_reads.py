@@ -160,7 +160,7 @@ def test_every_flipped_bit_and_truncation_of_a_page_map_is_found() -> None:
     table.bulk_insert(rows(0, 5, 1))
     ((_, blob),) = _page_maps(table)
     data = storage.read(blob.path)
-    assert len(Blobs(storage).page_map(blob).pages) == 9
+    assert len(Blobs(storage).page_map(blob).keys) == 9
     for bit in range(8 * blob.offset, 8 * (blob.offset + blob.length)):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8

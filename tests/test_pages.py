@@ -147,25 +147,27 @@ def test_page_maps_come_back_as_they_were(n: int, group: int, page_bytes: int) -
     data = page_map.encode(found)
     again = page_map.decode(data, path="", offset=0)
     assert page_map.encode(again) == data
-    assert all(np.array_equal(getattr(found, a), getattr(again, a)) for a in ("start", "dictionary", "pages", "keys"))
+    assert all(np.array_equal(getattr(found, a), getattr(again, a)) for a in ("start", "dictionary", "first", "keys", "before"))
     assert (again.columns, again.rows, again.groups, again.codec) == (tuple(VALUES), n, -(-n // group), 7 | 1 << 8)
 
 
 def test_pages_are_small_where_a_table_is_large() -> None:
     found = page_map.build(encoded(table_of(20_000, 2, dict.fromkeys(VALUES, "many")), row_group_rows=1 << 20, page_bytes=2048))
-    assert int(found.pages[:, page_map.ROWS].max()) <= 512
-    text = found.pages[(found.keys >> 32) == list(VALUES).index("text")]
+    pages = found.info(np.arange(found.count))
+    assert int(pages[:, page_map.ROWS].max()) <= 512
+    text = pages[(found.keys >> 32) == list(VALUES).index("text")]
     assert int(text[:, page_map.ROWS].max()) < 512
     small = page_map.build(encoded(table_of(1000, 2)))
-    assert len(small.pages) == len(VALUES)
+    assert small.count == len(VALUES)
 
 
 def test_long_values_have_pages_of_their_own_in_large_and_small_tables() -> None:
     for n in (30, 700):
         table = pa.table({"text": [f"{i:060000}" for i in range(n)], "long": range(n)})
         found = page_map.build(encoded(table, page_bytes=4096))
-        assert int(found.pages[found.keys < 1 << 32, page_map.ROWS].max()) == 1
-        assert int(found.pages[:, page_map.ROWS].max()) > 20
+        rows = found.info(np.arange(found.count))[:, page_map.ROWS]
+        assert int(rows[found.keys < 1 << 32].max()) == 1
+        assert int(rows.max()) > 20
 
 
 @given(data=st.data())
@@ -199,9 +201,7 @@ def test_other_numbers_of_values_than_the_page_map_says_are_corrupt() -> None:
     table = pa.table({"long": range(100)})
     data = encoded(table)
     true = page_map.build(data)
-    pages = true.pages.copy()
-    pages[:, page_map.ROWS] = 101
-    lie = replace(true, rows=101, pages=pages)
+    lie = replace(true, rows=101)
     with pytest.raises(Corrupt, match="100 values instead of 101"):
         read_pages(STORAGE, [Wanted("f", 0, data.size, data, lie, np.array([5]))], table.schema)
 

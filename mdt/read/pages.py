@@ -58,7 +58,7 @@ class _Pages:
     """Distinct pages, in the order of columns, segments and rows.
 
     Arrays of one number a page: column (number in the request), segment (number in the request), ``info`` as in
-    :attr:`PageMap.pages`, ``wanted``: how many rows of it are.  ``order``: the pages as they are copied: of each column
+    :meth:`PageMap.info`, ``wanted``: how many rows of it are.  ``order``: the pages as they are copied: of each column
     those without dictionary first.  ``start``: number of the page's first row among the rows of its column that are so
     decoded, with or without dictionary.
     """
@@ -100,7 +100,7 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
     natural = np.argsort(column, kind="stable")
     column = column[natural]
     segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in found])[natural]
-    info = np.concatenate([w.page_map.pages[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
+    info = np.concatenate([w.page_map.info(pages) for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
     kind = 2 * column + (info[:, DICTIONARY] > 0)
     order = np.argsort(kind, kind="stable")
     rows = info[order, ROWS]

@@ -152,7 +152,7 @@ def _rows_in(zone_rows: Sequence[int], zones: Sequence[int] | None) -> BitMap:
 
 def _block_rows(page_map: PageMap) -> int:
     """Return how many rows are decoded for one, on average over the columns."""
-    return max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // len(page_map.pages))
+    return max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // page_map.count)
 
 
 def _decoded(positions: Int64Array, block: int) -> int:

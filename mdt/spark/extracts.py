@@ -21,10 +21,11 @@ from mdt.read.scan import read
 from mdt.read.work import decoded_rows
 from mdt.storage import Storage
 
-ROWS_RATIO_MIN = 8
-"""So many rows of a file must be spared for each row that is decoded for the copy: Spark has more processors."""
-VALUES_MAX = 16 << 20
-"""Values that are decoded for one copy, some 200 ms."""
+ROWS_RATIO_MIN = 2
+"""So many rows of a file must be spared for each row that is decoded for the copy.  Spark takes some five times as long for
+a row as we do, but may have more processors than the driver: with more than four for each of its threads, more must be."""
+VALUES_MAX = 32 << 20
+"""Values that are decoded for one copy, some 300 ms of processor time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,18 @@ class Extract:
 
 def extracted(
     metadata: Metadata, options: Options, scratch: Storage, plan: ScanPlan, clean: frozenset[int], columns: Sequence[str],
-    path: str,
+    path: str, processors: int,
 ) -> Extract | None:  # fmt: skip
     """Copy the rows that ``plan`` leaves of files without dead rows to ``path``, None if Spark had better read the files.
 
-    ``clean``: the segment rows of such files.  ``columns``: all that the query uses.
+    ``clean``: the segment rows of such files.  ``columns``: all that the query uses.  ``processors``: how many Spark has.
     """
     known = with_meta(plan.snapshot.definition.schema)
     if not columns or any(name not in known.names for name in columns):
         return None
     schema = pa.schema([known.field(name) for name in columns])
-    scans = _worth_it(metadata, options.spark_extract_rows_min, plan, clean, schema)
+    ratio = max(ROWS_RATIO_MIN, processors // (2 * options.threads("reader")))
+    scans = _worth_it(metadata, options.spark_extract_rows_min, ratio, plan, clean, schema)
     if not scans:
         return None
     wanted = replace(plan, predicate=None, segments=scans)
@@ -67,7 +69,7 @@ def extracted(
 
 
 def _worth_it(
-    metadata: Metadata, rows_min: int, plan: ScanPlan, clean: frozenset[int], schema: pa.Schema
+    metadata: Metadata, rows_min: int, ratio: int, plan: ScanPlan, clean: frozenset[int], schema: pa.Schema
 ) -> tuple[SegmentScan, ...]:
     """Return what to copy: nothing, unless that costs much less than reading the files."""
     scans = tuple(scan for scan in plan.segments if scan.positions is not None and scan.row in clean)
@@ -77,7 +79,7 @@ def _worth_it(
     if sum(len(scan.positions) for scan in scans if scan.positions is not None) * len(schema) > VALUES_MAX:
         return ()
     decoded = decoded_rows(metadata, replace(plan, predicate=None, segments=scans), schema)
-    chosen = tuple(s for s in scans if s.row in decoded and decoded[s.row] * ROWS_RATIO_MIN <= rows[s.row])
+    chosen = tuple(s for s in scans if s.row in decoded and decoded[s.row] * ratio <= rows[s.row])
     spared = int(rows[[scan.row for scan in chosen]].sum())
     values = sum(decoded[scan.row] for scan in chosen) * len(schema)
     return chosen if spared >= rows_min and values <= VALUES_MAX else ()

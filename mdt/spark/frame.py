@@ -63,7 +63,9 @@ def scan(
 
 
 def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:
-    files = _Files(metadata, pinned, _scratch(spark), IndexTasks(spark.sparkContext), spark.sparkContext.applicationId)
+    context = spark.sparkContext
+    tasks = IndexTasks(context)
+    files = _Files(metadata, pinned, _scratch(spark), tasks, context.applicationId, context.defaultParallelism)
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
@@ -173,11 +175,12 @@ class _Files:
 
     def __init__(
         self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: Elsewhere | None = None,
-        name: str = "",
+        name: str = "", processors: int = 1,
     ) -> None:  # fmt: skip
         self._metadata = metadata
         self._tasks = tasks
         self._name = name
+        self._processors = processors
         self._pinned = pinned
         if scratch is None:
             directory = tempfile.TemporaryDirectory(prefix="mdt-spark-", ignore_cleanup_errors=True)
@@ -233,7 +236,7 @@ class _Files:
                 name = f"{query.snapshot.definition.table_id}/rows-{self._name}-{quote(key, safe='')}-{len(query.extracts)}.parquet"
                 clean = frozenset(self.view(query.snapshot).rows["clean"])
                 query.extracts[predicate] = extracted(
-                    self._metadata, options, self._scratch, found, clean, columns, name
+                    self._metadata, options, self._scratch, found, clean, columns, name, self._processors
                 )
             return query.extracts[predicate]
 
