@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from mdt import page_map
 from mdt.errors import Corrupt
 from mdt.hudi import base_file
 from mdt.hudi.thrift import Malformed, find, integer, list_head, read_integer, read_list, read_varint, skip, varint
+from mdt.read import pages as page_reader
 from mdt.read.pages import Wanted, read_pages
 from mdt.storage import MemoryStorage
 
@@ -38,6 +40,13 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "large": (pa.decimal128(38, 10), [decimal.Decimal("1" * 28), decimal.Decimal("-0.0000000001")]),
 }
 SCHEMA = pa.schema([(name, type) for name, (type, _) in VALUES.items()])
+
+
+@pytest.fixture(scope="module", autouse=True, params=[0, 1 << 40], ids=["text stays encoded", "text is decoded"])
+def encoded_rows_min(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(page_reader, "_ENCODED_ROWS_MIN", request.param)
+        yield
 
 
 def column(name: str, n: int, random: np.random.Generator, style: str) -> pa.Array:

@@ -2,7 +2,7 @@
 
 The pages that are wanted are copied, column by column, into one Parquet file in memory under a footer made here, which
 pyarrow then decodes.  PLAIN pages of any segments stand in one chunk; pages of a chunk with a dictionary stand in a chunk
-of their own behind that dictionary, and text stays dictionary-encoded until the wanted rows are taken.
+of their own behind that dictionary, and text of many rows stays dictionary-encoded until the wanted ones are taken.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _VIEW = np.dtype([("length", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("off
 _VIEW_BYTES_MAX = 2**31 - 1
 _PAGE_BYTES_MIN = 13
 """Page headers are longer than this; a shorter view would have to hold the bytes themselves."""
+_ENCODED_ROWS_MIN = 32_768
+"""Text of fewer rows is quicker decoded than kept encoded, with a dictionary for each segment."""
 _GAP_BYTES_MAX = 64 << 10
 """Bytes between two pages that are read along: a request for them would take longer."""
 _RANGE_BYTES = 64 << 20
@@ -204,12 +206,13 @@ def _columns(
     data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, position: Int64Array
 ) -> Iterator[pa.ChunkedArray]:
     """Yield the wanted rows of each column; ``position``: their numbers in their segments, int64[n]."""
-    text = [f.name for f, (_, d) in zip(schema, groups, strict=True) if d and _may_stay_encoded(f.type)]
+    rows, encoded = pages.info[:, ROWS], pages.info[:, DICTIONARY] > 0
+    many = int(rows.sum()) > _ENCODED_ROWS_MIN * len(schema)
+    text = [f.name for f, (_, d) in zip(schema, groups, strict=True) if many and d and _may_stay_encoded(f.type)]
     plain = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
     kept = plain
     if text:
         kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=plain.metadata)
-    rows, encoded = pages.info[:, ROWS], pages.info[:, DICTIONARY] > 0
     bounds = np.searchsorted(pages.column, np.arange(len(schema) + 1)).tolist()
     for number, (field, (without, with_)) in enumerate(zip(schema, groups, strict=True)):
         mine = slice(bounds[number], bounds[number + 1])
