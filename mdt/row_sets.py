@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from pyroaring import BitMap
 
-from indexes import registry
 from indexes.base import BoolArray, Int64Array, intersected
 from indexes.pieces import HEAD_BYTES
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
@@ -27,7 +26,7 @@ from mdt.errors import Corrupt
 from mdt.metadata import Metadata
 from mdt.places import Places
 from mdt.planning import Planning
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 from mdt.snapshot import Snapshot
 from mdt.table_index import Rows, TableIndex
 
@@ -102,8 +101,7 @@ class RowSets:
         work, snapshot = self.work, self.work.snapshot
         tests = list(leaves(work.predicate))
         for text in snapshot.definition.indexes:
-            spec = registry.parse_spec(text)
-            index = find_index(spec)
+            spec, index = index_of(text)
             if isinstance(index, str):
                 work.unused(text, "not_installed", index)
                 continue
@@ -145,7 +143,7 @@ class RowSets:
         found: Rows = [None] * len(places)
         alive = np.ones(len(asked), np.bool_)
         for usable, part in steps:
-            _narrow(usable, part, within, found)
+            _narrow(found, np.arange(len(places)), within, partial(_evaluate, usable, part))
             left = places.alive(found)
             for one in usable:
                 one.pruned += int((alive & ~left & one.covered[asked]).sum())
@@ -183,11 +181,13 @@ def _verdict(indexes: Indexes, predicate: Predicate, asked: Int64Array) -> BoolA
     return _reduced(np.logical_and, able, True, len(asked))
 
 
-def _narrow(indexes: Indexes, part: Predicate, within: Rows, found: Rows) -> None:
-    """Intersect what is ``found`` in each place so far with what matches ``part``; empty places are not asked."""
+def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]) -> None:
+    """Intersect what is ``found`` in each asked place so far with what ``ask`` answers about places and the rows that
+    matter there.  A place that has no row left is not asked.
+    """
     live = [n for n, rows in enumerate(found) if rows is None or rows]
     among = [within[n] if (rows := found[n]) is None else rows for n in live]
-    answers = _evaluate(indexes, part, np.array(live, np.int64), among)
+    answers = ask(asked[live], among)
     for n, rows in zip(live, intersected([found[n] for n in live], answers), strict=True):
         found[n] = rows
 
@@ -232,15 +232,8 @@ def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, wit
     """Intersect; a place that has no position left is not asked about the rest."""
     found: Rows = [None] * len(asked)
     for tests, child in _by_column(children):
-        live = [n for n, rows in enumerate(found) if rows is None or rows]
-        among = [within[n] if (rows := found[n]) is None else rows for n in live]
-        answers = (
-            _evaluate(indexes, child, asked[live], among)
-            if child is not None
-            else _tests(indexes, tests, asked[live], among)
-        )
-        for at, rows in zip(live, intersected([found[n] for n in live], answers), strict=True):
-            found[at] = rows
+        ask = partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
+        _narrow(found, asked, within, ask)
     return found
 
 
@@ -260,11 +253,10 @@ def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, wit
 
 def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Sequence[str] | None) -> None:
     """Open the summaries of one index, if its column is among ``columns`` (None: any); what is damaged is left."""
-    parsed = registry.parse_spec(spec)
-    index = find_index(parsed)
+    parsed, index = index_of(spec)
     if isinstance(index, str) or (columns is not None and parsed.column not in columns):
         return
-    rows = np.flatnonzero(snapshot.covered(spec) & (snapshot.rows > snapshot.dead_rows))
+    rows = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
     for found in snapshot.index_summaries(spec, rows):
         with suppress(Corrupt):
             if found is not None:

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 import mdt
 from indexes.base import SkippingIndex
 from indexes.bitmap import BitmapIndex
+from indexes.registry import parse_spec
 from mdt.blobs import BlobWriter
 from mdt.file_group import Joint
 from mdt.places import Layout, Places
@@ -183,7 +184,7 @@ Picky.__abstractmethods__ = frozenset()
 
 
 def test_an_index_that_fails_on_several_segments_is_asked_for_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summarize, "find_index", lambda spec: Picky())
+    monkeypatch.setattr(summarize, "index_of", lambda text: (parse_spec(text), Picky()))
     parts = [(n, Indexed({}, {"picky/1(n)": pa.array(range(size))}, size)) for n, size in enumerate((6, 8, 12))]
     found = dict(placed_all(BlobWriter("x"), parts, threads=2))
     assert [len(found[n]) for n in range(3)] == [1, 1, 0]

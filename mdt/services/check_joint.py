@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes import paths as column_paths
-from indexes import registry
 from indexes.base import SkippingIndex, Summary
 from indexes.predicate import Leaf, matches
 from mdt.file_group import Blob, Joint
 from mdt.metadata import Metadata
 from mdt.segment_file import read_rows
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 from mdt.snapshot import Snapshot
 from mdt.summaries import cut
 
@@ -55,8 +54,7 @@ def _whole(snapshot: Snapshot, spec: str) -> Iterator[tuple[Blob, list[int]]]:
 
 
 def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, rows: Sequence[int]) -> bool:
-    parsed = registry.parse_spec(spec)
-    index = find_index(parsed)
+    parsed, index = index_of(spec)
     if not isinstance(index, SkippingIndex):
         return False
     schema = snapshot.definition.schema

@@ -3,7 +3,7 @@
 Creating an index is one small commit: from it on every writer keeps the index, and the files that exist are its plan.
 The builder, in this process or any other, beside the writers, takes files that are not covered, summarizes them, and
 commits what it has in pieces.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
-the last commit ended.  Until a file is covered it is read.  NoFiles has to be "completed": an index is as good as its
+the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
 coverage, which ``t.indexes()`` shows.
 
 On Hudi's timeline there is nothing to see of this: the indexes are private to the metadata table.
@@ -194,7 +194,7 @@ def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[in
     for spec in snapshot.definition.indexes:
         if (specs is not None and spec not in specs) or isinstance(index_of(spec)[1], str):
             continue
-        rows = np.flatnonzero(~snapshot.covered(spec) & (snapshot.rows > snapshot.dead_rows))
+        rows = np.flatnonzero(~snapshot.covered(spec) & snapshot.has_rows)
         for row in rows.tolist():
             missing.setdefault(row, []).append(spec)
     return {row: tuple(found) for row, found in sorted(missing.items())}
@@ -276,5 +276,5 @@ def short(spec: str) -> str:
 
 def coverage(snapshot: Snapshot, spec: str) -> tuple[Int64Array, Int64Array]:
     """Return rows of live files: of those that ``spec`` covers, and of all -> int64[covered], int64[files]."""
-    live = snapshot.rows > snapshot.dead_rows
+    live = snapshot.has_rows
     return snapshot.rows[live & snapshot.covered(spec)], snapshot.rows[live]

@@ -67,7 +67,7 @@ def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 
 def _counts(snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
     found = snapshot.column_stats(path)
-    live = snapshot.rows > snapshot.dead_rows
+    live = snapshot.has_rows
     if found is None or not live.any():
         return {}
     known = found.filter(pa.array(live & np.asarray(found["values"].is_valid())))
@@ -105,7 +105,7 @@ def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary 
 
 
 def _read(metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingIndex) -> Sequence[memoryview]:
-    rows = np.flatnonzero(snapshot.covered(spec) & (snapshot.rows > snapshot.dead_rows))
+    rows = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
     parts = []
     for found in snapshot.index_summaries(spec, rows):
         try:

@@ -95,7 +95,7 @@ class _View:
     @cached_property
     def rows(self) -> dict[str, list[int]]:
         """Segment rows of clean and of dirty files with at least one live row."""
-        live = self.snapshot.rows > self.snapshot.dead_rows
+        live = self.snapshot.has_rows
         dirty = self.snapshot.dead_rows > 0
         return {"clean": np.flatnonzero(live & ~dirty).tolist(), "dirty": np.flatnonzero(live & dirty).tolist()}
 

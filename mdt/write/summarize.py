@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from indexes import column_stats, paths, registry, values
+from indexes import column_stats, paths, values
 from indexes.base import SkippingIndex
 from mdt.blobs import BlobWriter
 from mdt.config import Options
@@ -30,7 +30,7 @@ from mdt.limits import (
     JOINT_SUMMARY_BYTES_MAX,
     JOINT_SUMMARY_ROWS_MAX,
 )
-from mdt.skipping import find_index
+from mdt.skipping import index_of
 
 T = TypeVar("T")
 
@@ -109,8 +109,7 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table, *, joint_rows: int 
     is_small = 0 < len(table) <= (JOINT_SEGMENT_ROWS_MAX if joint_rows is None else joint_rows)
     own, deferred = {}, {}
     for text in specs:
-        spec = registry.parse_spec(text)
-        index = find_index(spec)
+        spec, index = index_of(text)
         if isinstance(index, SkippingIndex):
             with suppress(Exception):  # foreign code may fail in any way
                 column = paths.column_at(table, spec.column).combine_chunks()
@@ -207,7 +206,7 @@ def _runs(parts: Iterable[tuple[T, Indexed]]) -> Iterator[_Run[T]]:
 
 def _fresh(spec: str, columns: Sequence[pa.Array]) -> list[bytes | None]:
     """Return one summary of all columns; if the index fails on them, one of each, None where it fails again."""
-    index = find_index(registry.parse_spec(spec))
+    _, index = index_of(spec)
     assert isinstance(index, SkippingIndex), "columns are put aside for indexes only"
     with suppress(Exception):  # as above
         return [index.summarize(pa.concat_arrays(columns))]

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import mdt
 from indexes.predicate import Leaf
+from indexes.registry import parse_spec
 from mdt.blobs import Blobs
 from mdt.file_group import Blob, Joint
 from mdt.metadata import Metadata
@@ -207,7 +208,7 @@ def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeyp
     share = Share(np.arange(len(snapshot)), {0: BitMap([1]).serialize()})
     found = answer(question, share)
     assert len(found.left) < len(snapshot) and not found.used["bitmap/1(n)"][2]
-    monkeypatch.setattr("mdt.row_sets.find_index", lambda spec: "bitmap is not installed")
+    monkeypatch.setattr("mdt.row_sets.index_of", lambda text: (parse_spec(text), "bitmap is not installed"))
     found = answer(question, share)
     assert found.left.tolist() == list(range(len(snapshot)))
     assert found.positions == share.positions
