@@ -3,9 +3,11 @@
 ``mdt.create`` and ``mdt.open`` return a :class:`Table`; ``mdt.read`` returns a Spark DataFrame.
 """
 
-# The package mdt.read comes first: loaded later, by the first scan, it would take the name of the function.
+from mdt import config, errors
+
+# The package mdt.read comes before the function: loaded later, by the first scan, it would take the function's name.
 from mdt import read as _package  # noqa: F401
-from mdt.errors import Conflict, Corrupt, Internal, Invalid, MdtError, Unavailable, Unsupported
+from mdt.errors import Conflict, Corrupt, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
 from mdt.table import Table, WriteResult, create, open, read
 
 __version__ = "0.1.0"
@@ -16,11 +18,19 @@ __all__ = [
     "Internal",
     "Invalid",
     "MdtError",
+    "Missing",
     "Table",
     "Unavailable",
     "Unsupported",
     "WriteResult",
+    "config",
     "create",
+    "errors",
     "open",
     "read",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names; the modules that the package has loaded for itself are not among them."""
+    return sorted([*__all__, "__version__"])

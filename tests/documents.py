@@ -1,0 +1,152 @@
+"""The project's Markdown pages as tests see them: blocks of code, links, headings.
+
+The convention for every page: each fenced block names its language.  ``python`` blocks run in their order in one namespace,
+in an empty directory; ``sh`` blocks run between them where they stand, line by line: ``mdt`` for real, of ``make`` the
+target is looked up, of ``pip install`` the name and its extras.  What only shows something is ``text`` or ``json``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOWN_ONLY = frozenset(("text", "json"))
+"""Languages of blocks that nobody runs."""
+SECONDS_MAX = 120
+"""No command of a page takes longer."""
+
+_FENCE = re.compile(r"^ {0,3}(```+)[ ]*(\S*)[ ]*$")
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)[^)]*\)|!\[[^\]]*\]\(([^)\s]+)[^)]*\)")
+_HEADING = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,-]+)\])?")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the page it stands on, the number of its first line of code, its language, the code."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """Return the Markdown pages of the project."""
+    below = [page for top in ("docs", "tests", "benchmarks") for page in (ROOT / top).rglob("*.md")]
+    return sorted([*ROOT.glob("*.md"), *below])
+
+
+def blocks(page: str, text: str) -> list[Block]:
+    """Return the fenced blocks of a page.  Raises ValueError for a fence that is never closed."""
+    found: list[Block] = []
+    lines: list[str] = []
+    opened: tuple[str, str, int] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = _FENCE.match(line)
+        if opened is None:
+            if fence is not None:
+                opened, lines = (fence[1], fence[2], number + 1), []
+        elif fence is not None and fence[1].startswith(opened[0]) and not fence[2]:
+            found.append(Block(page, opened[2], opened[1], "\n".join(lines)))
+            opened = None
+        else:
+            lines.append(line)
+    if opened is not None:
+        raise ValueError(f"{page}:{opened[2] - 1}: a block is never closed")
+    return found
+
+
+def prose(text: str) -> str:
+    """Return a page without its fenced blocks and code spans."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        if _FENCE.match(line):
+            inside = not inside
+        elif not inside:
+            kept.append(re.sub(r"`[^`]*`", "", line))
+    return "\n".join(kept)
+
+
+def links(text: str) -> list[str]:
+    """Return the targets of a page's links and images that are not addresses on the network."""
+    targets = [found[1] or found[2] for found in _LINK.finditer(prose(text))]
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors that a page's headings make, spelled as Git forges do."""
+    outside = "\n".join("" if line.startswith("```") else line for line in text.splitlines())
+    titles = [re.sub(r"[`*]", "", title).lower() for title in _HEADING.findall(outside)]
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
+
+
+def dead_links(page: Path) -> Iterator[str]:
+    """Yield the links of a page that lead nowhere."""
+    text = page.read_text(encoding="utf-8")
+    for target in links(text):
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
+            yield target
+
+
+def run_python(block: Block, namespace: dict[str, Any]) -> None:
+    """Run a block in ``namespace``; its line numbers are those of the page."""
+    code = compile("\n" * (block.line - 1) + block.code, block.page, "exec", dont_inherit=True)
+    exec(code, namespace)  # noqa: S102 - what a page shows is run
+
+
+def run_shell(block: Block, folder: Path) -> None:
+    """Run every command of a block in ``folder``.  Raises AssertionError for one that fails or that nobody can run."""
+    for line in block.code.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            assert words[0] in COMMANDS, f"{block}: nobody knows how to try {words[0]!r}; teach tests/documents.py"
+            COMMANDS[words[0]](line, words, folder)
+
+
+def _try_pip(line: str, words: list[str], folder: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert words[1] == "install", line
+    for word in words[2:]:
+        found = _REQUIREMENT.fullmatch(word)
+        assert found is not None and found[1] == project["name"], f"{line}: not this project"
+        unknown = set((found[2] or "").split(",")) - {"", *project["optional-dependencies"]}
+        assert not unknown, f"{line}: pyproject.toml has no extra {unknown}"
+
+
+def _try_make(line: str, words: list[str], folder: Path) -> None:
+    done = ran(["make", "-n", *words[1:]], ROOT)
+    assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+def _run_mdt(line: str, words: list[str], folder: Path) -> None:
+    """Run the line in a shell that finds this tree's ``mdt``, so that pipes work as they stand."""
+    found = f'mdt() {{ {shlex.quote(sys.executable)} -m mdt "$@"; }}'
+    done = ran(["bash", "-c", f"{found}\nset -e -o pipefail\n{line}"], folder)
+    assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+def ran(command: list[str], folder: Path, packages: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``folder`` and return how it ended; Python finds the packages of ``packages`` first."""
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    return subprocess.run(
+        command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+    )
+
+
+COMMANDS: dict[str, Callable[[str, list[str], Path], None]] = {"pip": _try_pip, "make": _try_make, "mdt": _run_mdt}
+"""First word of a command -> how it is tried."""
