@@ -51,6 +51,9 @@ SUMMARY_OPEN_BYTES = 4096
 SEGMENTS_KNOWN_MAX = 8192
 """Segments of a snapshot of which summaries are found without a look at the metadata table."""
 
+SEGMENTS_CACHED_MAX = 65_536
+"""Segments whose description is kept in one process, about 1 KB each; beyond it the oldest are dropped."""
+
 INDEX_CACHE_BYTES_MAX = 256 << 20
 """Ranges of summaries kept in one process where storage is not local; beyond it the oldest are dropped."""
 
@@ -106,6 +109,9 @@ KEY_MAP_CACHE_BYTES_MAX = 1 << 30
 
 RECORDS_CACHED_MAX = 128
 """Commit records kept in one process: a few compactions of the metadata, so that conflict checks do not read them again."""
+
+UNITS_OPEN_MAX = 64
+"""Units of the key index that one process keeps open: mapping one of 2 M keys again costs 0.1 ms, as much as the look-up."""
 
 SUMMARY_FILES_OPEN_MAX = 64
 """Every commit makes an object of summaries; a process may open some 1,000 files, and needs few of these twice."""

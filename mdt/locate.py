@@ -16,6 +16,9 @@ from mdt.key_map import KeyMap
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 
+_LOOKED_UP_MAX = 64
+"""Up to so many positions are looked up in a deletion vector one by one; for more it is unfolded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Located:
@@ -118,6 +121,8 @@ def find(
         key, group = key[same], group[same]
     if not len(key):
         return []
+    if len(hashes) == 1:
+        return [hits for number in group.tolist() for hits in _confirm(metadata, snapshot, number, key[:1], hashes)]
     # Sorted by group, then by hash: each key map is walked in its own order, which is kind to the cache.
     n = len(hashes)
     by_rank = hashes.order()
@@ -136,10 +141,15 @@ def find(
 def _confirm(
     metadata: Metadata, snapshot: Snapshot, group: int, key: Int64Array, hashes: KeyHashes
 ) -> Iterator[Hits]:
-    """Look ``key`` up in the key maps of one file group; yield what is live."""
+    """Look ``key`` up in the key maps of one file group; yield what is live.
+
+    A key is live once in a file group, so one that was found is not looked for in other segments.  Most stand in the base
+    file; those that do not, in one of the newest log files.
+    """
+    members = snapshot.members[group].tolist()
     wanted = hashes.take(key)
-    for i in snapshot.members[group].tolist():
-        blob = snapshot.key_map_blob(i)
+    for i in members[:1] + members[:0:-1]:
+        blob = metadata.segments.one(snapshot, i).key_map
         if blob is None:
             continue
         found = metadata.blobs.key_map(blob)
@@ -154,6 +164,11 @@ def _confirm(
             continue
         ordering = np.zeros(len(hit), np.uint64) if found.ordering is None else found.ordering[entry[hit]]
         yield Hits(key[hit], np.full(len(hit), i, np.int64), position, ordering)
+        if len(hit) == len(key):
+            return
+        left = np.ones(len(key), np.bool_)
+        left[hit] = False
+        key, wanted = key[left], wanted.take(left)
 
 
 def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.bool_]:
@@ -161,6 +176,8 @@ def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.
     dead = snapshot.vector(i)
     if dead is None:
         return np.ones(len(position), dtype=np.bool_)
+    if len(position) <= _LOOKED_UP_MAX:
+        return np.array([one not in dead for one in position.tolist()], np.bool_)
     return ~np.isin(position, np.asarray(dead.to_array()))
 
 

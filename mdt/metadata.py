@@ -35,8 +35,11 @@ from mdt.limits import (
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     RECORDS_CACHED_MAX,
+    UNITS_OPEN_MAX,
 )
+from mdt.recent import Recent
 from mdt.replay import apply, first
+from mdt.segments import Segments
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage
 from mdt.summaries import SummaryCache
@@ -63,6 +66,7 @@ class Metadata:
         self.blobs = Blobs(storage)
         self.summaries = SummaryCache(self.blobs, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
+        self.segments = Segments()
         self.base_seq = -1
         self.damage: Corrupt | None = None
         self._base: StoredColumns | None = None
@@ -70,6 +74,9 @@ class Metadata:
         self._looked_at = -1
         self._newest: Snapshot | None = None
         self._records: dict[int, CommitRecord] = {}
+        self._units: Recent[Blob, pa.Buffer] = Recent(UNITS_OPEN_MAX)
+        self._options: tuple[TableDefinition, Options] | None = None
+        self._key_index: tuple[TableDefinition, KeyIndex] | None = None
 
     def newest(self) -> Snapshot:
         """Return the newest snapshot.  O(records since the last call); one failed probe when nothing happened."""
@@ -134,15 +141,21 @@ class Metadata:
         if unit.payload is not None:
             return unit.payload
         assert unit.blob is not None
-        return self.blobs.read(unit.blob, verify=False)
+        known = self._units.get(unit.blob)
+        return self._units.put(unit.blob, self.blobs.read(unit.blob, verify=False)) if known is None else known
 
     def key_index(self, snapshot: Snapshot) -> KeyIndex:
         """Return the key index of the table.  Raises Unsupported if its class is not installed."""
-        return key_index(snapshot.definition.key_index, self.options(snapshot.definition).bloom_fpp)
+        definition = snapshot.definition
+        if self._key_index is None or self._key_index[0] is not definition:
+            self._key_index = definition, key_index(definition.key_index, self.options(definition).bloom_fpp)
+        return self._key_index[1]
 
     def options(self, definition: TableDefinition) -> Options:
         """Return the options kept with the table, overridden by those given here."""
-        return parse_options({**definition.options, **self._overrides})
+        if self._options is None or self._options[0] is not definition:
+            self._options = definition, parse_options({**definition.options, **self._overrides})
+        return self._options[1]
 
     def compaction_is_due(self) -> bool:
         """Return whether the next open would gain by a new base.

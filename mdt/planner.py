@@ -33,6 +33,10 @@ KEYS_LOOKED_UP_MAX = 100_000
 """More literals than this are not looked up one by one; column statistics still apply."""
 
 
+SETTLED_ROWS_MAX = 1_024
+"""Up to so many rows that the key index has found are read without asking what other indexes know of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
     """One segment to read: ``row`` in the snapshot's files; ``zones``: row groups, None for all; ``positions``: the only
@@ -108,8 +112,12 @@ def plan(
     work = Planning(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
     if predicate is not None:
         _by_key(work)
-        _by_statistics(work)
-        RowSets(work, elsewhere).run()
+        if _is_settled(work):
+            for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
+                work.unused(name, "key_found", "the key index has found the few rows that may match")
+        else:
+            _by_statistics(work)
+            RowSets(work, elsewhere).run()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
     else:
@@ -169,6 +177,12 @@ def _by_key(work: Planning) -> None:
     work.note(name, verdict, len(work.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
 
 
+def _is_settled(work: Planning) -> bool:
+    """Return whether so few single rows are left that reading them costs less than asking any other index."""
+    rows = sum(map(len, work.positions.values()))
+    return bool(work.positions) and rows <= SETTLED_ROWS_MAX and int(np.count_nonzero(work.maybe)) == len(work.positions)
+
+
 def _by_statistics(work: Planning) -> None:
     """Ask the bounds of runs of files, then the statistics of single files in the runs that are left."""
     snapshot = work.snapshot
@@ -220,7 +234,7 @@ def _segments(work: Planning) -> list[SegmentScan]:
     found = []
     for i in rows:
         positions = work.positions.get(i)
-        maybe = verdicts.get(i) if positions is None else _hit(positions, zone_rows[i])
+        maybe = verdicts.get(i) if positions is None else row_groups_with(positions, zone_rows[i])
         if maybe is None or bool(maybe.all()):
             found.append(SegmentScan(i, None, positions))
         elif maybe.any():
@@ -228,7 +242,7 @@ def _segments(work: Planning) -> list[SegmentScan]:
     return found
 
 
-def _hit(positions: BitMap, zone_rows: Int64Array) -> BoolArray | None:
+def row_groups_with(positions: BitMap, zone_rows: Int64Array) -> BoolArray | None:
     """Return which row groups hold one of ``positions`` -> bool[zones]; None for a single one."""
     if len(zone_rows) < 2:
         return None

@@ -34,6 +34,19 @@ Where = str | Sequence[tuple[str, str, object]] | None
 """SQL text, or tests (column, operator, value) that must all hold, or None for every row."""
 
 
+def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming the nearest, for an unknown one."""
+    if columns is None:
+        return tuple(snapshot.definition.schema.names)
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    known = with_meta(snapshot.definition.schema).names
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            raise Invalid(f"there is no column {name!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
+    return names
+
+
 class Scan:
     """The rows of one snapshot that match a filter; nothing is read before it is asked for."""
 
@@ -44,14 +57,8 @@ class Scan:
         self._options = options
         self.snapshot = snapshot
         self._where = where
+        self.columns = checked_columns(snapshot, columns)
         schema = with_meta(snapshot.definition.schema)
-        if isinstance(columns, str):
-            columns = (columns,)
-        self.columns = tuple(snapshot.definition.schema.names if columns is None else columns)
-        for name in self.columns:
-            if name not in schema.names:
-                near = difflib.get_close_matches(name, schema.names, n=3)
-                raise Invalid(f"there is no column {name!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
         self.schema = pa.schema([schema.field(name) for name in self.columns])
         self.predicate: Predicate | None = None
         if where is not None:

@@ -17,7 +17,7 @@ from mdt.hudi import properties
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.row_sets import warm_index
-from mdt.scan import Scan, Where
+from mdt.scan import Scan, Where, checked_columns
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage, open_storage
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mdt import create_table
+    from mdt.read import keys as read_keys
+    from mdt.read import lookup
     from mdt.read.footers import warm_footers
     from mdt.services import index_report, indexing, statistics
     from mdt.services.check import CheckReport, check
@@ -40,6 +42,8 @@ else:  # readers never load these; see mdt.lazy
     index_report, indexing, statistics = map(
         lazy.Module, ("mdt.services.index_report", "mdt.services.indexing", "mdt.services.statistics")
     )
+    read_keys = lazy.Module("mdt.read.keys")
+    lookup = lazy.Module("mdt.read.lookup")
     warm_footers = lazy.Callable("mdt.read.footers", "warm_footers")
     BuildResult = lazy.Callable("mdt.services.indexing", "BuildResult")
     check = lazy.Callable("mdt.services.check", "check")
@@ -205,6 +209,34 @@ class Table:
         unknown columns and SQL that does not parse.
         """
         return Scan(self._metadata, self._metadata.newest(), where, columns, self.options)
+
+    def get(self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null") -> pa.Table | dict[str, Any] | None:
+        """Return rows by record key, without SQL: a dict for one key, a table in the order of the keys for several.
+
+        ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy or Arrow array of these; or a table with
+        the key columns.  Dicts and tables may name the partition columns, too: under partition scope a key may live in several
+        partitions, and Invalid is raised if it does and none was named.  ``columns``: as for :meth:`scan`.
+
+        A key that is not in the table: None for one key; for several ``missing`` says whether there is a row of nulls in its place
+        ("null"; its key column is null, too, which no row of the table has), none ("skip"), or Invalid is raised and names the first keys ("error").
+
+        >>> t.get("a")  # doctest: +SKIP
+        {'id': 'a', 'city': 'Oslo', 'fare': 9.5}
+        """
+        if missing not in ("null", "skip", "error"):
+            raise Invalid(f"missing is {missing!r}", hint="use 'null', 'skip' or 'error'")
+        snapshot = self._metadata.newest()
+        asked = read_keys.asked_keys(keys, snapshot.definition)
+        names = checked_columns(snapshot, columns)
+        found = lookup.places(self._metadata, snapshot, asked.table)
+        if missing == "error":
+            lookup.require_all(snapshot, asked.table, found)
+        if missing == "skip" or asked.is_one:
+            found = found.those_found()
+        rows = lookup.rows_at(self._metadata, snapshot, found, names, threads=self.options.threads("reader"))
+        if not asked.is_one:
+            return rows
+        return rows.to_pylist()[0] if len(rows) else None
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Load what plans and scans need into this process, so that the first queries are as fast as later ones.

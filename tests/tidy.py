@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "pieces", "groups", "files_view", "units"),
     (
-        "blobs", "file_stats", "fold", "foreign", "locate", "metadata", "publish", "replay", "segment_file", "snapshot", "summaries",
+        "blobs", "file_stats", "fold", "foreign", "locate", "metadata", "publish", "replay", "segment_file", "segments", "snapshot", "summaries",
         "usage",
     ),
     ("conflicts", "transaction"),

@@ -69,7 +69,9 @@ class RecordKeyIndex(KeyIndex):
     def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`.  Equal hashes give all their groups."""
         opened = _open(unit)
-        order = np.argsort(hashes.hi) if len(hashes) > 1 else np.zeros(len(hashes), np.int64)
+        if len(hashes) == 1:
+            return opened.locate_one(int(hashes.hi[0]))
+        order = np.argsort(hashes.hi)
         wanted = hashes.hi[order]
         shard = _shard(wanted, opened.bits)
         shards = _distinct(shard)
@@ -82,10 +84,7 @@ class RecordKeyIndex(KeyIndex):
         if opened.holds_repeats(left, shard, wanted):
             times = opened.search(wanted, shards, cuts, "right") - left
         left, key = _spread(left, times), np.repeat(order, times)
-        group = opened.groups[left].astype(np.int64)
-        if len(group) and int(group.max()) >= opened.group_count:
-            raise ValueError(f"record unit: group {group.max()} of {opened.group_count}")
-        return Candidates(key.astype(np.int64), group)
+        return Candidates(key.astype(np.int64), opened.groups_at(left))
 
     def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log units): sorted runs are merged."""
@@ -118,6 +117,24 @@ class _Unit:
         wrong = np.flatnonzero(found != self.checks[shards])
         if len(wrong):
             raise ValueError(f"record unit: shard {shards[wrong[0]]} is damaged")
+
+    def groups_at(self, entries: Int64Array | slice) -> Int64Array:
+        """Return the groups of some entries -> int64[n]."""
+        group = self.groups[entries].astype(np.int64)
+        if len(group) and int(group.max()) >= self.group_count:
+            raise ValueError(f"record unit: group {group.max()} of {self.group_count}")
+        return group
+
+    def locate_one(self, wanted: int) -> Candidates:
+        """Return what :meth:`RecordKeyIndex.locate` does for one hash."""
+        shard = wanted >> (64 - self.bits)
+        self.verify(np.array([shard]))
+        start, end = int(self.starts[shard]), int(self.starts[shard + 1])
+        inside = self.hashes[start:end]
+        first = last = start + int(inside.searchsorted(np.uint64(wanted)))
+        while last < end and int(self.hashes[last]) == wanted:
+            last += 1
+        return Candidates(np.zeros(last - first, np.int64), self.groups_at(slice(first, last)))
 
     def search(
         self, wanted: UInt64Array, shards: Int64Array, cuts: Sequence[int], side: Literal["left", "right"]

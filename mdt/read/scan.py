@@ -24,31 +24,62 @@ _LATE_ROWS = 8_192
 """Below this, opening a file twice costs more than columns that are not tested."""
 
 BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
 
 
 def read(metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int) -> Iterator[pa.Table]:
     """Yield the matching rows, columns ``names``, one table for each piece of work that found any."""
     reader = _Reader(metadata, plan, tuple(names))
-    work = reader.cut(threads)
-    if len(work) == 1 or threads == 1:
-        yield from (table for piece in work if len(table := reader.run(piece)))
+    yield from (table for _, table in _run(reader, reader.cut(threads), threads) if len(table))
+
+
+def read_at(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int
+) -> tuple[pa.Table, Int64Array]:
+    """Return columns ``names`` of the rows of a plan without predicate that names live positions of every segment, and where they stand:
+    row in the snapshot's files << 32 | position -> int64[n].
+    """
+    reader = _Reader(metadata, plan, tuple(names))
+    tables, places = [reader.schema.empty_table()], [np.empty(0, np.int64)]
+    for piece, table in _run(reader, reader.cut(threads), threads):
+        tables.append(table)
+        places.append(_places(piece))
+    return tables[1] if len(tables) == 2 else pa.concat_tables(tables), np.concatenate(places)
+
+
+def _places(piece: RowGroups | Rows) -> Int64Array:
+    """Return where the rows of a piece of work stand, as :func:`read_at` does."""
+    if isinstance(piece, Rows):
+        return np.concatenate([wanted.positions | (wanted.segment << 32) for wanted in piece.wanted])
+    assert piece.scan.positions is not None, "positions are named"
+    wanted = np.asarray(piece.scan.positions.to_array()).astype(np.int64)
+    starts = np.array([first for first, _ in piece.starts])
+    ends = np.array([first + rows for first, rows in piece.starts])
+    group = np.searchsorted(starts, wanted, side="right") - 1
+    inside = (group >= 0) & (wanted < ends[group])
+    return wanted[inside] | (piece.scan.row << 32)
+
+
+def _run(
+    reader: _Reader, work: Sequence[RowGroups | Rows], threads: int
+) -> Iterator[tuple[RowGroups | Rows, pa.Table]]:
+    """Yield each piece of work with what was read, in order; a few are under way at a time."""
+    if len(work) < 2 or threads == 1:
+        yield from ((piece, reader.run(piece)) for piece in work)
         return
     with ThreadPoolExecutor(threads) as pool:
-        running: deque[Future[pa.Table]] = deque()
-        todo = iter(work)
+        running: deque[tuple[RowGroups | Rows, Future[pa.Table]]] = deque()
         try:
-            for piece in todo:
-                running.append(pool.submit(reader.run, piece))
+            for piece in work:
+                running.append((piece, pool.submit(reader.run, piece)))
                 if len(running) > 2 * threads:
-                    table = running.popleft().result()
-                    if len(table):
-                        yield table
+                    done, table = running.popleft()
+                    yield done, table.result()
             while running:
-                table = running.popleft().result()
-                if len(table):
-                    yield table
+                done, table = running.popleft()
+                yield done, table.result()
         finally:
-            for future in running:
+            for _, future in running:
                 future.cancel()
 
 
@@ -67,6 +98,11 @@ class _Reader:
         self._rest = pa.schema([f for f in self._schema if f.name not in tested])
         self._test = None if plan.predicate is None else bind(plan.predicate, self._tested)
         self._cutter = Cutter(metadata, plan, self._schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are returned."""
+        return pa.schema([self._schema.field(name) for name in self._names])
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the pieces of work."""

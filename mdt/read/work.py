@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from mdt import paths
 from mdt.errors import Corrupt
-from mdt.file_group import page_map_blob
 from mdt.limits import PAGE_ROWS_MAX
 from mdt.metadata import Metadata
 from mdt.page_map import PageMap
 from mdt.planner import ScanPlan, SegmentScan
 from mdt.read.pages import Wanted
+from mdt.segments import Segment
 
 UNIT_ROWS = 262_144
 """Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
@@ -26,10 +24,6 @@ _BATCH_ROWS_MIN = 65_536
 """Decoding fewer rows than this is not worth a thread."""
 _OPEN_ROWS = 2_048
 """What opening a file and its footer costs, in rows to decode."""
-_COLUMNS = (
-    "partition", "name", "size", "rows", "block_offset", "block_length", "zone_rows",
-    "key_map_path", "page_map_offset", "page_map_length", "page_map_crc",
-)  # fmt: skip
 
 SMALL_ROWS = 2_048
 """Segments up to this many rows, such as log files, are read page by page even if all of their rows are wanted."""
@@ -65,9 +59,9 @@ class Cutter:
         self._metadata = metadata
         self._plan = plan
         self._schema = schema
-        rows = pa.array([scan.row for scan in plan.segments], pa.int64())
-        files = plan.snapshot.files.select(_COLUMNS).take(rows).to_pylist()
-        self._files: dict[int, dict[str, Any]] = dict(zip(rows.to_pylist(), files, strict=True))
+        rows = np.array([scan.row for scan in plan.segments], np.int64)
+        found = metadata.segments.many(plan.snapshot, rows)
+        self._files: dict[int, Segment] = dict(zip(rows.tolist(), found, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the pieces of work, for ``threads`` threads."""
@@ -77,7 +71,7 @@ class Cutter:
             file = self._files[scan.row]
             wanted = self._wanted(scan, file)
             if wanted is None:
-                runs += _runs(scan, file["zone_rows"])
+                runs += _runs(scan, file.zone_rows)
             elif len(wanted.positions):
                 together.setdefault((wanted.page_map.columns, wanted.page_map.codec), []).append(wanted)
         for group in together.values():
@@ -89,14 +83,16 @@ class Cutter:
         found = {scan.row: self._wanted(scan, self._files[scan.row]) for scan in self._plan.segments}
         return {row: _decoded(w.positions, _block_rows(w.page_map)) for row, w in found.items() if w is not None}
 
-    def _wanted(self, scan: SegmentScan, file: dict[str, Any]) -> Wanted | None:
+    def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
-        if not len(self._schema) or (scan.positions is None and file["rows"] > SMALL_ROWS):
+        if not len(self._schema) or (scan.positions is None and file.rows > SMALL_ROWS):
             return None
-        rows = _rows_in(file["zone_rows"], scan.zones)
-        some = rows if scan.positions is None else rows & scan.positions
-        positions = live_positions(some, self._plan.snapshot.vector(scan.row))
-        return self._placed(file, positions, len(rows), self._schema)
+        dead, some = self._plan.snapshot.vector(scan.row), scan.positions
+        if some and scan.zones is None and some.max() < file.rows:
+            return self._placed(scan.row, live_positions(some, dead), file.rows, self._schema)
+        rows = _rows_in(file.zone_rows, scan.zones)
+        some = rows if some is None else rows & some
+        return self._placed(scan.row, live_positions(some, dead), len(rows), self._schema)
 
     def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
         """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
@@ -104,29 +100,28 @@ class Cutter:
         before = np.cumsum(rows) - rows
         zone = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[zone]
-        return self._placed(self._files[piece.scan.row], positions, piece.rows, schema)
+        return self._placed(piece.scan.row, positions, piece.rows, schema)
 
-    def _placed(self, file: dict[str, Any], positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
+    def _placed(self, row: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
         """Return ``positions`` with what reading their pages needs, None if that cannot be, or ``rows`` rows cost less."""
+        file = self._files[row]
         page_map = self._page_map(file, schema)
         if page_map is None or not _are_few(positions, rows, page_map):
             return None
-        path = paths.partition_file(file["partition"], file["name"])
-        offset, length = file["block_offset"], file["block_length"]
-        whole = self._metadata.blobs.data_files.get(path, file["size"]) if len(positions) else None
+        offset, length = file.block_offset, file.block_length
+        whole = self._metadata.blobs.data_files.get(file.path, file.size) if len(positions) else None
         parquet = None if whole is None else whole.slice(offset, length)
-        return Wanted(path, offset, length, parquet, page_map, positions)
+        return Wanted(file.path, offset, length, parquet, page_map, positions, row)
 
-    def _page_map(self, file: dict[str, Any], schema: pa.Schema) -> PageMap | None:
+    def _page_map(self, file: Segment, schema: pa.Schema) -> PageMap | None:
         """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
-        blob = page_map_blob(file)
         try:
-            found = None if blob is None else self._metadata.blobs.page_map(blob)
+            found = None if file.page_map is None else self._metadata.blobs.page_map(file.page_map)
         except Corrupt:
             return None
         if found is None:
             return None
-        return found if found.rows == file["rows"] and set(schema.names).issubset(found.columns) else None
+        return found if found.rows == file.rows and set(schema.names).issubset(found.columns) else None
 
 
 def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
@@ -193,7 +188,7 @@ def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
         yield replace(wanted, positions=part)
 
 
-def _runs(scan: SegmentScan, zone_rows: list[int]) -> Iterator[RowGroups]:
+def _runs(scan: SegmentScan, zone_rows: Sequence[int]) -> Iterator[RowGroups]:
     starts = np.concatenate([[0], np.cumsum(zone_rows)]).tolist()
     wanted = range(len(zone_rows)) if scan.zones is None else scan.zones
     run: list[int] = []
@@ -208,6 +203,6 @@ def _runs(scan: SegmentScan, zone_rows: list[int]) -> Iterator[RowGroups]:
         yield _run(scan, run, zone_rows, starts)
 
 
-def _run(scan: SegmentScan, run: list[int], zone_rows: list[int], starts: list[int]) -> RowGroups:
+def _run(scan: SegmentScan, run: list[int], zone_rows: Sequence[int], starts: list[int]) -> RowGroups:
     whole = len(run) == len(zone_rows)
     return RowGroups(scan, None if whole else tuple(run), tuple((starts[z], zone_rows[z]) for z in run))

@@ -1,0 +1,100 @@
+"""Rows by record key: the key index proposes file groups, key maps give positions, and only their pages are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.base import Int64Array
+from indexes.hashing import hash_keys
+from mdt.errors import Invalid
+from mdt.hudi.keys import record_keys
+from mdt.hudi.partitions import partition_paths
+from mdt.locate import find
+from mdt.metadata import Metadata
+from mdt.planner import ScanPlan, SegmentScan, row_groups_with
+from mdt.read.scan import read_at
+from mdt.snapshot import Snapshot
+
+_NAMED = 10
+"""Keys that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where n keys live.  ``segment``: int64[n], row in the snapshot's files, -1: nowhere; ``position``: int64[n] in it."""
+
+    segment: Int64Array
+    position: Int64Array
+
+    def those_found(self) -> Places:
+        """Return the places of the keys that live, in their order."""
+        live = self.segment >= 0
+        return Places(self.segment[live], self.position[live])
+
+
+def places(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> Places:
+    """Return where the keys in the columns of ``table`` (:class:`mdt.read.keys.AskedKeys`) live.
+
+    Without partition columns a key is looked for in all partitions; raises Invalid if it lives in several.
+    """
+    definition = snapshot.definition
+    keys = record_keys(table, definition.key)
+    partition = None
+    if definition.partition_by and set(definition.partition_by) <= set(table.column_names):
+        codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
+        partition = np.array(names, np.object_)[codes]
+    segment, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
+    hits = find(metadata, snapshot, keys, hash_keys(keys, definition.hash_seed), partition)
+    for hit in hits:
+        segment[hit.key], position[hit.key] = hit.segment, hit.position
+    if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(segment >= 0)):
+        twice = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
+        raise Invalid(
+            f"{len(twice)} keys live in several partitions: {_named(keys, twice)}",
+            hint=f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
+        )
+    return Places(segment, position)
+
+
+def require_all(snapshot: Snapshot, table: pa.Table, found: Places) -> None:
+    """Raise Invalid, naming the first keys, unless every key lives."""
+    gone = np.flatnonzero(found.segment < 0)
+    if len(gone):
+        keys = record_keys(table, snapshot.definition.key)
+        raise Invalid(f"{len(gone)} keys are not in the table: {_named(keys, gone)}")
+
+
+def _named(keys: pa.Array, rows: Int64Array) -> str:
+    return ", ".join(repr(key.as_py()) for key in keys.take(pa.array(rows[:_NAMED])))
+
+
+def rows_at(
+    metadata: Metadata, snapshot: Snapshot, where: Places, names: Sequence[str], *, threads: int
+) -> pa.Table:
+    """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key that lives nowhere."""
+    live = np.flatnonzero(where.segment >= 0)
+    wanted = where.segment[live] << 32 | where.position[live]
+    scans = tuple(_scans(metadata, snapshot, np.unique(wanted)))
+    tables, found = read_at(metadata, ScanPlan(snapshot, None, scans, ()), names, threads=threads)
+    if len(live) == len(where.segment) and np.array_equal(found, wanted):
+        return tables
+    order = np.argsort(found)
+    at = np.full(len(where.segment), -1, np.int64)
+    at[live] = order[np.searchsorted(found, wanted, sorter=order)]
+    return tables.take(pa.array(at, mask=at < 0))
+
+
+def _scans(metadata: Metadata, snapshot: Snapshot, wanted: Int64Array) -> Iterator[SegmentScan]:
+    """Yield what to read of each segment; ``wanted``: segment << 32 | position, rising."""
+    for part in np.split(wanted, np.flatnonzero(np.diff(wanted >> 32)) + 1):
+        if len(part):
+            segment = int(part[0] >> 32)
+            positions = BitMap((part & 0xFFFFFFFF).tolist())
+            rows = np.array(metadata.segments.one(snapshot, segment).zone_rows, np.int64)
+            hit = row_groups_with(positions, rows)
+            yield SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), positions)
