@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from mdt import commit_log, paths, publish
+from mdt import commit_log, publish
 from mdt.commit_log import CommitRecord
 from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, NAIVE, TableDefinition
 from mdt.errors import Invalid
 from mdt.hudi import keys, partitions, schema, timeline
 from mdt.key_map import orderable
 from mdt.metadata import key_index as find_key_index
+from mdt.other_tables import refuse_to_create
 from mdt.skipping import named_spec
 from mdt.storage import Storage
 
@@ -90,8 +91,7 @@ def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:
 
 def create(storage: Storage, definition: TableDefinition) -> None:
     """Write commit record 0 and what Hudi needs for an empty table.  Raises Invalid if a table exists already."""
-    if storage.size(paths.properties()) is not None:
-        raise Invalid(f"{storage.url} is a Hudi table already", hint="mdt.open(path) opens a table of mdt")
+    refuse_to_create(storage)
     header = {
         "txn": storage.random_hex(16),
         "instant": timeline.instant_text(storage.now_us()),

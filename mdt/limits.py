@@ -75,6 +75,10 @@ full scan 10 % more."""
 SINGLE_PAGE_ROWS_MAX = 1_024
 """Tables up to this many rows, such as most log files, are written with one page for each column and no page index."""
 
+FOREIGN_CLOCK_BEHIND_SECONDS = 600
+"""By how much the clock of another Hudi writer may be behind: what a refresh looks at again of the timeline.  Machines that keep
+time differ by less than a second; at a commit each second these are 1,800 names."""
+
 PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
 """Page maps kept in one process, some 70 bytes a page; beyond it the oldest are dropped."""
 

@@ -29,6 +29,7 @@ from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.file_group import Blob
 from mdt.file_stats import FileStats
 from mdt.fold import fold, folded, wrong_runs
+from mdt.foreign import Watch, watched_since
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
     METADATA_COMPACT_FILES_SHARE,
@@ -37,6 +38,7 @@ from mdt.limits import (
     RECORDS_CACHED_MAX,
     UNITS_OPEN_MAX,
 )
+from mdt.other_tables import no_table
 from mdt.recent import Recent
 from mdt.replay import apply, first
 from mdt.segments import Segments
@@ -67,6 +69,7 @@ class Metadata:
         self.summaries = SummaryCache(self.blobs, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
         self.segments = Segments()
+        self.watch = Watch(storage)
         self.base_seq = -1
         self.damage: Corrupt | None = None
         self._base: StoredColumns | None = None
@@ -78,14 +81,19 @@ class Metadata:
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
 
-    def newest(self) -> Snapshot:
-        """Return the newest snapshot.  O(records since the last call); one failed probe when nothing happened."""
+    def newest(self, *, watched: bool = True) -> Snapshot:
+        """Return the newest snapshot.  O(records since the last call); one failed probe when nothing happened.
+
+        Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.
+        """
         snapshot = self._newest or self._from_base() or self._from_log()
+        seen = self.watch.look() if watched else None
         while (record := self.record(snapshot.seq + 1)) is not None:
             snapshot = apply(snapshot, record)
         if snapshot.seq - max(self._looked_at, snapshot.base.seq) > METADATA_COMPACT_RECORDS:
             snapshot = self._rebased(snapshot)
         self._newest = snapshot
+        self.watch.accept(seen, snapshot)
         return snapshot
 
     def _rebased(self, snapshot: Snapshot) -> Snapshot:
@@ -162,14 +170,14 @@ class Metadata:
 
         After METADATA_COMPACT_RECORDS records (an option), in large tables later: see METADATA_COMPACT_FILES_SHARE.
         """
-        snapshot = self.newest()
+        snapshot = self.newest(watched=False)
         least = self.options(snapshot.definition).metadata_compact_records
         wanted = max(least, min(math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE), METADATA_COMPACT_RECORDS_MAX))
         return snapshot.seq - max(self.base_seq, 0) >= wanted
 
     def compact(self) -> Snapshot:
         """Write the newest snapshot as a base, point the hint to it, and return it.  Idempotent; not a commit."""
-        snapshot = self._without_damaged_units(self.newest())
+        snapshot = self._without_damaged_units(self.newest(watched=False))
         token = self.storage.random_hex(4)
         units = merged_units(snapshot, self.key_index(snapshot), self.unit_payload)
         columns = fold(snapshot, self._with_blobs(snapshot, units, token))
@@ -180,6 +188,7 @@ class Metadata:
             "seq": snapshot.seq,
             "definition": snapshot.definition.to_json(),
             "last_instant": snapshot.last_instant,
+            "watched_since": self.watch.since,
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
             "objects": objects,
@@ -189,7 +198,7 @@ class Metadata:
         self.storage.put_if_absent(paths.base_manifest(snapshot.seq), manifest)
         self.storage.replace(paths.hint(), json.dumps({"seq": snapshot.seq}).encode())
         self._newest = None
-        return self.newest()
+        return self.newest(watched=False)
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
@@ -235,10 +244,7 @@ class Metadata:
     def _from_log(self) -> Snapshot:
         record = self.record(0)
         if record is None:
-            raise Invalid(
-                f"{self.storage.url} is not a table of mdt: it has no {paths.commit(0)}",
-                hint="mdt.create(path, schema, key=[...]) makes one; check the path for typing errors",
-            )
+            raise no_table(self.storage)
         return first(record, path=paths.commit(0))
 
     def _from_base(self) -> Snapshot | None:
@@ -278,14 +284,15 @@ class Metadata:
 
     def _open_base(self, seq: int) -> Snapshot:
         """Return the snapshot of base ``seq``; nothing but its manifest is read."""
-        self._opened, self._base = self._base_snapshot(seq)
+        self._opened, self._base, header = self._base_snapshot(seq)
+        self.watch.since = self.watch.since or watched_since(header)
         self.base_seq = seq
         return self._opened
 
-    def _base_snapshot(self, seq: int) -> tuple[Snapshot, StoredColumns]:
+    def _base_snapshot(self, seq: int) -> tuple[Snapshot, StoredColumns, Mapping[str, Any]]:
         columns, header = self._columns(seq)
         definition = from_json(header["definition"], path=paths.base_manifest(seq))
-        return Snapshot(seq, definition, columns, str(header["last_instant"]), slots=columns.rows), columns
+        return Snapshot(seq, definition, columns, str(header["last_instant"]), slots=columns.rows), columns, header
 
     def _columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
         path = paths.base_manifest(seq)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -415,11 +416,10 @@ class Snapshot:
         since = pa.Table.from_pylist(list(self.history_since), schema=HISTORY)
         return pa.concat_tables([self.base.table("history"), since]) if "history" in self.base else since
 
-    @cached_property
-    def instants(self) -> frozenset[str]:
-        """The instants of all records."""
-        known: frozenset[str] = self.base.derived("instants", lambda: _instants(self.base))
-        return known.union(str(row["instant"]) for row in self.history_since)
+    def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
+        """Return which of ``times`` are no instants of records.  The history of the base is read only if need be."""
+        left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
+        return left - self.base.derived("instants", lambda: _instants(self.base)) if left else left
 
     @cached_property
     def rolled_back(self) -> frozenset[str]:

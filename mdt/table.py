@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import foreign, lazy, paths
+from mdt import lazy
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
 from mdt.errors import Invalid, Unsupported
-from mdt.hudi import properties
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.row_sets import warm_index
@@ -105,7 +104,7 @@ class Table:
     @property
     def definition(self) -> TableDefinition:
         """What the table is; fixed at creation."""
-        return self._metadata.newest().definition
+        return self._metadata.newest(watched=False).definition
 
     @property
     def schema(self) -> pa.Schema:
@@ -190,14 +189,13 @@ class Table:
         known = {name: counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
         return WriteResult(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
 
-    def _before_write(self) -> None:
-        """Refuse what cannot be written safely, then finish or remove what crashed writers left."""
+    def _before_write(self, *, roll_back: bool = True) -> None:
+        """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``)."""
         self._storage.require_conditional_put()
-        data = self._storage.read_if_exists(paths.properties())
-        if data is not None:
-            foreign.refuse_properties(properties.decode(data))
-        foreign.refuse_commits(self._metadata)
-        recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
+        self._metadata.newest()
+        self._metadata.watch.refuse_to_write()
+        if roll_back:
+            recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
 
     # Reading
 
@@ -260,6 +258,7 @@ class Table:
 
     def rollback(self) -> Recovery:
         """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""
+        self._before_write(roll_back=False)
         return recover(self._metadata, after_seconds=0)
 
     def check(self, progress: Callable[[int, int], None] | None = None) -> CheckReport:
@@ -424,7 +423,6 @@ def open(path: Any, options: Mapping[str, Any] | None = None) -> Table:
     table = Table(storage, options)
     if storage is not path and not table.options.durable:
         table = Table(open_storage(path, durable=False), options)
-    foreign.refuse_commits(table.metadata)
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")

@@ -153,6 +153,7 @@ def steps(
         yield "claimed"
         try:
             changes = operation.write(snapshot, prepared, claim)
+            metadata.newest()  # the last look for commits of other Hudi writers
         except MdtError as error:
             if not isinstance(error, Unavailable):
                 abandon(metadata, claim, operation, prepared)
@@ -163,7 +164,7 @@ def steps(
         if committed is not None:
             yield "committed"
             warnings = finish(metadata, committed)
-            return CommitResult(metadata.newest(), committed, prepared, attempt, warnings)
+            return CommitResult(metadata.newest(watched=False), committed, prepared, attempt, warnings)
         abandon(metadata, claim, operation, prepared)
         storage.sleep(_BACKOFF_SECONDS * attempt)
     raise Conflict(
@@ -190,7 +191,7 @@ def claim_instant(
             instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(prepared.partitions)
         )
         if storage.put_if_absent(paths.pending(instant), pending.encode()):
-            last = metadata.newest().last_instant
+            last = metadata.newest(watched=False).last_instant
             if last < instant:
                 break
             storage.delete(paths.pending(instant))
@@ -276,7 +277,7 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
     """
     storage = metadata.storage
     try:
-        newest = metadata.newest()
+        newest = metadata.newest(watched=False)
         oldest = publish.oldest_unpublished(storage, metadata.record, record.seq, newest.definition)
         for seq in range(oldest, record.seq + 1):
             earlier = metadata.record(seq)
@@ -305,7 +306,7 @@ def remove_files(metadata: Metadata, instant: str, token: int, partitions: Seque
     stays in any case.
     """
     storage = metadata.storage
-    files = metadata.newest().files
+    files = metadata.newest(watched=False).files
     live = set(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
     doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
     for partition in partitions:

@@ -13,7 +13,6 @@ import trees
 
 import mdt
 from mdt import Invalid, MdtError, Unsupported
-from mdt.hudi import properties
 from mdt.storage import LocalStorage
 
 SCHEMA = pa.schema(
@@ -260,36 +259,7 @@ def test_a_type_that_cannot_be_a_key_or_a_partition(type: pa.DataType, root: Pat
 
 
 def test_a_table_that_exists_is_not_created_again(root: Path) -> None:
-    refused(Invalid, lambda: trees.create(root / "t", SCHEMA), "a Hudi table already", hint="mdt.open")
-
-
-def foreign_table(folder: Path) -> None:
-    (folder / ".hoodie").mkdir()
-    (folder / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=x\nhoodie.table.version=6\n")
-
-
-@pytest.mark.parametrize("kind", ["nothing", "an empty directory", "a foreign table"])
-def test_opening_what_is_no_table_of_ours(kind: str, tmp_path: Path) -> None:
-    folder = tmp_path / "t"
-    if kind != "nothing":
-        folder.mkdir()
-    if kind == "a foreign table":
-        foreign_table(folder)
-    before = trees.tree(tmp_path)
-    refused(Invalid, lambda: mdt.open(folder), str(folder), "not a table of mdt", hint="mdt.create")
-    if kind == "a foreign table":
-        refused(Invalid, lambda: trees.create(folder, SCHEMA), "a Hudi table already", hint="mdt.open")
-    assert trees.tree(tmp_path) == before
-
-
-def test_a_file_is_no_table_and_cannot_become_one(tmp_path: Path) -> None:
-    file = tmp_path / "t"
-    file.write_text("mine")
-    before = trees.tree(tmp_path)
-    refused(Invalid, lambda: mdt.open(file), "not a table of mdt", hint="mdt.create")
-    refused(Invalid, lambda: trees.create(file, SCHEMA), "a file is in the way", hint="another path")
-    refused(Invalid, lambda: trees.create(file / "below", SCHEMA), "a file is in the way", hint="another path")
-    assert trees.tree(tmp_path) == before
+    refused(Invalid, lambda: trees.create(root / "t", SCHEMA), "a table of mdt already", hint="mdt.open")
 
 
 @pytest.mark.parametrize(("path", "kind", "text"), [("", Invalid, "empty"), ("ftp://h/t", Unsupported, "'ftp'")])
@@ -311,27 +281,6 @@ def test_storage_without_conditional_put_is_read_but_never_written(root: Path) -
     refused(Unsupported, lambda: mdt.create(new, SCHEMA, ["id"]), "only if it is absent", hint="S3")
 
 
-FOREIGN = {
-    "a metadata table": ({"hoodie.table.metadata.partitions": "files"}, "metadata table", "hoodie.metadata.enable"),
-    "a newer table version": ({"hoodie.table.version": "8"}, "table version 8", "hoodie.write.table.version=6"),
-}
-
-
-@pytest.mark.parametrize(("changed", "text", "hint"), FOREIGN.values(), ids=FOREIGN.keys())
-def test_writes_are_refused_after_a_foreign_writer_left(
-    changed: dict[str, str], text: str, hint: str, tmp_path: Path
-) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"])
-    table.upsert(rows())
-    file = tmp_path / "t" / ".hoodie" / "hoodie.properties"
-    file.write_bytes(properties.encode({**properties.decode(file.read_bytes()), **changed}))
-    before = trees.tree(tmp_path)
-    for change in (lambda: table.upsert(rows()), lambda: table.delete(rows()), table.compact):
-        refused(Unsupported, change, text, hint=hint)
-    assert trees.tree(tmp_path) == before
-    assert mdt.open(tmp_path / "t").scan().to_arrow().num_rows == 2
-
-
 def test_list_views_are_refused_because_their_cast_loses_values(tmp_path: Path) -> None:
     table = trees.create(tmp_path / "t", pa.schema([ID, ("v", pa.list_(pa.int32()))]))
     before = trees.tree(tmp_path)
@@ -347,13 +296,3 @@ def test_a_required_field_is_kept_as_optional_except_for_keys(tmp_path: Path) ->
     assert all(field.nullable for field in table.schema)
     table.upsert(pa.table({"id": ["a"], "v": pa.array([None], pa.int32())}))
     assert table.scan().to_arrow().to_pylist() == [{"id": "a", "v": None}]
-
-
-def test_a_table_that_another_hudi_writer_has_committed_to_is_refused(tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"])
-    table.upsert(rows())
-    (tmp_path / "t" / ".hoodie" / "20990101000000000.deltacommit").write_text("{}")
-    before = trees.tree(tmp_path)
-    for attempt in (lambda: table.upsert(rows()), lambda: mdt.open(tmp_path / "t")):
-        refused(Unsupported, attempt, "another Hudi writer", "20990101000000000", hint="Hudi reader")
-    assert trees.tree(tmp_path) == before

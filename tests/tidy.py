@@ -22,8 +22,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "pieces", "groups", "files_view", "units"),
     (
-        "blobs", "file_stats", "fold", "foreign", "locate", "metadata", "publish", "replay", "segment_file", "segments", "snapshot", "summaries",
-        "usage",
+        "blobs", "file_stats", "fold", "foreign", "locate", "metadata", "other_tables", "publish", "replay", "segment_file", "segments",
+        "snapshot", "summaries", "usage",
     ),
     ("conflicts", "transaction"),
     ("planner", "row_sets", "table_index", "places", "planning"),

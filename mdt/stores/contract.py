@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,6 +38,8 @@ class ObjectInfo:
 
 Listing = list[ObjectInfo]
 """Objects sorted by path."""
+Names = list[str]
+"""Names without directories, sorted."""
 
 
 class Storage(ABC):
@@ -95,8 +97,30 @@ class Storage(ABC):
         """Return all objects below the directory ``prefix`` ("" = the root), recursively, sorted by path."""
 
     @abstractmethod
-    def list_dir(self, prefix: str) -> Listing:
-        """Return the objects directly in the directory ``prefix``, sorted by path."""
+    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+        """Return the objects directly in the directory ``prefix``, sorted by path.
+
+        ``after``, ``before``: paths between which they must stand, if given; the rest costs next to nothing.
+        """
+
+    @abstractmethod
+    def children(self, prefix: str) -> Names:
+        """Return the names of the objects and directories directly in the directory ``prefix``, sorted."""
+
+    def is_file(self) -> bool:
+        """Return whether the root is a file instead of a directory."""
+        return False
+
+    def neighbours(self) -> Names:
+        """Return the names of the directories beside the root, where that is cheap to say; for messages."""
+        return []
+
+    def stamp(self, path: str) -> Hashable | None:
+        """Return a value that differs whenever the object or directory ``path`` has changed, or None: look yourself.
+
+        A directory changes when an object directly in it is created, replaced or deleted; an absent one has a stamp too.
+        """
+        return None
 
     @abstractmethod
     def size(self, path: str) -> int | None:
@@ -181,6 +205,11 @@ def parts(data: Data) -> list[memoryview]:
 def joined(data: Data) -> bytes:
     """Return ``data`` as one bytes object; no copy if it is one already."""
     return data if isinstance(data, bytes) else b"".join(parts(data))
+
+
+def is_between(path: str, after: str, before: str) -> bool:
+    """Return whether ``path`` stands after ``after`` and before ``before``; an empty bound is none."""
+    return path > after and (not before or path < before)
 
 
 def is_temporary(path: str) -> bool:

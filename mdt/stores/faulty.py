@@ -7,11 +7,11 @@ until it crashes, open the inner storage as the next process would, and check th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal, TypeVar
 
 from mdt import errors
-from mdt.stores.contract import Data, Listing, Storage, joined, temporary_name
+from mdt.stores.contract import Data, Listing, Names, Storage, joined, temporary_name
 
 Mode = Literal["before", "after", "torn", "lost_reply"]
 """How the operation fails: not made; made; made by half; made, but the answer is an error."""
@@ -78,9 +78,17 @@ class FaultyStorage(Storage):
         """See :class:`Storage`."""
         return self._look("list", prefix, lambda: self.inner.list(prefix))
 
-    def list_dir(self, prefix: str) -> Listing:
+    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
         """See :class:`Storage`."""
-        return self._look("list_dir", prefix, lambda: self.inner.list_dir(prefix))
+        return self._look("list_dir", prefix, lambda: self.inner.list_dir(prefix, after=after, before=before))
+
+    def children(self, prefix: str) -> Names:
+        """See :class:`Storage`."""
+        return self._look("children", prefix, lambda: self.inner.children(prefix))
+
+    def stamp(self, path: str) -> Hashable | None:
+        """See :class:`Storage`."""
+        return self._look("stamp", path, lambda: self.inner.stamp(path))
 
     def size(self, path: str) -> int | None:
         """See :class:`Storage`."""

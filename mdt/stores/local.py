@@ -12,7 +12,8 @@ import errno
 import io
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,25 @@ from mdt import errors
 from mdt.stores.contract import (
     Data,
     Listing,
+    Names,
     ObjectInfo,
     Storage,
     check_directory,
     check_path,
     check_range,
+    is_between,
     is_temporary,
     missing,
     name_taken,
     parts,
     temporary_name,
 )
+
+_SECOND_NS = 1_000_000_000
+_TICK_NS = 50_000_000
+"""Longer than the tick of the kernel's clock, by which local file systems date changes (at most 10 ms)."""
+_COARSE_TICK_NS = 2_500_000_000
+"""Where times end on whole seconds: some file systems count only every second one."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _HINTS = {
@@ -122,10 +131,41 @@ class LocalStorage(Storage):
         with _translated(prefix):
             return sorted(self._walk(check_directory(prefix), recursive=True), key=lambda info: info.path)
 
-    def list_dir(self, prefix: str) -> Listing:
-        """See :class:`Storage`."""
+    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+        """See :class:`Storage`; what stands outside of the bounds is not even asked for its size."""
         with _translated(prefix):
-            return sorted(self._walk(check_directory(prefix), recursive=False), key=lambda info: info.path)
+            found = self._walk(check_directory(prefix), recursive=False, after=after, before=before)
+            return sorted(found, key=lambda info: info.path)
+
+    def children(self, prefix: str) -> Names:
+        """See :class:`Storage`."""
+        with _translated(prefix), suppress(FileNotFoundError, NotADirectoryError):
+            directory = check_directory(prefix)
+            return sorted(name for name in os.listdir(f"{self._root}/{directory}") if not is_temporary(name))
+        return []
+
+    def is_file(self) -> bool:
+        """See :class:`Storage`."""
+        return os.path.isfile(self._root)
+
+    def neighbours(self) -> Names:
+        """See :class:`Storage`."""
+        with suppress(OSError), os.scandir(os.path.dirname(self._root)) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+        return []
+
+    def stamp(self, path: str) -> Hashable | None:
+        """See :class:`Storage`; None for a while after a change, since a second one in the same tick would not show."""
+        with _translated(path):
+            try:
+                status = os.stat(self._absolute(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return "absent"
+        changed = status.st_mtime_ns
+        tick = _TICK_NS if changed % _SECOND_NS else _COARSE_TICK_NS
+        if time.time_ns() - changed < tick:
+            return None
+        return (status.st_ino, status.st_size, changed)
 
     def size(self, path: str) -> int | None:
         """See :class:`Storage`."""
@@ -221,7 +261,7 @@ class LocalStorage(Storage):
         finally:
             os.close(descriptor)
 
-    def _walk(self, prefix: str, *, recursive: bool) -> Iterator[ObjectInfo]:
+    def _walk(self, prefix: str, *, recursive: bool, after: str = "", before: str = "") -> Iterator[ObjectInfo]:
         pending = [prefix]
         while pending:
             directory = pending.pop()
@@ -232,6 +272,8 @@ class LocalStorage(Storage):
                 continue
             for entry in children:
                 path = f"{directory}/{entry.name}" if directory else entry.name
+                if not is_between(path, after, before):
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     pending.extend([path] if recursive else [])
                 elif not is_temporary(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Hashable
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +12,13 @@ import pyarrow as pa
 from mdt.stores.contract import (
     Data,
     Listing,
+    Names,
     ObjectInfo,
     Storage,
     check_directory,
     check_path,
     check_range,
+    is_between,
     is_temporary,
     joined,
     missing,
@@ -36,6 +39,8 @@ class MemoryStorage(Storage):
     def __init__(self, *, seed: int = 0) -> None:
         self.url = "mdt-memory://"
         self._objects: dict[str, tuple[bytes, int]] = {}
+        self._stamps: dict[str, int] = {}
+        self._changes = 0
         self._now_us = _CLOCK_START_US
         self._random = random.Random(seed)
         self._lock = threading.RLock()
@@ -45,6 +50,7 @@ class MemoryStorage(Storage):
         other = MemoryStorage()
         with self._lock:
             other._objects = dict(self._objects)
+            other._stamps, other._changes = dict(self._stamps), self._changes
             other._now_us = self._now_us
             other._random.setstate(self._random.getstate())
         return other
@@ -71,6 +77,7 @@ class MemoryStorage(Storage):
             if check_path(path) in self._objects:
                 return False
             self._objects[path] = (content, self._now_us)
+            self._touch(path)
         return True
 
     def replace(self, path: str, data: Data) -> None:
@@ -78,11 +85,13 @@ class MemoryStorage(Storage):
         content = joined(data)
         with self._lock:
             self._objects[check_path(path)] = (content, self._now_us)
+            self._touch(path)
 
     def delete(self, path: str) -> None:
         """See :class:`Storage`."""
         with self._lock:
-            self._objects.pop(check_path(path), None)
+            if self._objects.pop(check_path(path), None) is not None:
+                self._touch(path)
 
     def list(self, prefix: str) -> Listing:
         """See :class:`Storage`."""
@@ -95,10 +104,21 @@ class MemoryStorage(Storage):
             key=lambda info: info.path,
         )
 
-    def list_dir(self, prefix: str) -> Listing:
+    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
-        return [info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory]
+        found = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
+        return [info for info in found if is_between(info.path, after, before)]
+
+    def children(self, prefix: str) -> Names:
+        """See :class:`Storage`."""
+        skipped = len(check_directory(prefix)) + 1 if check_directory(prefix) else 0
+        return sorted({info.path[skipped:].partition("/")[0] for info in self.list(prefix)})
+
+    def stamp(self, path: str) -> Hashable | None:
+        """See :class:`Storage`."""
+        with self._lock:
+            return self._stamps.get(path, 0)
 
     def size(self, path: str) -> int | None:
         """See :class:`Storage`."""
@@ -125,6 +145,11 @@ class MemoryStorage(Storage):
     def uri(self, path: str) -> str:
         """See :class:`Storage`; nothing but this object can read it."""
         return f"{self.url}/{path}"
+
+    def _touch(self, path: str) -> None:
+        """Give an object and its directory stamps that nothing has had before; the lock is held."""
+        self._changes += 1
+        self._stamps[path] = self._stamps[path.rpartition("/")[0]] = self._changes
 
     def _get(self, path: str) -> bytes:
         with self._lock:

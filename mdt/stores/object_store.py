@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 import obstore
@@ -21,11 +22,13 @@ from mdt import errors
 from mdt.stores.contract import (
     Data,
     Listing,
+    Names,
     ObjectInfo,
     Storage,
     check_directory,
     check_path,
     check_range,
+    is_between,
     is_temporary,
     joined,
     missing,
@@ -107,11 +110,25 @@ class ObjectStorage(Storage):
         with _translated(prefix):
             return _infos(obstore.list(self._store, directory or None, chunk_size=1000).collect())
 
-    def list_dir(self, prefix: str) -> Listing:
+    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+        """See :class:`Storage`; with ``after`` what stands deeper is listed too, and left out: give a near ``before``."""
+        directory = check_directory(prefix)
+        with _translated(prefix):
+            if not after:
+                found = _infos(obstore.list_with_delimiter(self._store, directory or None)["objects"])
+            else:
+                pages = obstore.list(self._store, directory or None, offset=after, chunk_size=1000)
+                wanted = takewhile(lambda page: not before or page[0]["path"] < before, pages)
+                found = _infos(entry for page in wanted for entry in page if _is_direct(entry["path"], directory))
+        return [info for info in found if is_between(info.path, after, before)]
+
+    def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
         with _translated(prefix):
-            return _infos(obstore.list_with_delimiter(self._store, directory or None)["objects"])
+            found = obstore.list_with_delimiter(self._store, directory or None)
+        paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
+        return sorted(path.rpartition("/")[2] for path in paths if not is_temporary(path))
 
     def size(self, path: str) -> int | None:
         """See :class:`Storage`."""
@@ -156,6 +173,10 @@ class ObjectStorage(Storage):
             raise
         check_range(path, offset, count, offset + len(data))
         return data
+
+
+def _is_direct(path: str, directory: str) -> bool:
+    return path.rpartition("/")[0] == directory
 
 
 class _Exists(Exception):
