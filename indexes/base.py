@@ -96,6 +96,30 @@ class SkippingIndex(ABC):
     The table may have several segments summarized as one, whose positions it then tells apart.
     """
 
+    zones: ClassVar[bool] = False
+    """Whether every row group is summarized, and proved, alone.
+
+    :meth:`summarize` then gets the rows of one row group at a time and :meth:`prune` answers for row groups, as column
+    statistics do; nothing else changes, and a file of one row group costs what it costs without.  Not together with
+    :attr:`finds_rows`, which is finer.
+    """
+
+    functions: ClassVar[frozenset[str]] = frozenset()
+    """The predicate functions (``indexes.functions``) about which it may prove something.
+
+    Others are never shown to it.  A leaf of one is a :class:`~indexes.predicate.Call`: ``leaf.op`` is the function's name,
+    or "not " and the name, ``leaf.value`` the tuple of its arguments, ``leaf.columns`` its columns in the order of the call,
+    all of them columns of the index.  A row that is null in one of them matches neither.
+    """
+
+    several_columns: ClassVar[bool] = False
+    """Whether it is of columns together, as in ``grid(lat, lon)``.
+
+    Its values are then structs, whose fields have the paths of the columns as names, in the order of the specification;
+    no struct is null itself, the fields may be.  ``type`` is that struct, and a leaf tests one of its fields, or several
+    with a predicate function.
+    """
+
     @abstractmethod
     def supports(self, type: pa.DataType) -> bool:
         """Return whether columns of ``type`` can be summarized.  O(1)."""

@@ -27,7 +27,7 @@ from indexes import values as order
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
 from indexes.buffers import column, flags, mask
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, parse_like
+from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown, parse_like
 
 BOUND_BYTES_MAX = 64
 """Longest bound of a string or binary column; long enough for keys such as UUIDs and most paths."""
@@ -218,7 +218,7 @@ def prune_predicate(
         case Or(children):
             parts = [prune_predicate(lookup, child, n) for child in children]
             return np.logical_or.reduce(parts) if parts else np.zeros(n, dtype=np.bool_)
-    found = lookup(predicate.column)
+    found = None if isinstance(predicate, Call) else lookup(predicate.column)
     if found is None:
         return np.ones(n, dtype=np.bool_)
     if found[0].num_rows != n:

@@ -11,16 +11,16 @@ proves nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes import paths, tokenizers, values
+from indexes import functions, paths, tokenizers, values
 from indexes.tokenizers import Tokenizer
 
 OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
@@ -28,6 +28,7 @@ OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is
 )
 """Every operator of a leaf."""
 
+_NOT = "not "
 _NEGATED = {
     "=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "in": "not in", "not in": "in",
     "is null": "is not null", "is not null": "is null", "like": "not like", "not like": "like",
@@ -68,6 +69,47 @@ class Leaf:
         if self.op in ("in", "not in") and not isinstance(self.value, tuple):
             raise ValueError(f"{self.column!r} {self.op}: the value must be a tuple of literals, not {self.value!r}")
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that it tests."""
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Leaf):
+    """``function(columns…, arguments…)``, or its negation: a predicate function of one's own (``indexes.functions``).
+
+    ``op``: the function's name, "not " before it in a negation.  ``value``: the tuple of its arguments; with a None among
+    them no row matches, negated or not.  ``column`` is the first column, ``others`` are the rest.  A row that is null in one
+    of the columns matches neither the function nor its negation.  Make one with :func:`call`.
+    """
+
+    others: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.op in OPS or not isinstance(self.value, tuple):
+            raise ValueError(f"{self.op!r} is no predicate function with a tuple of arguments")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that it tests, in the order of the call."""
+        return (self.column, *self.others)
+
+    @property
+    def function(self) -> str:
+        """The function's name."""
+        return self.op.removeprefix(_NOT)
+
+    @property
+    def is_negated(self) -> bool:
+        """Whether rows match for which the function is false."""
+        return self.op.startswith(_NOT)
+
+
+def call(function: str, columns: Sequence[str], arguments: Sequence[object] = ()) -> Call:
+    """Return the test that ``function`` makes of ``columns`` with ``arguments``."""
+    return Call(columns[0], function, tuple(arguments), tuple(columns[1:]))
+
 
 @dataclass(frozen=True, slots=True)
 class And:
@@ -102,6 +144,9 @@ def negate(predicate: Predicate) -> Predicate:
             return And(tuple(negate(child) for child in children))
         case Unknown(text):
             return Unknown(f"NOT ({text})")
+        case Call():
+            op = predicate.function if predicate.is_negated else _NOT + predicate.op
+            return replace(predicate, op=op)
         case Leaf(column, "<=>", value):
             null = Leaf(column, "is null")
             return Leaf(column, "is not null") if value is None else Or((Leaf(column, "!=", value), null))
@@ -112,11 +157,11 @@ def negate(predicate: Predicate) -> Predicate:
 
 def columns(predicate: Predicate) -> frozenset[str]:
     """Return the columns that the predicate tests, as paths; those inside Unknown are not known."""
-    return frozenset(leaf.column for leaf in leaves(predicate))
+    return frozenset(column for leaf in leaves(predicate) for column in leaf.columns)
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Yield every leaf, left to right."""
+    """Yield every leaf, calls of functions included, left to right."""
     if isinstance(predicate, Leaf):
         yield predicate
     elif not isinstance(predicate, Unknown):
@@ -140,7 +185,7 @@ def simplify(predicate: Predicate) -> Predicate:
 def check(predicate: Predicate, schema: pa.Schema) -> None:
     """Raise ValueError, naming column, type and value, if a leaf cannot be tested on columns of ``schema``."""
     for leaf in leaves(predicate):
-        _bind_leaf(leaf, schema)
+        _bind(leaf, schema)
 
 
 def bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
@@ -219,6 +264,8 @@ def _not_starting(column: str, value: object) -> Predicate:
 
 def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
     match predicate:
+        case Call():
+            return _bind_call(predicate, schema)
         case Leaf():
             return _bind_leaf(predicate, schema)
         case Unknown(text):
@@ -242,11 +289,43 @@ def _all(tests: list[Test], table: Any) -> Any:
     return mask
 
 
-def _bind_leaf(leaf: Leaf, schema: pa.Schema) -> Callable[[Any], Any]:
-    way = paths.steps(schema, leaf.column)
+def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:
+    """Return the test of a predicate function.  Raises ValueError if there is none, or not of such columns."""
+    match functions.find(call.function):
+        case functions.Unknown(_, reason):
+            raise ValueError(reason)
+        case functions.Function() as function:
+            pass
+    ways = [_way(schema, column) for column in call.columns]
+    arguments = function.converted(cast(tuple[object, ...], call.value))
+    function.check([_plain(paths.fields(schema, way)[-1].type) for way in ways], arguments)
+    if None in arguments:
+        return lambda table: _constant(table.num_rows, False)
+
+    def test(table: Any) -> Any:
+        columns = [_decoded(paths.follow(table, way)) for way in ways]
+        arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in columns]
+        found = function.evaluate(arrays, arguments)
+        return pc.invert(found) if call.is_negated else found
+
+    return test
+
+
+def _plain(type: pa.DataType) -> pa.DataType:
+    return type.value_type if pa.types.is_dictionary(type) else type
+
+
+def _way(schema: pa.Schema, column: str) -> paths.Steps:
+    """Return the way to ``column``.  Raises ValueError if there is none."""
+    way = paths.steps(schema, column)
     if way is None:
-        found = "more than one" if schema.get_all_field_indices(leaf.column) else "no"
-        raise ValueError(f"there is {found} column {leaf.column!r}; columns: {', '.join(schema.names)}")
+        found = "more than one" if schema.get_all_field_indices(column) else "no"
+        raise ValueError(f"there is {found} column {column!r}; columns: {', '.join(schema.names)}")
+    return way
+
+
+def _bind_leaf(leaf: Leaf, schema: pa.Schema) -> Callable[[Any], Any]:
+    way = _way(schema, leaf.column)
     type = paths.fields(schema, way)[-1].type
     try:
         test = _leaf_test(leaf, type)

@@ -63,6 +63,7 @@ class Registry:
         self._modules = modules
         self._skipping: dict[str, type[SkippingIndex]] = {}
         self._keys: dict[str, type[KeyIndex]] = {}
+        self._packages: dict[str, str] = {}
         self._failures: list[str] = []
         self._pending: list[Callable[[], None]] = [self._load_modules, self._load_entry_points]
         self._lock = RLock()
@@ -70,14 +71,16 @@ class Registry:
     def register(self, index: _Class) -> _Class:
         """Offer ``index`` under its ``name``.  The same class again is no change.
 
-        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, or a name that another class of
-        the same contract has.
+        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, one with both ``zones`` and
+        ``finds_rows``, or a name that another class of the same contract has.
         """
         if not (isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)) or isabstract(index):
             raise ValueError(f"{index!r} is not a complete SkippingIndex or KeyIndex; implement its abstract methods")
         name = getattr(index, "name", None)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
+        if issubclass(index, SkippingIndex) and index.zones and index.finds_rows:
+            raise ValueError(f"{_where(index)}: zones and finds_rows exclude each other; rows are finer than row groups")
         with self._lock:
             taken: IndexClass
             if issubclass(index, SkippingIndex):
@@ -98,6 +101,11 @@ class Registry:
     def find_key_index(self, name: str) -> type[KeyIndex] | Unknown:
         """Return the key index called ``name`` ("bloom/1", or the short "bloom"), as :meth:`find` does."""
         return self._find(self._keys, name, "key index")
+
+    def package(self, index: IndexClass) -> str:
+        """Return the installed package that announced ``index``, else its top-level module; "" for our own."""
+        module = index.__module__.partition(".")[0]
+        return self._packages.get(index.name, "" if module == __name__.partition(".")[0] else module)
 
     def names(self) -> list[str]:
         """Return the names of all skipping indexes, sorted; loads everything."""
@@ -137,7 +145,8 @@ class Registry:
         # Loaded here: it takes longer than the rest of this package, and most processes never ask.
         for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
-                self.register(point.load())
+                index = self.register(point.load())
+                self._packages[index.name] = point.dist.name if point.dist else ""
             except Exception as error:  # noqa: BLE001 - foreign code may fail in any way
                 self._failures.append(f"entry point {point.name} = {point.value} could not be loaded: {error}")
 
@@ -160,6 +169,11 @@ def find_key_index(name: str) -> type[KeyIndex] | Unknown:
     return _SHARED.find_key_index(name)
 
 
+def package(index: IndexClass) -> str:
+    """Return the package that has ``index``, for people who miss it.  See :meth:`Registry.package`."""
+    return _SHARED.package(index)
+
+
 def names() -> list[str]:
     """Return the names of all skipping indexes that this process offers, sorted."""
     return _SHARED.names()
@@ -179,16 +193,16 @@ def _newest(classes: dict[str, _Kind], name: str) -> _Kind | None:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """A request for an index: its ``kind`` ("bitmap"), the ``column`` ("" for none) and ``options``, all strings."""
+    """A request for an index: its ``kind`` ("bitmap"), the ``columns`` that it is of, and ``options``, all strings."""
 
     kind: str
-    column: str = ""
+    columns: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the text that :func:`parse_spec` reads back to an equal spec."""
-        column = [self.column if _BARE_COLUMN.fullmatch(self.column) else _quote(self.column)] if self.column else []
-        arguments = column + [f"{name}={_quote(value)}" for name, value in self.options.items()]
+        columns = [column if _BARE_COLUMN.fullmatch(column) else _quote(column) for column in self.columns]
+        arguments = columns + [f"{name}={_quote(value)}" for name, value in self.options.items()]
         return f"{self.kind}({', '.join(arguments)})" if arguments else self.kind
 
 
@@ -200,10 +214,10 @@ _BARE_COLUMN = re.compile(r"[^\s(),='\"]+")
 
 @lru_cache(maxsize=1024)
 def parse_spec(text: str) -> IndexSpec:
-    """Return what ``text`` asks for, such as ``bitmap(status)`` or ``text(note, tokenizer='word')``.
+    """Return what ``text`` asks for, such as ``bitmap(status)``, ``text(note, tokenizer='word')`` or ``grid(lat, lon)``.
 
-    The column comes first; a name with spaces or signs is quoted; a quote inside quotes is doubled.  Raises ValueError
-    that shows the position, counted from 0, and what was expected there.
+    Columns come first, each once; a name with spaces or signs is quoted; a quote inside quotes is doubled.  Raises
+    ValueError that shows the position, counted from 0, and what was expected there.
     """
     tokens = _tokens(text)
     kind, at = _next(text, tokens, "the kind of index, like bitmap")
@@ -212,26 +226,26 @@ def parse_spec(text: str) -> IndexSpec:
     if tokens[0][0] == "end":
         return IndexSpec(kind)
     _sign(text, tokens, "(")
-    column = ""
+    columns: list[str] = []
     options: dict[str, str] = {}
-    while tokens[0][1] != ")" or column or options:
+    while tokens[0][1] != ")" or columns or options:
         value, at = _next(text, tokens, "a column or an option")
         if tokens[0][:2] == ("sign", "="):
             tokens.pop(0)
             if not _OPTION.fullmatch(value) or value in options:
                 raise _error(text, at, "the name of an option, each once")
             options[value], _ = _next(text, tokens, f"the value of {value}")
-        elif column or options or not value:
-            raise _error(text, at, "name=value; the one column comes first")
+        elif options or not value or value in columns:
+            raise _error(text, at, "name=value" if options else "a column that was not named before")
         else:
-            column = value
+            columns.append(value)
         if tokens[0][:2] != ("sign", ","):
             break
         tokens.pop(0)
     _sign(text, tokens, ")")
     if tokens[0][0] != "end":
         raise _error(text, tokens[0][2], "the end")
-    return IndexSpec(kind, column, MappingProxyType(options))
+    return IndexSpec(kind, tuple(columns), MappingProxyType(options))
 
 
 def _tokens(text: str) -> list[tuple[str, str, int]]:

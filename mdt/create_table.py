@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from mdt import commit_log, publish
+from mdt import commit_log, key_indexes, publish
 from mdt.commit_log import CommitRecord
 from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, NAIVE, TableDefinition
 from mdt.errors import Invalid
 from mdt.hudi import keys, partitions, schema, timeline
 from mdt.key_map import orderable
-from mdt.metadata import key_index as find_key_index
 from mdt.other_tables import refuse_to_create
-from mdt.skipping import named_spec
+from mdt.skipping import named_spec, packages_of
 from mdt.storage import Storage
 
 
@@ -37,8 +36,7 @@ def define(
     partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     _one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     _one_of("scope", scope, ("partition", "table"))
-    _one_of("key_index", key_index, ("bloom", "record"))
-    find_key_index(key_index)
+    key_index = key_indexes.named(key_index)
     if not isinstance(columns, pa.Schema):
         raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as table.schema")
     stored = _marked(schema.storable(columns), columns)
@@ -58,7 +56,7 @@ def define(
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
         storage.random_hex(16), name, table_type, stored, key, partition_by, ordering, key_index, scope, seed,
-        named, dict(options),
+        named, dict(options), packages=packages_of([key_index, *named]),
     )  # fmt: skip
 
 

@@ -31,8 +31,9 @@ class TableDefinition:
     """The identity and semantics of one table.
 
     ``schema``: data columns without Hudi's meta columns.  ``key``, ``partition_by``: column names.  ``ordering``: the
-    ordering field or None.  ``key_index``: short name of the key index.  ``scope``: "partition" (non-global) or "table"
+    ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
     (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
+    ``packages``: persisted name of an index of another package -> that package, for people who miss it.
     """
 
     table_id: str
@@ -48,6 +49,7 @@ class TableDefinition:
     indexes: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     hudi_version: int = 6
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_mor(self) -> bool:
@@ -86,6 +88,7 @@ class TableDefinition:
             "indexes": list(self.indexes),
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
+            **({"packages": dict(self.packages)} if self.packages else {}),
         }
 
 
@@ -115,6 +118,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             indexes=tuple(value["indexes"]),
             options=dict(value["options"]),
             hudi_version=int(value["hudi_version"]),
+            packages={str(name): str(package) for name, package in dict(value.get("packages", {})).items()},
         )
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise Corrupt(f"the table definition cannot be read: {error}", path=path) from error

@@ -20,7 +20,7 @@ from indexes import paths as column_paths
 from indexes.base import BoolArray, Int64Array
 from indexes.bounds import Bounds
 from indexes.buffers import numbers
-from indexes.predicate import Predicate, columns
+from indexes.predicate import Call, Predicate, leaves
 from mdt.errors import Corrupt
 from mdt.snapshot import Snapshot
 
@@ -83,7 +83,7 @@ class FileStats:
         self._snapshot = snapshot
         self._base = snapshot.base
         self._predicate = predicate
-        self.tested = sorted(columns(predicate)) if tested is None else list(tested)
+        self.tested = sorted(_compared(predicate)) if tested is None else list(tested)
         kept, schema = set(snapshot.stats_columns), snapshot.definition.schema
         self.known = {name: column_paths.type_at(schema, name) for name in self.tested if name in kept}
 
@@ -187,3 +187,8 @@ def _any_known(parts: Sequence[Bounds], n: int) -> BoolArray:
     if len(parts) == 1:
         return parts[0].known
     return np.logical_or.reduce([part.known for part in parts]) if parts else np.zeros(n, np.bool_)
+
+
+def _compared(predicate: Predicate) -> frozenset[str]:
+    """Return the columns whose statistics may prove something: predicate functions are no business of theirs."""
+    return frozenset(leaf.column for leaf in leaves(predicate) if not isinstance(leaf, Call))

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexes import registry
 from indexes.base import Int64Array, KeyIndex
 from indexes.predicate import And
-from mdt import codec, commit_log, lazy, paths, storage
+from mdt import codec, commit_log, key_indexes, paths, storage
 from mdt.blobs import Blobs
 from mdt.columns import PAGES, Columns, StoredColumns, parse_layout, write_pages
 from mdt.commit_log import CommitRecord
@@ -49,10 +48,7 @@ from mdt.units import Unit
 from mdt.usage import Usage
 
 if TYPE_CHECKING:
-    from indexes.keys import bloom
     from mdt.storage import PageCache
-else:  # only look-ups of keys need it; see mdt.lazy
-    bloom = lazy.Module("indexes.keys.bloom")
 
 MANIFEST = b"COLS"
 VERSION = 1
@@ -62,7 +58,10 @@ class Metadata:
     """Reads and compacts the metadata table of one table; caches the newest snapshot."""
 
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
-        """``overrides``: options that take precedence over those kept with the table."""
+        """``overrides``: options that take precedence over those kept with the table.
+
+        ``missed``: indexes that plans of this process could not use, each logged once.
+        """
         self.storage = storage
         self._overrides = canonical(overrides)
         self.blobs = Blobs(storage)
@@ -70,6 +69,7 @@ class Metadata:
         self.usage = Usage(storage)
         self.segments = Segments()
         self.watch = Watch(storage)
+        self.missed: set[str] = set()
         self.base_seq = -1
         self.damage: Corrupt | None = None
         self._base: StoredColumns | None = None
@@ -156,8 +156,18 @@ class Metadata:
         """Return the key index of the table.  Raises Unsupported if its class is not installed."""
         definition = snapshot.definition
         if self._key_index is None or self._key_index[0] is not definition:
-            self._key_index = definition, key_index(definition.key_index, self.options(definition).bloom_fpp)
+            fpp = self.options(definition).bloom_fpp
+            found = key_indexes.find(definition.key_index, bloom_fpp=fpp, packages=definition.packages)
+            self._key_index = definition, found
         return self._key_index[1]
+
+    def key_index_problem(self, snapshot: Snapshot) -> Unsupported | None:
+        """Return why the key index of the table cannot be used in this process, or None."""
+        try:
+            self.key_index(snapshot)
+        except Unsupported as error:
+            return error
+        return None
 
     def options(self, definition: TableDefinition) -> Options:
         """Return the options kept with the table, overridden by those given here."""
@@ -177,9 +187,12 @@ class Metadata:
 
     def compact(self) -> Snapshot:
         """Write the newest snapshot as a base, point the hint to it, and return it.  Idempotent; not a commit."""
-        snapshot = self._without_damaged_units(self.newest(watched=False))
+        snapshot = self.newest(watched=False)
         token = self.storage.random_hex(4)
-        units = merged_units(snapshot, self.key_index(snapshot), self.unit_payload)
+        units = snapshot.units
+        if self.key_index_problem(snapshot) is None:  # else units stay as they are, for a process that can read them
+            snapshot = self._without_damaged_units(snapshot)
+            units = merged_units(snapshot, self.key_index(snapshot), self.unit_payload)
         columns = fold(snapshot, self._with_blobs(snapshot, units, token))
         objects, entries, pages = write_pages(
             self.storage, columns, lambda n: paths.base_part(snapshot.seq, token, f"pages-{n}")
@@ -330,18 +343,6 @@ class Metadata:
                 raise Missing("a commit record is gone", path=paths.commit(snapshot.seq + 1))
             snapshot = apply(snapshot, record)
         return snapshot
-
-
-def key_index(name: str, bloom_fpp: float = 0.01) -> KeyIndex:
-    """Return the key index with the short or persisted ``name``; ``bloom_fpp`` is for those with Bloom filters.
-
-    Raises Unsupported if there is none.
-    """
-    found = registry.find_key_index(name)
-    if isinstance(found, registry.Unknown) or not issubclass(found, KeyIndex):
-        reason = found.reason if isinstance(found, registry.Unknown) else f"{name} is not a key index"
-        raise Unsupported(f"the key index {name!r} is not available: {reason}", hint="install the package that has it")
-    return found(bloom_fpp) if issubclass(found, bloom.BloomKeyIndex) else found()
 
 
 Payload = Callable[[Unit], bytes | pa.Buffer]

@@ -80,6 +80,7 @@ class Explanation:
         ]
         for note in self.indexes:
             done = f"pruned {note.pruned:,} of {note.covered:,} covered" if note.used else f"not used ({note.reason})"
+            done += f" and {note.row_groups:,} row groups" if note.row_groups else ""
             lines.append(f"  {note.index}: {done}: {note.detail}")
         if self.caches:
             rates = ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items())
@@ -158,6 +159,10 @@ def _by_key(work: Planning) -> None:
     if literals is None:
         work.unused(name, "key_not_fixed", "the predicate does not fix the record key by = or in")
         return
+    problem = work.metadata.key_index_problem(work.snapshot)
+    if problem is not None:
+        work.missing(name, f"{problem.message}; {problem.hint}")
+        return
     try:
         keys = record_keys(literals, work.snapshot.definition.key)
     except Invalid:
@@ -233,12 +238,25 @@ def _segments(work: Planning) -> list[SegmentScan]:
     verdicts = _zone_verdicts(work, several, [len(zone_rows[i]) for i in several]) if several else {}
     found = []
     for i in rows:
-        positions = work.positions.get(i)
+        positions, left = work.positions.get(i), work.zones.get(i)
+        if positions is not None and left is not None:
+            positions = positions & _rows_of(left, zone_rows[i])
         maybe = verdicts.get(i) if positions is None else row_groups_with(positions, zone_rows[i])
+        if left is not None:
+            maybe = left if maybe is None else maybe & left
         if maybe is None or bool(maybe.all()):
             found.append(SegmentScan(i, None, positions))
         elif maybe.any():
             found.append(SegmentScan(i, tuple(np.flatnonzero(maybe).tolist()), positions))
+    return found
+
+
+def _rows_of(zones: BoolArray, zone_rows: Int64Array) -> BitMap:
+    """Return the positions of the rows of the row groups ``zones``, bool[zones]."""
+    ends = np.cumsum(zone_rows)
+    found = BitMap()
+    for zone in np.flatnonzero(zones).tolist():
+        found.add_range(int(ends[zone] - zone_rows[zone]), int(ends[zone]))
     return found
 
 

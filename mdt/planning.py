@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,8 @@ from indexes.predicate import Predicate
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 
+_LOG = logging.getLogger("mdt.plan")
+
 
 @dataclass(frozen=True, slots=True)
 class IndexNote:
@@ -19,7 +22,7 @@ class IndexNote:
 
     ``covered``: segments of which it has a summary.  ``pruned``: segments that it proved empty (where several indexes
     answered one condition together, each counts them).  ``used``: whether it was asked.  ``reason``: a code, ``detail``:
-    a sentence.
+    a sentence.  ``row_groups``: row groups that it proved empty in segments of which it left others.
     """
 
     index: str
@@ -28,17 +31,23 @@ class IndexNote:
     pruned: int
     reason: str
     detail: str
+    row_groups: int = 0
 
 
 @dataclass(slots=True)
 class Planning:
-    """The state of a plan.  ``maybe``: bool[segments]; ``positions``: segment row -> the only rows that may match."""
+    """The state of a plan.
+
+    ``maybe``: bool[segments]; ``positions``: segment row -> the only rows that may match; ``zones``: segment row -> which of
+    its row groups may match, bool[row groups], where an index knows.
+    """
 
     metadata: Metadata
     snapshot: Snapshot
     predicate: Predicate
     maybe: BoolArray
     positions: dict[int, BitMap] = field(default_factory=dict)
+    zones: dict[int, BoolArray] = field(default_factory=dict)
     notes: list[IndexNote] = field(default_factory=list)
     where: str = ""
     """Where the second round ran, as the end of a sentence; empty: here."""
@@ -52,3 +61,10 @@ class Planning:
     def unused(self, index: str, reason: str, detail: str) -> None:
         """Record that an index was of no use."""
         self.notes.append(IndexNote(index, False, 0, 0, reason, detail))
+
+    def missing(self, index: str, detail: str) -> None:
+        """Record that this process does not have an index of the table; the first time, log it."""
+        self.unused(index, "not_installed", detail)
+        if index not in self.metadata.missed:
+            self.metadata.missed.add(index)
+            _LOG.warning("%s: %s is not used: %s", self.snapshot.definition.name, index, detail)

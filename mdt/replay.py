@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.buffers import mask, numbers
+from indexes.registry import parse_spec
 from mdt import pieces
 from mdt.columns import BuiltColumns
 from mdt.commit_log import CommitRecord
-from mdt.definition import from_json
+from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt
 from mdt.layered import Layered
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -29,23 +31,33 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """Specifications that a record adds to the table, removes from it, and whose older summaries it drops."""
+    """Specifications that a record adds to the table, removes from it, and whose older summaries it drops.
+
+    ``packages``: where indexes of other packages came from, as in the definition.
+    """
 
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
         """Return the table's indexes after the change; changes of several writers do not get lost."""
         kept = tuple(spec for spec in indexes if spec not in self.dropped)
         return kept + tuple(spec for spec in self.added if spec not in kept)
 
+    def defined(self, definition: TableDefinition) -> TableDefinition:
+        """Return the table's definition after the change."""
+        packages = {**definition.packages, **self.packages}
+        return replace(definition, indexes=self.applied(definition.indexes), packages=packages)
+
 
 def index_change(record: CommitRecord) -> IndexChange:
     """Return what ``record`` changes of the table's indexes."""
     found = record.header.get("indexes", {})
     dropped = tuple(found.get("drop", ()))
-    return IndexChange(tuple(found.get("add", ())), dropped, dropped + tuple(found.get("forget", ())))
+    forgotten = dropped + tuple(found.get("forget", ()))
+    return IndexChange(tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {})))
 
 
 def _history_row(record: CommitRecord) -> dict[str, Any]:
@@ -99,8 +111,9 @@ def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
 def _uncovered(record: CommitRecord, units: tuple[Unit, ...], key_index: str) -> set[str]:
     files = record.table("files")
     grown = set(files.filter(mask(numbers(files["inserts"]) > 0))["file_id"].to_pylist())
+    kind = parse_spec(key_index).kind.partition("/")[0]
     for unit in units:
-        if unit.index.split("/")[0] == key_index:
+        if unit.index.partition("/")[0] == kind:
             grown -= set(unit.groups)
     return grown
 
@@ -120,7 +133,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     return replace(
         snapshot,
         seq=record.seq,
-        definition=replace(snapshot.definition, indexes=change.applied(snapshot.definition.indexes)),
+        definition=change.defined(snapshot.definition),
         last_instant=max(snapshot.last_instant, record.instant),
         pieces=pieces.adding(snapshot.pieces, piece),
         slots=snapshot.slots + len(files),

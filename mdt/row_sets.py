@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 import numpy as np
+import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array, intersected
+from indexes.buffers import column, numbers
 from indexes.pieces import HEAD_BYTES
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from mdt.errors import Corrupt
 from mdt.metadata import Metadata
 from mdt.places import Places
 from mdt.planning import Planning
-from mdt.skipping import index_of
+from mdt.skipping import explained, index_of
 from mdt.snapshot import Snapshot
 from mdt.table_index import Rows, TableIndex
 
@@ -103,15 +105,16 @@ class RowSets:
         for text in snapshot.definition.indexes:
             spec, index = index_of(text)
             if isinstance(index, str):
-                work.unused(text, "not_installed", index)
+                work.missing(text, explained(snapshot.definition, text, index))
                 continue
             covered = snapshot.covered(text)
             known = work.metadata.summaries.of_snapshot(snapshot.seq, text, index, len(snapshot))
-            found = TableIndex(work, text, spec.column, index, known, covered)
-            if all(leaf.column != spec.column for leaf in tests):
-                work.unused(text, "column_not_tested", f"the predicate does not test {spec.column}")
+            found = TableIndex(work, text, spec.columns, index, known, covered)
+            if all(set(leaf.columns).isdisjoint(spec.columns) for leaf in tests):
+                work.unused(text, "column_not_tested", f"the predicate does not test {', '.join(spec.columns)}")
             elif not any(map(found.can_test, tests)):
-                work.unused(text, "operator_not_supported", f"it knows nothing about these tests of {spec.column}")
+                of = ", ".join(spec.columns)
+                work.unused(text, "operator_not_supported", f"it knows nothing about these tests of {of}")
             elif covered.any() or not len(covered):
                 yield found
             else:
@@ -124,10 +127,30 @@ class RowSets:
         if not usable:
             return
         asked = np.flatnonzero(self.work.maybe)
-        verdict = _verdict(usable, conjunct, asked)
+        if any(one.index.zones for one in usable):
+            verdict = self._zone_verdict(usable, conjunct, asked)
+        else:
+            verdict = _verdict(usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked))
         self.work.maybe[asked[~verdict]] = False
         for one in usable:
             one.pruned += int((~verdict & one.covered[asked]).sum())
+
+    def _zone_verdict(self, usable: Indexes, conjunct: Predicate, asked: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each asked segment, by its row groups; note which of these are left -> bool[n]."""
+        files = self.work.snapshot.files.select(("zone_rows",)).take(column(asked))
+        zones = np.maximum(numbers(pc.list_value_length(files["zone_rows"])).astype(np.int64), 1)
+        of_zones = _verdict(usable, conjunct, int(zones.sum()), lambda one, leaf: one.zone_verdicts(leaf, asked, zones))
+        verdict = np.ones(len(asked), np.bool_)
+        for n, (row, left) in enumerate(zip(asked.tolist(), np.split(of_zones, np.cumsum(zones)[:-1]), strict=True)):
+            before = self.work.zones.get(row)
+            now = left if before is None else left & before
+            verdict[n] = now.any()
+            if verdict[n] and not now.all():
+                self.work.zones[row] = now
+                fresh = int(np.count_nonzero(~now)) - (0 if before is None else int(np.count_nonzero(~before)))
+                for one in usable:
+                    one.row_groups += fresh if one.index.zones and one.covered[row] else 0
+        return verdict
 
     # Round 2: positions
 
@@ -168,17 +191,17 @@ def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
     return [one for one in indexes if any(map(one.can_test, tests))]
 
 
-def _verdict(indexes: Indexes, predicate: Predicate, asked: Int64Array) -> BoolArray:
-    """Return MAYBE or NO -> bool[len(asked)]."""
+def _verdict(indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]) -> BoolArray:
+    """Return MAYBE or NO of n segments or row groups, about which ``ask`` asks an index -> bool[n]."""
     match predicate:
         case Unknown():
-            return np.ones(len(asked), np.bool_)
+            return np.ones(n, np.bool_)
         case And(children):
-            return _reduced(np.logical_and, [_verdict(indexes, c, asked) for c in children], True, len(asked))
+            return _reduced(np.logical_and, [_verdict(indexes, c, n, ask) for c in children], True, n)
         case Or(children):
-            return _reduced(np.logical_or, [_verdict(indexes, c, asked) for c in children], False, len(asked))
-    able = [one.verdicts(predicate, asked) for one in indexes if one.can_test(predicate)]
-    return _reduced(np.logical_and, able, True, len(asked))
+            return _reduced(np.logical_or, [_verdict(indexes, c, n, ask) for c in children], False, n)
+    able = [ask(one, predicate) for one in indexes if one.can_test(predicate)]
+    return _reduced(np.logical_and, able, True, n)
 
 
 def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]) -> None:
@@ -254,7 +277,7 @@ def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, wit
 def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Sequence[str] | None) -> None:
     """Open the summaries of one index, if its column is among ``columns`` (None: any); what is damaged is left."""
     parsed, index = index_of(spec)
-    if isinstance(index, str) or (columns is not None and parsed.column not in columns):
+    if isinstance(index, str) or (columns is not None and not set(columns).intersection(parsed.columns)):
         return
     rows = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
     for found in snapshot.index_summaries(spec, rows):
@@ -274,15 +297,15 @@ def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
 
 def _by_column(children: Sequence[Predicate]) -> Iterator[tuple[list[Leaf], Predicate | None]]:
     """Yield the tests of each column together (None beside them), and everything else alone; in order of cost."""
-    tests: dict[str, list[Leaf]] = {}
+    tests: dict[tuple[str, ...], list[Leaf]] = {}
     for child in children:
         if isinstance(child, Leaf):
-            tests.setdefault(child.column, []).append(child)
+            tests.setdefault(child.columns, []).append(child)
     for child in children:
         if not isinstance(child, Leaf):
             yield [], child
-        elif child is tests[child.column][0]:
-            yield tests[child.column], None
+        elif child is tests[child.columns][0]:
+            yield tests[child.columns], None
 
 
 def _cost(predicate: Predicate) -> int:

@@ -151,13 +151,13 @@ class Table:
         ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
         ignored.  Keys that do not exist are counted in ``missing``.
         """
-        self._before_write()
+        self._before_rows()
         table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
         batch = normalize_keys(table, self.definition)
         return self._run_rows(Delete(self._metadata, self.options, batch, "delete", self.definition.commit_action))
 
     def _write(self, data: Any, name: str) -> WriteResult:
-        self._before_write()
+        self._before_rows()
         if is_spark(data):
             from mdt.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
@@ -188,6 +188,11 @@ class Table:
         instant = "" if done.record is None else done.record.instant
         known = {name: counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
         return WriteResult(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
+
+    def _before_rows(self) -> None:
+        """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
+        self._metadata.key_index(self._metadata.newest())
+        self._before_write()
 
     def _before_write(self, *, roll_back: bool = True) -> None:
         """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``)."""

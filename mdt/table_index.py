@@ -6,23 +6,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes import paths as column_paths
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
-from indexes.predicate import Leaf
-from mdt.errors import Corrupt
+from indexes.predicate import Call, Leaf
+from mdt.errors import Corrupt, MdtError
 from mdt.places import Layout, Places
 from mdt.planning import IndexNote, Planning
+from mdt.skipping import type_of, zone_summaries
 from mdt.summaries import Asked, Known
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 Rows = list[BitMap | None]
@@ -35,12 +37,12 @@ class TableIndex:
 
     ``known``: its summaries.  ``covered``: bool[segments].  ``layout``: of the places that are asked about, with ``rows``: int64[places].
     ``asked``, ``pruned``, ``damaged``: whether it was asked, how many segments it proved empty, which summaries could not
-    be read.
+    be read.  ``row_groups``: how many row groups it proved empty in segments that are left.
     """
 
     work: Planning
     spec: str
-    column: str
+    columns: tuple[str, ...]
     index: SkippingIndex
     known: Known
     covered: BoolArray
@@ -48,11 +50,16 @@ class TableIndex:
     rows: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     asked: bool = False
     pruned: int = 0
+    row_groups: int = 0
     damaged: list[str] = field(default_factory=list)
 
     def can_test(self, leaf: Leaf) -> bool:
         """Return whether the index may know something about ``leaf``."""
-        return leaf.column == self.column and self.index.can_test(leaf, self._type())
+        if isinstance(leaf, Call):
+            known = leaf.function in self.index.functions and set(leaf.columns).issubset(self.columns)
+        else:
+            known = leaf.column in self.columns
+        return known and self.index.can_test(leaf, self._type())
 
     def layout_of(self, segments: Int64Array) -> Layout:
         """Return how the index numbers the rows of ``segments``."""
@@ -72,14 +79,37 @@ class TableIndex:
         mine = np.flatnonzero(self.covered[segments])
         layout = self.layout_of(segments[mine])
 
-        def question(summaries: Sequence[Summary], within: Rows) -> list[bool]:
+        def question(summaries: Sequence[Summary], _: list[None]) -> list[bool]:
             answers: list[bool] = self.index.prune(summaries, leaf, self._type()).tolist()
+            if len(answers) != len(summaries):
+                raise ValueError(f"{self.index.name} gave {len(answers)} verdicts on {len(summaries)} files")
             return answers
 
         about = Asked.about(layout.number, layout.first)
         found = self._ask(about, question, True, [None] * len(about.summaries))
         verdict[mine] = np.array(found, np.bool_)[about.of]
         return verdict
+
+    def zone_verdicts(self, leaf: Leaf, segments: Int64Array, zones: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each row group of ``segments``, which have ``zones``: int64[n] of them -> bool[sum]."""
+        if not self.index.zones:
+            return np.repeat(self.verdicts(leaf, segments), zones)
+        parts = [np.ones(count, np.bool_) for count in zones.tolist()]
+        mine = np.flatnonzero(self.covered[segments])
+        layout = self.layout_of(segments[mine])
+
+        def question(summaries: Sequence[Summary], counts: Sequence[int]) -> list[BoolArray | None]:
+            each = [zone_summaries(one, count) for one, count in zip(summaries, counts, strict=True)]
+            found = self.index.prune(list(chain.from_iterable(each)), leaf, self._type())
+            if len(found) != sum(counts):
+                raise ValueError(f"{self.index.name} gave {len(found)} verdicts on {sum(counts)} row groups")
+            return list(np.split(found, np.cumsum(counts)[:-1]))
+
+        about = Asked.about(layout.number, layout.first)
+        answers = self._ask(about, question, None, zones[mine].tolist())
+        for at, found in zip(mine.tolist(), answers, strict=True):
+            parts[at] = parts[at] if found is None else found
+        return np.concatenate(parts) if parts else np.empty(0, np.bool_)
 
     def positions(self, tests: Sequence[Leaf], places: Int64Array, within: Rows) -> Rows:
         """Return which rows of ``places``, as far as those ``within`` are concerned, may match all ``tests``.
@@ -110,26 +140,32 @@ class TableIndex:
         where = self.work.where if self.index.finds_rows else ""
         if self.damaged:
             detail = f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}{where}"
-            return IndexNote(self.spec, True, covered, self.pruned, "damaged", detail)
-        return IndexNote(self.spec, True, covered, self.pruned, "used", f"tests on {self.column}{where}")
+            return IndexNote(self.spec, True, covered, self.pruned, "damaged", detail, self.row_groups)
+        detail = f"tests on {', '.join(self.columns)}{where}"
+        return IndexNote(self.spec, True, covered, self.pruned, "used", detail, self.row_groups)
 
     def _type(self) -> pa.DataType:
-        return column_paths.type_at(self.work.snapshot.definition.schema, self.column)
+        return type_of(self.work.snapshot.definition.schema, self.columns, self.index)
 
     def _ask(
-        self, about: Asked, question: Callable[[Sequence[Summary], Rows], list[T]], guess: T, within: Rows
+        self, about: Asked, question: Callable[[Sequence[Summary], list[S]], list[T]], guess: T, within: Sequence[S]
     ) -> list[T]:
-        """Return what each summary that is asked answers, ``guess`` where it cannot be read."""
+        """Return what each summary that is asked answers, ``guess`` where it cannot be read.
+
+        ``within``: what the question is told of each.
+        """
         self.asked |= bool(len(about.of))
         asked = list(zip(about.summaries.tolist(), within, strict=True))
 
-        def answer(part: Sequence[tuple[int, BitMap | None]]) -> list[T]:
+        def answer(part: Sequence[tuple[int, S]]) -> list[T]:
             try:
                 return question([self.known.open(n) for n, _ in part], [among for _, among in part])
-            except (ValueError, Corrupt) as error:
+            except Exception as error:  # the index may be of any package, and fail in any way
+                if isinstance(error, MdtError) and not isinstance(error, Corrupt):
+                    raise
                 if len(part) > 1:
                     return [one for single in part for one in answer([single])]
-                self.damaged.append(str(error))
+                self.damaged.append(str(error) or type(error).__name__)
                 return [guess]
 
         if self.work.metadata.storage.local_path("") is not None or len(asked) < 2:

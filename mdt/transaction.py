@@ -7,6 +7,7 @@ leaves only garbage that nobody refers to, everything after it can be made again
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 from pyroaring import BitMap
 
-from mdt import commit_log, conflicts, paths, publish
+from mdt import commit_log, conflicts, paths, publish, skipping
 from mdt.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
@@ -28,6 +29,7 @@ from mdt.snapshot import Snapshot
 from mdt.units import Unit, units_table
 
 _BACKOFF_SECONDS = 0.02
+_LOG = logging.getLogger("mdt.commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,8 @@ def steps(
         if committed is not None:
             yield "committed"
             warnings = finish(metadata, committed)
-            return CommitResult(metadata.newest(watched=False), committed, prepared, attempt, warnings)
+            newest = metadata.newest(watched=False)
+            return CommitResult(newest, committed, prepared, attempt, warnings + _left_uncovered(newest))
         abandon(metadata, claim, operation, prepared)
         storage.sleep(_BACKOFF_SECONDS * attempt)
     raise Conflict(
@@ -290,6 +293,17 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
     except MdtError as error:
         return (f"committed, but the work after it is left to the next writer: {error}",)
     return ()
+
+
+def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return, and log, which indexes of the table this process cannot keep."""
+    found = tuple(
+        f"the index {text} was not kept, its files are read by every query until a process that has it builds it: {why}"
+        for text, why in skipping.unusable(snapshot.definition)
+    )
+    for warning in found:
+        _LOG.warning("%s: %s", snapshot.definition.name, warning)
+    return found
 
 
 def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], prepared: P) -> None:

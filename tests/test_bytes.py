@@ -26,7 +26,8 @@ from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.file_group import LOG, Blob
 from mdt.fold import differing, folded
 from mdt.hudi import log_file
-from mdt.metadata import MANIFEST, key_index
+from mdt.key_indexes import find as key_index
+from mdt.metadata import MANIFEST
 from mdt.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])

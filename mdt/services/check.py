@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes import paths as column_paths
 from indexes.base import KeyHashes, SkippingIndex
 from indexes.hashing import hash_keys
 from mdt import page_map, paths
 from mdt.config import parse_options
-from mdt.errors import Corrupt, Invalid
+from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
@@ -30,7 +29,7 @@ from mdt.services.check_blocks import check_blocks
 from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
 from mdt.services.problem import Problem
-from mdt.skipping import index_of
+from mdt.skipping import index_of, values_of
 from mdt.snapshot import Snapshot
 from mdt.summaries import Parsed
 from mdt.write.files import RECORD_KEY
@@ -183,7 +182,7 @@ class _SegmentChecker:
             expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
-        for spec, data in summarize_indexes(snapshot.definition.indexes, table, joint_rows=0).own.items():
+        for spec, data in summarize_indexes(snapshot.definition.indexes, table, zones, joint_rows=0).own.items():
             found = snapshot.index_summaries(spec, np.array([i]))[0]
             if found is not None and not self._agrees(spec, found, data, table):
                 yield f"the summary of {spec} differs from the rows"
@@ -201,7 +200,7 @@ class _SegmentChecker:
         parsed, index = index_of(spec)
         assert isinstance(index, SkippingIndex), "it has made a fresh summary"
         joint, alone = self._metadata.summaries.open(index, blob), Parsed(fresh)
-        return agrees(index, joint, stored.first, alone, column_paths.column_at(table, parsed.column))
+        return agrees(index, joint, stored.first, alone, values_of(table, parsed.columns, index))
 
 
 def _same(a: KeyMap, b: KeyMap) -> bool:
@@ -231,7 +230,7 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     keys = pa.concat_arrays([c.keys for c in done])
     try:
         key, found = candidates(metadata, snapshot, keys, hashes)
-    except (Corrupt, Invalid) as error:
+    except (Corrupt, Invalid, Unsupported) as error:
         yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}")
         return
     hit = np.zeros(len(keys), np.bool_)

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes import paths as column_paths
 from indexes.base import SkippingIndex, Summary
 from indexes.predicate import Leaf, matches
 from mdt.file_group import Blob, Joint
 from mdt.metadata import Metadata
 from mdt.segment_file import read_rows
-from mdt.skipping import index_of
+from mdt.skipping import index_of, top_levels, values_of
 from mdt.snapshot import Snapshot
 from mdt.summaries import cut
 
@@ -57,11 +56,10 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, ro
     parsed, index = index_of(spec)
     if not isinstance(index, SkippingIndex):
         return False
-    schema = snapshot.definition.schema
-    top = pa.schema([schema.field(column_paths.top_level(schema, parsed.column))])
+    top = top_levels(snapshot.definition.schema, [spec])
     with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at
         parts = [read_rows(metadata.storage, snapshot, row, top, use_threads=False) for row in rows]
-        columns = [column_paths.column_at(part, parsed.column).combine_chunks() for part in parts]
+        columns = [values_of(part, parsed.columns, index) for part in parts]
         stored = metadata.blobs.read(blob, verify=True).to_pybytes()
         return bool(index.summarize(pa.concat_arrays(columns)) == stored)
     return False

@@ -12,7 +12,7 @@ from indexes import paths as column_paths
 from indexes import registry, values
 from mdt.metadata import Metadata
 from mdt.services.indexing import coverage, short
-from mdt.skipping import index_of
+from mdt.skipping import explained, index_of
 from mdt.snapshot import Snapshot
 from mdt.usage import ColumnUse, Counts, IndexUse
 
@@ -61,20 +61,21 @@ def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 
 
 def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
-    parsed, found = index_of(spec)
+    parsed, index = index_of(spec)
+    problem = explained(snapshot.definition, spec, index) if isinstance(index, str) else None
     covered, rows = coverage(snapshot, spec)
     use = counts.indexes.get(spec, IndexUse())
     return {
         "index": short(spec),
         "kind": parsed.kind,
-        "column": parsed.column,
+        "column": ", ".join(parsed.columns),
         "coverage": 100.0 * float(covered.sum()) / float(rows.sum()) if len(rows) else 100.0,
         "files": len(covered),
         "bytes": snapshot.index_bytes(spec),
         "queries": use.asked,
         "pruned": use.pruned,
         "last_used": _moment(use.last_us) if use.last_us else None,
-        "problem": found if isinstance(found, str) else None,
+        "problem": problem,
     }
 
 
@@ -100,7 +101,7 @@ def _unused(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
 
 def _wanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
     parsed = [registry.parse_spec(spec) for spec in snapshot.definition.indexes]
-    indexed = {(spec.column, spec.kind.partition("/")[0] == "text") for spec in parsed}
+    indexed = {(column, spec.kind.partition("/")[0] == "text") for spec in parsed for column in spec.columns}
     for column, use in sorted(counts.columns.items()):
         field = column_paths.field_at(snapshot.definition.schema, column)
         if field is None or not values.supports(field.type) or snapshot.definition.key == (column,):
@@ -114,6 +115,6 @@ def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[int, bool, str, st
     """Yield (queries, whether it is a text index, the index, what the queries do)."""
     if use.equality or use.range:
         how = "by equality" if not use.range else "by range" if not use.equality else "by equality and range"
-        yield max(use.equality, use.range), False, str(registry.IndexSpec("bitmap", column)), how
+        yield max(use.equality, use.range), False, str(registry.IndexSpec("bitmap", (column,))), how
     if use.text:
-        yield use.text, True, str(registry.IndexSpec("text", column, {"tokenizer": "ngram(3)"})), "for text in it"
+        yield use.text, True, str(registry.IndexSpec("text", (column,), {"tokenizer": "ngram(3)"})), "for text in it"

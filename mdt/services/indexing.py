@@ -16,9 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 
-from indexes import paths as column_paths
 from indexes import registry
 from indexes.base import Int64Array
 from mdt import paths
@@ -31,7 +29,7 @@ from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import Metadata
 from mdt.segment_file import read_rows
-from mdt.skipping import index_of, named_spec
+from mdt.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim, NoFiles, run
 from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
@@ -61,7 +59,9 @@ class IndexChange:
         """Return the change and, for what is added or forgotten, the plan: how many files the builder will find."""
         lists = {"add": list(self.added), "drop": list(self.dropped), "forget": list(self.forgotten)}
         files = int((snapshot.rows > 0).sum())
-        return Changes(extra={"indexes": {**{k: v for k, v in lists.items() if v}, "files": files}})
+        packages = packages_of(self.added)
+        more = {"packages": packages} if packages else {}
+        return Changes(extra={"indexes": {**{k: v for k, v in lists.items() if v}, "files": files, **more}})
 
     def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
         """Start again; only a rollback of this very transaction conflicts."""
@@ -181,11 +181,10 @@ def _bytes(summary: SummaryRef) -> int:
 
 def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> Indexed:
     """Return what ``specs`` find in segment row ``row``; reads only the columns that the indexes need."""
-    schema = snapshot.definition.schema
-    wanted = {column_paths.top_level(schema, registry.parse_spec(spec).column) for spec in specs}
-    columns = pa.schema([f for f in schema if f.name in wanted])
+    columns = top_levels(snapshot.definition.schema, specs)
     footers = metadata.blobs.footers
-    return summarize_indexes(specs, read_rows(metadata.storage, snapshot, row, columns, use_threads=False, footers=footers))
+    table = read_rows(metadata.storage, snapshot, row, columns, use_threads=False, footers=footers)
+    return summarize_indexes(specs, table, snapshot.files["zone_rows"][row].as_py())
 
 
 def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[int, tuple[str, ...]]:
@@ -265,7 +264,7 @@ def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[
 
 
 def _names(spec: str) -> set[str]:
-    return {spec, short(spec), registry.parse_spec(spec).column}
+    return {spec, short(spec), ", ".join(registry.parse_spec(spec).columns)}
 
 
 def short(spec: str) -> str:

@@ -52,7 +52,7 @@ def analyzable(schema: pa.Schema) -> list[str]:
 
 def spec(path: str) -> str:
     """Return the specification of the table statistics of one column."""
-    return str(registry.IndexSpec(KIND, path))
+    return str(registry.IndexSpec(KIND, (path,)))
 
 
 def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
@@ -97,7 +97,7 @@ def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary 
     """Return the merged table statistics of the column at ``path``, None if no live file has some that can be read."""
     for text in snapshot.definition.indexes:
         spec, index = index_of(text)
-        if spec.kind.partition("/")[0] == KIND and spec.column == path and isinstance(index, SkippingIndex):
+        if spec.kind.partition("/")[0] == KIND and spec.columns == (path,) and isinstance(index, SkippingIndex):
             parts = _read(metadata, snapshot, text, index)
             type = column_paths.type_at(snapshot.definition.schema, path)
             return table_stats.estimate(table_stats.merge(parts), type) if parts else None

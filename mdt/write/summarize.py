@@ -30,7 +30,7 @@ from mdt.limits import (
     JOINT_SUMMARY_BYTES_MAX,
     JOINT_SUMMARY_ROWS_MAX,
 )
-from mdt.skipping import index_of
+from mdt.skipping import index_of, summarized, values_of
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Summaries:
 def summarize(definition: TableDefinition, options: Options, table: pa.Table, zones: tuple[int, ...]) -> Summaries:
     """Return the summaries of one segment.  ``zones``: rows of each row group."""
     stats = summarize_columns(definition, options, table, zones)
-    return Summaries(stats, summarize_indexes(definition.indexes, table))
+    return Summaries(stats, summarize_indexes(definition.indexes, table, zones))
 
 
 def summarize_columns(
@@ -100,11 +100,13 @@ def _is_chosen(path: str, wanted: set[str]) -> bool:
     return any(path == name or path.startswith(name + ".") for name in wanted)
 
 
-def summarize_indexes(specs: Sequence[str], table: pa.Table, *, joint_rows: int | None = None) -> Indexed:
+def summarize_indexes(
+    specs: Sequence[str], table: pa.Table, zones: Sequence[int], *, joint_rows: int | None = None
+) -> Indexed:
     """Summarize a segment with every index in ``specs`` whose class is installed; others leave it uncovered.
 
     So does an index that fails: it may be of any package, and a broken index costs time, never a write.
-    ``joint_rows``: up to how many rows a segment may share a summary, by default JOINT_SEGMENT_ROWS_MAX.
+    ``zones``: rows of each row group.  ``joint_rows``: up to how many rows a segment may share a summary, by default JOINT_SEGMENT_ROWS_MAX.
     """
     is_small = 0 < len(table) <= (JOINT_SEGMENT_ROWS_MAX if joint_rows is None else joint_rows)
     own, deferred = {}, {}
@@ -112,11 +114,10 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table, *, joint_rows: int 
         spec, index = index_of(text)
         if isinstance(index, SkippingIndex):
             with suppress(Exception):  # foreign code may fail in any way
-                column = paths.column_at(table, spec.column).combine_chunks()
                 if is_small and index.finds_rows:
-                    deferred[text] = column
+                    deferred[text] = values_of(table, spec.columns, index)
                 else:
-                    own[text] = index.summarize(column)
+                    own[text] = summarized(index, table, spec.columns, zones)
     return Indexed(own, deferred, len(table))
 
 
