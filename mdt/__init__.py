@@ -3,6 +3,7 @@
 ``mdt.create`` and ``mdt.open`` return a :class:`Table`; ``mdt.read`` returns a Spark DataFrame.
 """
 
+from indexes.functions import register as function
 from mdt import config, errors
 
 # The package mdt.read comes before the function: loaded later, by the first scan, it would take the function's name.
@@ -26,6 +27,7 @@ __all__ = [
     "config",
     "create",
     "errors",
+    "function",
     "open",
     "read",
 ]

@@ -51,15 +51,16 @@ def candidates(
 ) -> tuple[Int64Array, Int64Array]:
     """Return pairs (key, file group of the snapshot), a superset of where the keys live: int64[p], int64[p].
 
-    A unit that cannot be read, or that another index wrote, makes its groups candidates for every key.
+    A unit that cannot be read, or that another index wrote, makes its groups candidates for every key; so do all units where
+    this process does not have the key index.
     """
-    index = metadata.key_index(snapshot)
+    index = None if metadata.key_index_problem(snapshot) else metadata.key_index(snapshot)
     number = snapshot.group_number
     exhaustive = {number[name] for name in snapshot.uncovered if name in number}
     pairs = []
     for unit in snapshot.units:
         groups = snapshot.unit_groups(unit)
-        if unit.index != index.name:
+        if index is None or unit.index != index.name:
             exhaustive.update(groups[groups >= 0].tolist())
             continue
         try:
@@ -122,7 +123,7 @@ def find(
     if not len(key):
         return []
     if len(hashes) == 1:
-        return [hits for number in group.tolist() for hits in _confirm(metadata, snapshot, number, key[:1], hashes)]
+        return [hits for number in set(group.tolist()) for hits in _confirm(metadata, snapshot, number, key[:1], hashes)]
     # Sorted by group, then by hash: each key map is walked in its own order, which is kind to the cache.
     n = len(hashes)
     by_rank = hashes.order()

@@ -20,8 +20,8 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
-from indexes import paths, predicate
-from indexes.predicate import And, Leaf, Or, Predicate
+from indexes import functions, paths, predicate
+from indexes.predicate import And, Call, Leaf, Or, Predicate
 from mdt import limits
 from mdt.errors import Invalid, Unsupported
 
@@ -53,7 +53,7 @@ _OPERANDS = frozenset(("this", "expression"))
 _QUOTED = re.compile(r"(['\"])(?:\\.|(?!\1).)*\1", re.DOTALL)
 _SUPPORTED = (
     "filters are comparisons of one column with literals: = != <> < <= > >= <=>, BETWEEN, IN, LIKE, IS [NOT] NULL, "
-    "IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]), joined by AND, OR, NOT; for anything else filter the Arrow or Spark result"
+    "IS TRUE, startswith, endswith, contains, match(column, 'words'[, tokenizer]), registered functions of columns and literals, joined by AND, OR, NOT; for anything else filter the Arrow or Spark result"
 )
 _EXCERPT_CHARACTERS_MAX = 100
 
@@ -187,6 +187,8 @@ class _Translation:
             return self._containing(node, "%" if isinstance(node, exp.Contains) else "")
         if isinstance(node, exp.Anonymous) and node.name.lower() == "match":
             return self._match(node)
+        if isinstance(node, exp.Anonymous):
+            return self._call(node)
         if isinstance(node, exp.Alias):
             self._invalid("an operator is missing before this", self._offset(node.args["alias"]))
         self._unsupported(node)
@@ -218,6 +220,26 @@ class _Translation:
         text, *tokenizer = (self._literal(argument) for argument in arguments[1:])
         value = None if text is None else (text, *tokenizer) if tokenizer else text
         return self._leaf(arguments[0], "match", value, arguments[-1])
+
+    def _call(self, node: exp.Anonymous) -> Call:
+        """Return the test of a predicate function: its columns first, then literals."""
+        function = functions.find(node.name)
+        if isinstance(function, functions.Unknown):
+            hint = f"{_SUPPORTED}; mdt.function registers one, or the package that has it must be installed"
+            raise Unsupported(function.reason + _caret(self._text, self._offset(node)), hint=hint)
+        columns, literals = node.expressions[: function.columns], node.expressions[function.columns :]
+        names = [self._column(_unwrapped(argument)) for argument in columns]
+        try:
+            if len(names) < function.columns:
+                raise ValueError(f"it takes {function.columns} columns: {function.usage}")
+            arguments = function.converted([self._literal(argument) for argument in literals])
+            leaf = predicate.call(function.name, names, arguments)
+            predicate.check(leaf, self._schema)
+        except ValueError as error:
+            if isinstance(error, Invalid):
+                raise
+            self._invalid(f"{function.name}: {error}", self._offset(node))
+        return leaf
 
     def _between(self, node: exp.Between) -> Predicate:
         low, high = node.args["low"], node.args["high"]
@@ -315,6 +337,11 @@ class _Translation:
         return min((int(part.meta["start"]) for part in node.walk() if "start" in part.meta), default=0)
 
     def _unsupported(self, node: exp.Expr) -> NoReturn:
+        name = self._text[self._offset(node) :].partition("(")[0].strip()
+        if isinstance(node, exp.Func) and isinstance(functions.find(name), functions.Function):
+            raise Unsupported(
+                f"{name} is a function of SQL itself{_caret(self._text, self._offset(node))}", hint="register yours by another name"
+            )
         text = node.sql(dialect="spark")
         shown = text if len(text) <= _EXCERPT_CHARACTERS_MAX else text[:_EXCERPT_CHARACTERS_MAX] + "…"
         raise Unsupported(

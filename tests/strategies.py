@@ -76,7 +76,7 @@ def shapes() -> st.SearchStrategy[Shape]:
     return st.builds(
         Shape,
         table_type=st.sampled_from(("MERGE_ON_READ", "COPY_ON_WRITE")),
-        key_index=st.sampled_from(("bloom", "record")),
+        key_index=st.sampled_from(("bloom", "record", "exact(bits='64')")),
         scope=st.sampled_from(("partition", "table")),
         levels=st.sampled_from((0, 1, 2)),
         ordering=st.sampled_from((None, *_ORDERINGS)),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from example_index import LengthIndex
 
 import mdt
 from indexes import registry
@@ -17,18 +16,12 @@ from indexes.predicate import Leaf
 from mdt.planner import IndexNote
 from mdt.stores.memory import MemoryStorage
 
-sys.path.insert(0, str(Path(__file__).parent / "example_index"))
-from example_index import LengthIndex
-
-sys.path.pop(0)
-
 SCHEMA = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
 
 @pytest.fixture
 def table() -> mdt.Table:
     """Four files; the notes of file n are n + 1 characters long, and sort the same in every file."""
-    registry.register(LengthIndex)
     t = mdt.create(MemoryStorage(), SCHEMA, key=["id"], indexes=["length(note)"], table_type="COPY_ON_WRITE")
     for n in range(4):
         notes = ["a" * (n + 1), "z" * (n + 1)]

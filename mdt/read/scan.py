@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
+from indexes.functions import FunctionFailed
 from indexes.paths import top_levels
-from indexes.predicate import bind, columns
+from indexes.predicate import Call, Predicate, bind, columns, leaves
+from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.planner import ScanPlan
@@ -96,7 +99,7 @@ class _Reader:
         self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
         self._tested = pa.schema([f for f in self._schema if f.name in tested])
         self._rest = pa.schema([f for f in self._schema if f.name not in tested])
-        self._test = None if plan.predicate is None else bind(plan.predicate, self._tested)
+        self._test = None if plan.predicate is None else _tested(plan.predicate, self._tested)
         self._cutter = Cutter(metadata, plan, self._schema)
 
     @property
@@ -163,6 +166,21 @@ class _Reader:
             parts.append(part)
         mask = np.concatenate(parts)
         return None if bool(mask.all()) else mask
+
+
+def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any]:
+    """Return the test of rows of ``schema``; a predicate function that fails raises Invalid."""
+    test = bind(predicate, schema)
+    if not any(isinstance(leaf, Call) for leaf in leaves(predicate)):
+        return test
+
+    def run(table: pa.Table) -> Any:
+        try:
+            return test(table)
+        except FunctionFailed as error:
+            raise Invalid(str(error), hint="mend the function, or leave it out of the filter") from error
+
+    return run
 
 
 def _member_mask(positions: BitMap, first: int, rows: int) -> BoolArray:

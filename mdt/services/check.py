@@ -16,7 +16,7 @@ from indexes.base import KeyHashes, SkippingIndex
 from indexes.hashing import hash_keys
 from mdt import page_map, paths
 from mdt.config import parse_options
-from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.errors import Corrupt, Invalid
 from mdt.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
 from mdt.hudi.keys import record_keys
 from mdt.hudi.partitions import partition_paths
@@ -228,9 +228,13 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     if twice:
         yield Problem(metadata.storage.url, -1, f"{twice} keys are live more than once in their scope")
     keys = pa.concat_arrays([c.keys for c in done])
+    problem = metadata.key_index_problem(snapshot)
+    if problem is not None:
+        yield Problem(metadata.storage.url, -1, f"whether the key index finds the keys cannot be checked: {problem.message}")
+        return
     try:
         key, found = candidates(metadata, snapshot, keys, hashes)
-    except (Corrupt, Invalid, Unsupported) as error:
+    except (Corrupt, Invalid) as error:
         yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}")
         return
     hit = np.zeros(len(keys), np.bool_)

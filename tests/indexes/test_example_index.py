@@ -4,16 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from example_index import LengthIndex
 
 from indexes.base import SkippingIndex
 from indexes.registry import ENTRY_POINT_GROUP, Registry
 from indexes.testing import SkippingIndexConformance
 
 PACKAGE = Path(__file__).parents[1] / "example_index"
-sys.path.insert(0, str(PACKAGE))
-from example_index import LengthIndex
-
-sys.path.remove(str(PACKAGE))
 
 
 class TestLength(SkippingIndexConformance):

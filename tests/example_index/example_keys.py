@@ -1,0 +1,84 @@
+"""``exact(bits='128')``: a key index of another package.  It keeps the hash of every key with its group, sorted.
+
+Bytes of a unit: magic, groups (uint32), entries n (uint64), CRC-32 of all other bytes, n × { hi (uint64), lo (uint64),
+group (uint32) } sorted and distinct; little-endian.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+
+_HEADER = struct.Struct("<4sIQ")
+_CRC = struct.Struct("<I")
+_MAGIC = b"XKI1"
+_ENTRY = np.dtype([("hi", "<u8"), ("lo", "<u8"), ("group", "<u4")])
+
+
+class ExactKeyIndex(KeyIndex):
+    """Sorted hashes: a look-up is a binary search."""
+
+    name = "exact/1"
+    can_index_log_files = True
+
+    def __init__(self, bits: str = "128") -> None:
+        """``bits``: "128", or "64": only the first word of each hash is compared, so that a few more groups are proposed."""
+        if bits not in ("64", "128"):
+            raise ValueError(f"bits={bits!r} must be 64 or 128")
+        self._mask = np.uint64(0xFFFFFFFFFFFFFFFF if bits == "128" else 0)
+
+    def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
+        """See the contract.  O(n log n)."""
+        entries = np.empty(len(hashes), _ENTRY)
+        entries["hi"], entries["lo"], entries["group"] = hashes.hi, hashes.lo & self._mask, group
+        return _packed(entries, groups)
+
+    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """See the contract.  O(m log n), after a checksum of the unit."""
+        entries, _ = _opened(unit)
+        left, right = (np.searchsorted(entries["hi"], hashes.hi, side) for side in ("left", "right"))
+        times = right - left
+        key = np.repeat(np.arange(len(hashes), dtype=np.int64), times)
+        before = np.repeat(np.cumsum(times) - times, times)
+        at = np.repeat(left, times) + np.arange(int(times.sum())) - before
+        hit = entries["lo"][at] == hashes.lo[key] & self._mask
+        return Candidates(key[hit], entries["group"][at[hit]].astype(np.int64))
+
+    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """See the contract."""
+        parts = [np.empty(0, _ENTRY)]
+        for unit, numbers in zip(units, groups, strict=True):
+            entries, count = _opened(unit)
+            if len(numbers) != count:
+                raise ValueError(f"a unit of {count} groups, new numbers for {len(numbers)}")
+            renumbered, fresh = entries.copy(), numbers[entries["group"]]
+            renumbered["group"] = np.maximum(fresh, 0)
+            parts.append(renumbered[fresh >= 0])
+        return _packed(np.concatenate(parts), total)
+
+
+def _packed(entries: np.ndarray, groups: int) -> bytes:
+    body = np.unique(entries).tobytes()
+    head = _HEADER.pack(_MAGIC, groups, len(body) // _ENTRY.itemsize)
+    return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def _opened(unit: bytes | memoryview) -> tuple[np.ndarray, int]:
+    """Return entries and number of groups; every byte is compared with the checksum.  Raises ValueError."""
+    view = memoryview(unit).cast("B")
+    start = _HEADER.size + _CRC.size
+    if len(view) < start:
+        raise ValueError("not a unit of exact/1: too short")
+    magic, groups, count = _HEADER.unpack_from(view)
+    if magic != _MAGIC or len(view) != start + count * _ENTRY.itemsize:
+        raise ValueError("not a unit of exact/1")
+    if _CRC.unpack_from(view, _HEADER.size)[0] != zlib.crc32(view[start:], zlib.crc32(view[: _HEADER.size])):
+        raise ValueError("a unit of exact/1 is damaged: its checksum differs")
+    entries = np.frombuffer(view, _ENTRY, count, start)
+    if count and int(entries["group"].max()) >= groups:
+        raise ValueError("a unit of exact/1 names a group that it does not have")
+    return entries, groups
