@@ -111,7 +111,7 @@ def test_a_missing_key_index_does_not_stop_readers(monkeypatch: pytest.MonkeyPat
         note = _note(table, "id = 3", "key:exact")
     assert (note.used, note.reason) == (False, "not_installed") and "install the package example-index" in note.detail
     assert "key:exact/1(bits='64')" in caplog.text
-    assert table.get([3, 99, 0])["note"].to_pylist() == ["bb", "a"] and table.get(5)["note"] == "bbbb"
+    assert table.get([3, 99, 0])["note"].to_pylist() == ["bb", None, "a"] and table.get(5)["note"] == "bbbb"
     assert len(table.history()) == 3 and len(table.files()) >= 1 and len(table.indexes()) == 1
     table.warm()
 
