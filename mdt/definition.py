@@ -16,7 +16,7 @@ import pyarrow as pa
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Unsupported
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
 
 COPY_ON_WRITE = "COPY_ON_WRITE"
@@ -95,12 +95,18 @@ class TableDefinition:
 def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object in errors.
 
-    Raises Unsupported for a newer format, Corrupt for values of a wrong form.
+    Raises Unsupported for another format, Corrupt for values of a wrong form.
     """
-    if value.get("format", 0) > FORMAT_VERSION:
+    format = value.get("format", FORMAT_VERSION)
+    if format > FORMAT_VERSION:
         raise Unsupported(
-            f"the table has format {value['format']}, this version reads up to {FORMAT_VERSION}",
+            f"the table has format {format}, this version reads format {FORMAT_VERSION}",
             hint="upgrade the package pyspark-mdt",
+        )
+    if format < FORMAT_VERSION:
+        raise Unsupported(
+            f"the table has format {format}, of a version before the first release; this one reads format {FORMAT_VERSION}",
+            hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))

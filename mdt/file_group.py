@@ -34,6 +34,8 @@ FILES = pa.schema(
         ("rows", pa.int64()),
         ("block_offset", pa.int64()),
         ("block_length", pa.int64()),
+        ("footer_length", pa.int64()),
+        ("footer_crc", pa.int64()),
         ("zone_rows", pa.list_(pa.int32())),
         ("inserts", pa.int64()),
         ("updates", pa.int64()),
@@ -80,6 +82,7 @@ class NewFile:
     """One data file that a transaction has written; names are relative to the partition.
 
     ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
+    ``footer_length``, ``footer_crc``: bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
     ``zone_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
     ``summaries``: (index specification, summary) pairs of the table's skipping indexes.
     """
@@ -95,6 +98,8 @@ class NewFile:
     rows: int
     block_offset: int
     block_length: int
+    footer_length: int
+    footer_crc: int
     zone_rows: tuple[int, ...]
     inserts: int
     updates: int

@@ -2,9 +2,10 @@
 
 With it a reader fetches single rows without reading row groups, or the Parquet footer.  Nested columns are left out.
 
-Bytes, little-endian (see FORMAT.md): ``b"MPM1" | u32 codec | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
-u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32 pages[c g] | u32 size[p] | u32 row[p] | names``.
-Chunks are in the order of columns, then of row groups.  Integrity is the reference's CRC.
+Bytes, little-endian (see FORMAT.md): ``b"MPM2" | u32 codec | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
+u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32 pages[c g] | u32 size[p] | u32 row[p] | u32
+dictionary digest[c g] | u32 digest[p] | names``.  Chunks are in the order of columns, then of row groups.  Integrity is the
+reference's CRC; that of the pages, their digests (:mod:`mdt.hudi.digests`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
+from mdt.hudi.digests import digests
 from mdt.hudi.parquet_footer import CODECS, LZ4, SNAPPY, locations
 
-MAGIC = b"MPM1"
+MAGIC = b"MPM2"
 _HEADER = struct.Struct("<4s7I")
 _SEPARATOR = "\n"
 _ROW_MASK = (1 << 32) - 1
 
 Int64Array = npt.NDArray[np.int64]
 
-OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY = range(7)
+UInt32Array = npt.NDArray[np.uint32]
+
+OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST = range(9)
 """Columns of :meth:`PageMap.info`."""
 
 
@@ -43,7 +47,8 @@ class PageMap:
     ``start``, ``dictionary``, ``first``: for each chunk (columns, then row groups) where it begins, how many bytes its
     dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by chunk: ``keys``: column
     number << 32 | first row, rising -> int64[p]; ``before``: bytes of the pages before each one, headers included, and of
-    all -> int64[p + 1].
+    all -> int64[p + 1]; ``digest``: of its bytes, header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary
+    page -> uint32[chunks].
     """
 
     columns: tuple[str, ...]
@@ -55,13 +60,15 @@ class PageMap:
     first: Int64Array
     keys: Int64Array
     before: Int64Array
+    dictionary_digest: UInt32Array
+    digest: UInt32Array
 
     @classmethod
     def of(
         cls, names: tuple[str, ...], codec: int, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
-        count: Int64Array, size: Int64Array, row: Int64Array,
+        count: Int64Array, size: Int64Array, row: Int64Array, dictionary_digest: UInt32Array, digest: UInt32Array,
     ) -> PageMap:  # fmt: skip
-        """Return the page map whose chunks have ``count`` pages each; sizes and first rows page by page.
+        """Return the page map whose chunks have ``count`` pages each; sizes, first rows and digests page by page.
 
         Raises ValueError if the pages of a column do not hold every row once.
         """
@@ -70,7 +77,7 @@ class PageMap:
         keys = np.repeat(column, np.add.reduceat(count, np.arange(0, len(count), groups)) if len(count) else count) | row
         before = np.zeros(len(size) + 1, np.int64)
         np.cumsum(size, out=before[1:])
-        found = cls(names, codec, rows, groups, start, dictionary, first, keys, before)
+        found = cls(names, codec, rows, groups, start, dictionary, first, keys, before, dictionary_digest, digest)
         found.check()
         return found
 
@@ -82,11 +89,13 @@ class PageMap:
     @property
     def nbytes(self) -> int:
         """Bytes that this map takes in memory."""
-        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes)
+        digests = self.dictionary_digest.nbytes + self.digest.nbytes
+        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests)
 
     def info(self, pages: Int64Array) -> Int64Array:
-        """Return of each of n pages its offset, size with header, first row, number of rows, chunk, and the latter's start
-        and dictionary -> int64[n, 7].  Offsets count from the first byte of the Parquet file.
+        """Return of each of n pages its offset, size with header, first row, number of rows, chunk, the latter's start
+        and dictionary, and the digests of page and dictionary -> int64[n, 9].  Offsets count from the first byte of the
+        Parquet file.
         """
         chunk = np.searchsorted(self.first, pages, side="right") - 1
         start, dictionary, before = self.start[chunk], self.dictionary[chunk], self.before[pages]
@@ -95,7 +104,9 @@ class PageMap:
         end = (key >> 32 << 32) | self.rows
         following = self.keys[np.minimum(pages + 1, self.count - 1)]
         rows = np.where(following > key, np.minimum(following, end), end) - key
-        return np.stack([offset, self.before[pages + 1] - before, key & _ROW_MASK, rows, chunk, start, dictionary], axis=1)
+        size, row = self.before[pages + 1] - before, key & _ROW_MASK
+        digests = self.digest[pages], self.dictionary_digest[chunk]
+        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests], axis=1)
 
     def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
@@ -165,7 +176,14 @@ def build(parquet: pa.Buffer) -> PageMap:
         row = row + np.repeat(first_row, count)
     names = tuple(by_group[0][c].path_in_schema for c in flat)
     codec = _codec(chunks)
-    return PageMap.of(names, codec, int(metadata.num_rows), groups, start, data - start, count, size, row)
+    dictionary = data - start
+    first = np.cumsum(count) - count
+    before = np.cumsum(size) - size
+    offset = np.repeat(data - before[first], count) + before
+    found = digests(parquet, offset.tolist(), (offset + size).tolist())
+    found_of_dictionary = digests(parquet, start.tolist(), data.tolist())
+    rows = int(metadata.num_rows)
+    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, found_of_dictionary, found)
 
 
 def _codec(chunks: Sequence[Any]) -> int:
@@ -212,6 +230,7 @@ def encode(page_map: PageMap) -> bytes:
     counts = len(page_map.columns), page_map.groups, page_map.count, page_map.rows, len(names), 0
     count = np.diff(np.append(page_map.first, page_map.count))
     parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
+    parts += [page_map.dictionary_digest, page_map.digest]
     arrays = [page_map.start.astype("<u8").tobytes(), *(part.astype("<u4").tobytes() for part in parts)]
     return b"".join([_HEADER.pack(MAGIC, page_map.codec, *counts), *arrays, names])
 
@@ -226,17 +245,18 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
         raise Corrupt("not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(bytes(view[:4])))
     _, codec, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
     chunks = columns * groups
-    expected = _HEADER.size + 16 * chunks + 8 * pages + name_bytes
+    expected = _HEADER.size + 20 * chunks + 12 * pages + name_bytes
     if len(view) != expected:
         raise Corrupt("a page map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view)))
     start = np.frombuffer(view, "<u8", chunks, _HEADER.size).astype(np.int64)
     words = np.frombuffer(view, "<u4", 2 * (chunks + pages), _HEADER.size + 8 * chunks).astype(np.int64)
     dictionary, count, size, row = np.split(words, (chunks, 2 * chunks, 2 * chunks + pages))
+    dictionary_digest, digest = np.split(np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages), (chunks,))
     try:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
             raise ValueError("its counts disagree")
-        return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row)
+        return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, dictionary_digest, digest)
     except ValueError as error:
         raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mmh3
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -109,6 +110,13 @@ def parquet_rows(root: Path, file: dict[str, Any]) -> list[dict[str, Any]]:
     parquet = pq.ParquetFile(pa.BufferReader(data[begin : begin + file["block_length"]]))
     groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
     assert groups == file["zone_rows"]
+    end = begin + file["block_length"]
+    assert zlib.crc32(data[end - file["footer_length"] : end]) == file["footer_crc"]
+    assert file["footer_length"] == 8 + int.from_bytes(data[end - 8 : end - 4], "little")
+    stored = np.frombuffer(base64.b64decode(parquet.metadata.metadata[b"mdt.digests"]), "<u4").tolist()
+    chunks = [parquet.metadata.row_group(g).column(c) for g in range(len(groups)) for c in range(parquet.metadata.num_columns)]
+    starts = [begin + (c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset) for c in chunks]
+    assert stored == [digest(data[s : s + c.total_compressed_size]) for s, c in zip(starts, chunks, strict=True)]
     return list(parquet.read().to_pylist())
 
 
@@ -166,7 +174,7 @@ def test_headers_and_definition_have_the_fields_of_the_page(root: Path) -> None:
         for table in sections.values():
             assert all(f"`{column}`" in PAGE for column in table[0])
     definition = record(root, 0)[0]["definition"]
-    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 1
+    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 2
     assert pa.ipc.read_schema(pa.py_buffer(base64.b64decode(definition["schema"]))) == SCHEMA
 
 
@@ -190,12 +198,13 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
             continue
         data = blob(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
         magic, codec, c, g, p, n_rows, n, zero = struct.unpack_from("<4s7I", data)
-        assert (magic, codec, n_rows, zero, len(data)) == (b"MPM1", 7 | 1 << 8, file["rows"], 0, 32 + 16 * c * g + 8 * p + n)
+        assert (magic, codec, n_rows, zero, len(data)) == (b"MPM2", 7 | 1 << 8, file["rows"], 0, 32 + 20 * c * g + 12 * p + n)
         assert (g, p) == (1, c), "small files have one page in each chunk"
         start = struct.unpack_from(f"<{c}Q", data, 32)
         dictionary, pages, size, first = (struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4))
         names = data[len(data) - n :].decode().split("\n")
         assert set(pages) == {1} and set(first) == {0}
+        digests = struct.unpack_from(f"<{2 * c}I", data, 32 + 24 * c)
         bytes_ = (root / file["partition"] / file["name"]).read_bytes()[file["block_offset"] :]
         group = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]])).metadata.row_group(0)
         for i, name in enumerate(names):
@@ -203,6 +212,12 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
             assert (chunk.path_in_schema, chunk.data_page_offset) == (name, start[i] + dictionary[i])
             assert chunk.total_compressed_size == dictionary[i] + size[i]
             assert bool(dictionary[i]) == chunk.has_dictionary_page
+            page = start[i] + dictionary[i]
+            assert digests[i] == digest(bytes_[start[i] : page]) and digests[c + i] == digest(bytes_[page : page + size[i]])
+
+
+def digest(data: bytes) -> int:
+    return int.from_bytes(mmh3.mmh3_x64_128_digest(data, 0)[:4], "little")
 
 
 def record_groups(unit: bytes, hi: int) -> set[int]:

@@ -188,7 +188,7 @@ def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_it
             count("page maps with a changed byte, read or refused as Corrupt")
     for number in (1, 2**31, 2**32 - 1):
         with pytest.raises(Corrupt, match="wrong length"):
-            page_map.decode(struct.pack("<4s7I", b"MPM1", 7, number, number, number, 1, 0, 0), path="p", offset=0)
+            page_map.decode(struct.pack("<4s7I", b"MPM2", 7, number, number, number, 1, 0, 0), path="p", offset=0)
 
 
 def _parquet() -> bytes:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mdt.hudi import digests
 from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 
@@ -123,6 +124,7 @@ def encode(
     ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: Hudi's
     filter of the record keys, already in base64, of the kind ``bloom_type``.  An empty table has one empty row group.
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
+    The footer has digests of all column chunks (:mod:`mdt.hudi.digests`).
     """
     leaves = list(_leaves(table.schema))
     statistics = [path for path, index, kind in leaves if _bounded(table.column(index), kind)]
@@ -139,11 +141,15 @@ def encode(
         write_page_checksum=True,
         **_paging(table, page_bytes, compression),
     )
+    full, rest = divmod(len(table), row_group_rows)
+    zones = [row_group_rows] * full + ([rest] if rest or not full else [])
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
-        writer.add_key_value_metadata(_footer(avro_schema, min_key, max_key, bloom, bloom_type))
-    full, rest = divmod(len(table), row_group_rows)
-    return sink.getvalue(), [row_group_rows] * full + ([rest] if rest or not full else [])
+        known = _footer(avro_schema, min_key, max_key, bloom, bloom_type)
+        writer.add_key_value_metadata(known | {digests.KEY: digests.reserved(len(zones) * len(leaves))})
+    data = sink.getvalue()
+    digests.fill(data)
+    return data, zones
 
 
 def _codec(compression: str, has_dictionary: bool) -> str:

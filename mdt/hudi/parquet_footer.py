@@ -85,12 +85,21 @@ class Chunks:
     dictionary: Int64Array
 
 
-def _footer(parquet: pa.Buffer) -> bytes:
+def footer_length(parquet: pa.Buffer) -> int:
+    """Return the bytes of the footer at the end of Parquet bytes, with its length and the magic.
+
+    Raises Malformed if there is none.
+    """
     tail = parquet.slice(max(0, parquet.size - _FOOTER_TAIL_BYTES)).to_pybytes()
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != MAGIC or length + _FOOTER_TAIL_BYTES > parquet.size:
+    length = int.from_bytes(tail[:4], "little") + _FOOTER_TAIL_BYTES
+    if tail[4:] != MAGIC or length > parquet.size:
         raise Malformed("no Parquet footer")
-    return bytes(parquet.slice(parquet.size - _FOOTER_TAIL_BYTES - length, length).to_pybytes())
+    return length
+
+
+def _footer(parquet: pa.Buffer) -> bytes:
+    length = footer_length(parquet)
+    return bytes(parquet.slice(parquet.size - length, length - _FOOTER_TAIL_BYTES).to_pybytes())
 
 
 # -- offset indexes

@@ -3,6 +3,9 @@
 The pages that are wanted are copied, column by column, into one Parquet file in memory under a footer made here, which
 pyarrow then decodes.  PLAIN pages of any segments stand in one chunk; pages of a chunk with a dictionary stand in a chunk
 of their own behind that dictionary, and text of many rows stays dictionary-encoded until the wanted ones are taken.
+
+What is decoded was checked: the copied bytes, headers and dictionaries included, must have the digests that the page map
+gives, and the footer is our own.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
+from mdt.hudi.digests import digests
 from mdt.hudi.parquet_footer import MAGIC, Chunks, Leaf, footer, leaves
-from mdt.page_map import DICTIONARY, OFFSET, ROW, ROWS, SIZE, START, PageMap
+from mdt.page_map import DICTIONARY, DICTIONARY_DIGEST, DIGEST, OFFSET, ROW, ROWS, SIZE, START, PageMap
 from mdt.storage import Storage
 
 Int64Array = npt.NDArray[np.int64]
@@ -151,27 +155,40 @@ def _footer(
 def _joined(
     storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes
 ) -> pa.Buffer:
-    """Return magic, each page with its dictionary in front where ``before`` says so, and ``end``: one copy of each byte."""
+    """Return magic, each page with its dictionary in front where ``before`` says so, and ``end``: one copy of each byte.
+
+    Raises Corrupt if a page or dictionary has not the digest of its page map.
+    """
     segment, info = pages.segment[pages.order], pages.info[pages.order]
     extra = before > 0
     at = np.arange(len(extra)) + np.cumsum(extra)
     pieces = len(extra) + int(extra.sum())
-    table = np.empty((pieces, 3), dtype=np.int64)
+    table, digest = np.empty((pieces, 3), dtype=np.int64), np.empty(pieces, dtype=np.int64)
     table[at] = np.stack([segment, info[:, OFFSET], info[:, SIZE]], axis=1)
     table[at[extra] - 1] = np.stack([segment, info[:, START], before], axis=1)[extra]
+    digest[at], digest[at[extra] - 1] = info[:, DIGEST], info[extra, DICTIONARY_DIGEST]
     wrong = table[:, 1] + table[:, 2] > np.array([w.length for w in wanted], dtype=np.int64)[table[:, 0]]
     wrong |= (table[:, 2] < _PAGE_BYTES_MIN) | (table[:, 2] > _VIEW_BYTES_MAX)
     if bool(wrong.any()):
         owner, offset, size = table[int(np.argmax(wrong))].tolist()
         raise Corrupt(f"a page map names an impossible page of {size} bytes", path=wanted[owner].path, offset=offset)
+    owners, offsets = table[:, 0].copy(), table[:, 1].copy()
     sources = _sources(storage, wanted, table)
     views = np.zeros(pieces + 2, dtype=_VIEW)
     views["buffer"][1:-1], views["offset"][1:-1], views["length"][1:-1] = table.T
     views["length"][[0, -1]] = len(MAGIC), len(end)
     views["buffer"][-1] = len(sources)
     buffers = [None, pa.py_buffer(views), *sources, pa.py_buffer(end)]
-    joined = pa.Array.from_buffers(pa.binary_view(), len(views), buffers).cast(pa.large_binary())
-    return joined.buffers()[2]
+    joined = pa.Array.from_buffers(pa.binary_view(), len(views), buffers).cast(pa.large_binary()).buffers()[2]
+    ends = len(MAGIC) + np.cumsum(table[:, 2])
+    wrong = digests(joined, (ends - table[:, 2]).tolist(), ends.tolist()) != digest
+    if bool(wrong.any()):
+        first = int(np.argmax(wrong))
+        owner = wanted[int(owners[first])]
+        raise Corrupt(
+            f"a page of {table[first, 2]} bytes is not as it was written", path=owner.path, offset=owner.offset + int(offsets[first])
+        )  # fmt: skip
+    return joined
 
 
 def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[pa.Buffer]:

@@ -110,7 +110,7 @@ class _SegmentChecker:
             data = storage.read(path)
             problems = self._check_bytes(file, path, data)
             if file["rows"]:
-                table = read_rows(storage, self._snapshot, i, schema, verify=True)
+                table = read_rows(storage, self._snapshot, i, schema)
             problems += [Problem(path, -1, text) for text in self._texts(i, file, table)]
             problems += [Problem(path, -1, text) for text in self._check_page_map(file, data)]
         except (Corrupt, Invalid) as error:

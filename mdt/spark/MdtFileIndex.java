@@ -163,6 +163,11 @@ public class MdtFileIndex implements FileIndex {
         return UNPINNED + CALLS.incrementAndGet();
     }
 
+    /** The options of our relations: Parquet compares every page with its checksum. */
+    static scala.collection.immutable.Map options() {
+        return new scala.collection.immutable.Map.Map1("parquet.page.verify-checksum.enabled", "true");
+    }
+
     private static PartitionDirectory directory(InternalRow values, List files) {
         return new PartitionDirectory(values, seq(files.toArray()));
     }
@@ -561,7 +566,7 @@ public class MdtFileIndex implements FileIndex {
             Dataset rows = session.baseRelationToDataFrame(PinReplacement.relation(like, dirty, null));
             Dataset bits = session.baseRelationToDataFrame(new HadoopFsRelation(new MdtFileIndex(deleted, null),
                     deleted.partitionSchema, deletedColumns, scala.Option.empty(), new ParquetFileFormat(),
-                    scala.collection.immutable.Map$.MODULE$.empty(), session))
+                    options(), session))
                     .toDF(new String[] {"__mdt_number", "__mdt_words"});
             Column metadata = rows.metadataColumn("_metadata");
             Dataset numbered = rows.withColumn("__mdt_row", metadata.getField("row_index"));
@@ -687,7 +692,7 @@ public class MdtFileIndex implements FileIndex {
         private static Dataset frame(Source source, SparkSession session, String columns) {
             HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), source.partitionSchema,
                     ((StructType) DataType.fromJson(columns)).asNullable(), scala.Option.empty(),
-                    new ParquetFileFormat(), scala.collection.immutable.Map$.MODULE$.empty(), session);
+                    new ParquetFileFormat(), options(), session);
             return session.baseRelationToDataFrame(relation);
         }
 

@@ -61,7 +61,7 @@ def extracted(
     sink = pa.BufferOutputStream()
     pq.write_table(
         pa.concat_tables(tables).cast(schema), sink, store_schema=False, compression="none", use_dictionary=False,
-        write_statistics=False,
+        write_statistics=False, write_page_checksum=True,
     )  # fmt: skip
     data = sink.getvalue()
     scratch.put_if_absent(path, data)

@@ -31,6 +31,7 @@ from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.planner import ScanPlan, plan
 from mdt.row_sets import Elsewhere
+from mdt.segment_file import parquet_bytes
 from mdt.snapshot import Snapshot
 from mdt.spark.columns import quoted, to_column
 from mdt.spark.extracts import Extract, extracted
@@ -125,10 +126,7 @@ class _View:
                 self._copy_block(i)
 
     def _copy_block(self, i: int) -> None:
-        files = self.snapshot.files
-        path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
-        offset, length = int(files["block_offset"][i].as_py()), int(files["block_length"][i].as_py())
-        self.scratch.put_if_absent(self._block_name(i), self.storage.read(path, offset, length))
+        self.scratch.put_if_absent(self._block_name(i), parquet_bytes(self.storage, self.snapshot, i))
 
     @cached_property
     def deleted(self) -> list[NativeFile]:
@@ -140,7 +138,7 @@ class _View:
                  if (v := self.snapshot.vector(i)) is not None]  # fmt: skip
         table = pa.table({"number": pa.array(rows, pa.int32()), "words": pa.array(words, pa.list_(pa.int64()))})
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, store_schema=False)
+        pq.write_table(table, sink, store_schema=False, write_page_checksum=True)
         data = sink.getvalue()
         name = f"{self.snapshot.definition.table_id}/deleted-{self.snapshot.seq}.parquet"
         self.scratch.put_if_absent(name, data)

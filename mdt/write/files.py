@@ -21,6 +21,7 @@ from mdt.file_group import BASE, NewFile
 from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
+from mdt.hudi.digests import footer_reference
 from mdt.hudi.schema import with_meta
 from mdt.locate import Located, base_key_map, key_maps, positions_in_base
 from mdt.metadata import Metadata
@@ -146,7 +147,7 @@ class WriteJob:
         members = () if work.group < 0 else self.snapshot.members[work.group].tolist()
         previous = self.snapshot.file(members[0])["base_instant"] if members else "null"
         file = self._new_file(
-            work, file_id, name, BASE, found, content=[data], rows=len(table), block=(0, len(data)), zones=zones,
+            work, file_id, name, BASE, found, content=[data], parquet=data, rows=len(table), block_offset=0, zones=zones,
             base_instant=self.claim.instant, previous=previous,
         )  # fmt: skip
         encoded = key_map.encode(key_map.build(hashes, ordering)) if len(table) else None
@@ -195,14 +196,13 @@ class WriteJob:
         file_id = self._file_id(work)
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
         rows, positions = self._by_position(work.group, np.concatenate([work.updates, work.inserts]))
-        block, offset, length = b"", 0, 0
+        block, offset = b"", 0
         zones: tuple[int, ...] = ()
         found = Summaries()
         data = None
         if len(rows):
             table = self._fresh(task, rows, work.partition, file_id, 0)
             data, zones = self._encode(table)
-            length = len(data)
             block, offset = log_file.data_block(
                 data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
                 base_instant=base_instant,
@@ -213,8 +213,8 @@ class WriteJob:
         base_name = next((str(m["name"]) for m in members if m["kind"] == BASE), "")
         log_names = tuple(str(m["name"]) for m in members if m["kind"] != BASE)
         file = self._new_file(
-            work, file_id, name, LOG_KIND, found, content=[block, deletes], rows=len(rows),
-            block=(offset, length), zones=zones, base_instant=base_instant, previous=base_instant, version=version,
+            work, file_id, name, LOG_KIND, found, content=[block, deletes], parquet=data, rows=len(rows),
+            block_offset=offset, zones=zones, base_instant=base_instant, previous=base_instant, version=version,
             base_name=base_name, log_names=(*log_names, name),
         )  # fmt: skip
         ordering = self._ordering(rows, None)
@@ -243,17 +243,17 @@ class WriteJob:
 
     def _new_file(
         self, work: Assignment, file_id: str, name: str, kind: int, found: Summaries, *,
-        content: Sequence[bytes | pa.Buffer], rows: int,
-        block: tuple[int, int], zones: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
+        content: Sequence[bytes | pa.Buffer], parquet: pa.Buffer | None, rows: int, block_offset: int, zones: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
         base_name: str = "", log_names: tuple[str, ...] = (),
     ) -> NewFile:  # fmt: skip
         crc = 0
         for part in content:
             crc = zlib.crc32(part, crc)
+        footer_length, footer_crc = (0, 0) if parquet is None else footer_reference(parquet)
         return NewFile(
             partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
-            log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block[0], block_length=block[1],
-            zone_rows=zones, inserts=len(work.inserts), updates=len(work.updates), deletes=len(work.deletes),
+            log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block_offset,
+            block_length=0 if parquet is None else len(parquet), footer_length=footer_length, footer_crc=footer_crc, zone_rows=zones, inserts=len(work.inserts), updates=len(work.updates), deletes=len(work.deletes),
             key_map=None, stats=found.stats, previous_instant=previous,
             base_name=base_name, log_names=log_names,
         )  # fmt: skip
