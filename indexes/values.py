@@ -205,6 +205,12 @@ def decode(key: bytes, type: pa.DataType) -> object:
     return _calendar(number, kind, type)
 
 
+def float_words(values: pa.Array) -> pa.Array:
+    """Return the keys of n floats as machine words in the same order -> uint64[n]; nulls stay null."""
+    values = plain(values)
+    return pa.array(_float_words(values), mask=np.asarray(values.is_null()) if values.null_count else None)
+
+
 def truncate_down(key: bytes, limit: int) -> bytes:
     """Return at most ``limit`` bytes that are no larger than ``key``: its prefix (perhaps half a character)."""
     return key[:limit]

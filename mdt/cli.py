@@ -21,7 +21,6 @@ from typer.core import TyperGroup
 from mdt import cli_index, config, table
 from mdt.definition import MERGE_ON_READ
 from mdt.errors import Invalid, MdtError
-from mdt.scan import Scan
 from mdt.terminal import Settings, TablePath, output, progress, settings, show, show_error, show_table, warn
 
 ROWS_SHOWN = 20
@@ -109,18 +108,19 @@ def scan(
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
     limit: Annotated[int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")] = None,
+    order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
 ) -> None:
     """Write the rows that match."""
     opened = table.open(path)
-    found = opened.scan(where, _names(columns) or None)
+    if format is Format.table and limit is None and not explain:
+        limit = ROWS_SHOWN
+    found = opened.scan(where, _names(columns) or None, limit=limit, order_by=order_by)
     if explain:
         output().print(str(found.explain()), markup=False, highlight=False)
         return
-    if format is Format.table and limit is None:
-        limit = ROWS_SHOWN
-    _WRITERS[format](found.schema, _limited(found, limit))
+    _WRITERS[format](found.schema, found.to_batches())
     opened.metadata.usage.report()
 
 
@@ -259,18 +259,6 @@ def _names(given: Sequence[str]) -> list[str]:
 
 
 # Rows out
-
-
-def _limited(found: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
-    left = limit
-    for batch in found.to_batches():
-        if left is None:
-            yield batch
-            continue
-        if left == 0:
-            return
-        yield batch.slice(0, left)
-        left -= min(left, len(batch))
 
 
 def _write_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

@@ -123,3 +123,12 @@ SUMMARY_FILES_OPEN_MAX = 64
 METADATA_CACHE_BYTES_MAX = 512 << 20
 """Pages and statistics of one base of the metadata kept in one process: two columns of statistics of 5 M files, or all pages of
 a remote table of 1 M files with five.  Beyond it the oldest are dropped.  Pages that are mapped take no memory of their own."""
+
+BATCH_ROWS_MAX = 65_536
+"""Rows of one record batch of a result: consumers copy or convert whole batches, and memory in flight stays small."""
+
+LIMIT_ROWS_MAX = (1 << 63) - 1
+"""More rows than any table has; a larger ``limit`` would only leave the range of machine words."""
+
+SPARK_LIMIT_MAX = (1 << 31) - 1
+"""Spark counts the rows of a limit as a 32-bit number."""

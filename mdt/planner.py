@@ -54,7 +54,8 @@ class Explanation:
 
     ``rows_read``: rows that may match; where an index knows their positions, only these.  ``bytes_read``: Parquet bytes,
     all columns, of the row groups that hold them; single rows are read by pages, which is less.  ``caches``: name ->
-    (hits, misses) of this process and table so far.
+    (hits, misses) of this process and table so far.  ``order_by``, ``limit``: as they were asked for; ``stops``: when
+    reading ends before everything that is counted here.
     """
 
     seq: int
@@ -69,6 +70,9 @@ class Explanation:
     bytes_read: int
     indexes: tuple[IndexNote, ...]
     caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    order_by: str = ""
+    limit: int | None = None
+    stops: str = ""
 
     def __str__(self) -> str:
         lines = [
@@ -82,6 +86,10 @@ class Explanation:
             done = f"pruned {note.pruned:,} of {note.covered:,} covered" if note.used else f"not used ({note.reason})"
             done += f" and {note.row_groups:,} row groups" if note.row_groups else ""
             lines.append(f"  {note.index}: {done}: {note.detail}")
+        if self.stops:
+            asked = [f"order by {self.order_by}"] if self.order_by else []
+            asked += [] if self.limit is None else [f"limit {self.limit:,}"]
+            lines.append(f"  {', '.join(asked)}: {self.stops}")
         if self.caches:
             rates = ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items())
             lines.append(f"  found in caches by this process: {rates}")

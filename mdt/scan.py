@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,20 +13,25 @@ import pyarrow as pa
 from indexes.predicate import Predicate, leaves
 from mdt import lazy
 from mdt.config import Options
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi.schema import with_meta
+from mdt.limits import BATCH_ROWS_MAX, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from mdt.order import OrderBy, SortKey, parse_order
     from mdt.planner import Explanation, ScanPlan, explain, plan
+    from mdt.read import top
     from mdt.read.scan import read
     from mdt.where import parse_where
 else:  # an open needs none of these; see mdt.lazy
     explain = lazy.Callable("mdt.planner", "explain")
+    parse_order = lazy.Callable("mdt.order", "parse_order")
     plan = lazy.Callable("mdt.planner", "plan")
+    top = lazy.Module("mdt.read.top")
     read = lazy.Callable("mdt.read.scan", "read")
     parse_where = lazy.Callable("mdt.where", "parse_where")
 
@@ -48,26 +54,37 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
 
 
 class Scan:
-    """The rows of one snapshot that match a filter; nothing is read before it is asked for."""
+    """The rows of one snapshot that match a filter; nothing is read before it is asked for.
+
+    It speaks the Arrow stream protocol, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")``, ``pa.table(scan)`` and
+    ``pa.RecordBatchReader.from_stream(scan)`` take it as it is, and as often as they like; iterating over it yields record
+    batches.  How many rows there are is known by reading: :meth:`count`, there is no ``len``.
+    """
 
     def __init__(
-        self, metadata: Metadata, snapshot: Snapshot, where: Where, columns: Sequence[str] | None, options: Options
-    ) -> None:
+        self, metadata: Metadata, snapshot: Snapshot, where: Where, columns: Sequence[str] | None, options: Options,
+        *, limit: int | None = None, order_by: OrderBy = None,
+    ) -> None:  # fmt: skip
         self._metadata = metadata
         self._options = options
         self.snapshot = snapshot
         self._where = where
         self.columns = checked_columns(snapshot, columns)
+        self.limit = None if limit is None else _row_count(limit)
         schema = with_meta(snapshot.definition.schema)
         self.schema = pa.schema([schema.field(name) for name in self.columns])
         self.predicate: Predicate | None = None
         if where is not None:
             self.predicate = parse_where(where, snapshot.definition.schema)
+        self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
 
     @cached_property
     def plan(self) -> ScanPlan:
-        """What will be read."""
-        return plan(self._metadata, self.snapshot, self.predicate)
+        """What will be read; with an order or a filter and a limit, what may be read."""
+        found = plan(self._metadata, self.snapshot, self.predicate)
+        if self.limit is None or self.order or self.predicate is not None:
+            return found
+        return top.within(found, self.limit)
 
     def explain(self, spark: SparkSession | None = None) -> Explanation:
         """Return what is read and skipped, and what each index did; ``print`` it for people.
@@ -78,7 +95,20 @@ class Scan:
         metadata = self._metadata
         caches = {**metadata.cache_counts(), **metadata.blobs.cache_counts(), **metadata.summaries.cache_counts()}
         found = self.plan if spark is None else self._plan_on(spark)
-        return explain(found, where=text, caches={name: found for name, found in caches.items() if any(found)})
+        told = explain(found, where=text, caches={name: found for name, found in caches.items() if any(found)})
+        return replace(told, order_by=", ".join(map(str, self.order)), limit=self.limit, stops=self._stops(found))
+
+    def _stops(self, found: ScanPlan) -> str:
+        """Return when reading ends, for the explanation."""
+        if self.limit is None:
+            return "all rows that match are read, then sorted" if self.order else ""
+        if not self.order:
+            return "these rows only" if self.predicate is None else "reading stops when as many rows are found"
+        known = top.known_bounds(found, self.order[0])
+        return (
+            f"read by best bound of {self.order[0].column}, known for {known:,} of {len(found.segments):,} files; "
+            "stops when nothing that is left can hold a better row"
+        )
 
     def _plan_on(self, spark: SparkSession) -> ScanPlan:
         from mdt.spark.index_tasks import IndexTasks  # pyspark takes a second to import; only Spark users pay for it
@@ -86,34 +116,88 @@ class Scan:
         return plan(self._metadata, self.snapshot, self.predicate, IndexTasks(spark.sparkContext, with_positions=True))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as record batches, streamed: a few row groups are in memory at a time."""
+        """Yield the rows as record batches, streamed: a few row groups are in memory at a time.
+
+        With ``order_by`` the result is made first: without ``limit`` all rows that match are in memory then.
+        """
         for table in self._tables(self.columns):
-            yield from table.to_batches()
+            yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows, streamed as by :meth:`to_batches`; errors of ours pass through it as they are."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as an Arrow C stream, from the beginning at every call.
+
+        Raises what planning raises.  An error while rows are read ends the stream: its consumer raises an error of its
+        own with our text.
+        """
+        _ = self.plan
+        try:
+            return self.to_reader().__arrow_c_stream__(requested_schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(f"the rows cannot have the schema that is asked for: {error}", hint="cast the result") from error
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema of the rows as an Arrow C schema; nothing is read."""
+        return self.schema.__arrow_c_schema__()
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as one table; their order is not specified."""
+        """Return the rows as one table; in no particular order unless ``order_by`` says one."""
         tables = list(self._tables(self.columns))
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
     def count(self) -> int:
-        """Return how many rows match; without a filter no data is read."""
-        if self.predicate is None:
-            return int((self.snapshot.rows - self.snapshot.dead_rows).sum())
-        return sum(len(table) for table in self._tables(self.snapshot.definition.schema.names[:1]))
+        """Return how many rows match, ``limit`` at most; without a filter no data is read."""
+        if self.predicate is not None:
+            return sum(len(table) for table in self._tables(self.snapshot.definition.schema.names[:1], ordered=False))
+        rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
+        return rows if self.limit is None else min(rows, self.limit)
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans."""
+        """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans; Spark sorts and limits."""
         from mdt.spark import frame  # pyspark takes a second to import; only Spark users pay for it
 
-        return frame.scan(spark, self._metadata, self.snapshot, self.predicate, self.columns)
+        found = frame.scan(spark, self._metadata, self.snapshot, self.predicate, self.columns, self.order)
+        if self.limit is None or self.limit >= self.snapshot.rows.sum():
+            return found
+        if self.limit > SPARK_LIMIT_MAX:
+            raise Unsupported(f"Spark takes no limit above {SPARK_LIMIT_MAX:,}", hint="leave limit out, or use to_batches()")
+        return found.limit(self.limit)
 
     @property
     def metadata(self) -> Metadata:
         """The metadata table that the scan reads from."""
         return self._metadata
 
-    def _tables(self, names: Sequence[str]) -> Iterator[pa.Table]:
+    def _tables(self, names: Sequence[str], *, ordered: bool = True) -> Iterator[pa.Table]:
+        """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not matter, only how many."""
         if self.predicate is not None and self._options.usage_counts:
             self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
+        if self.limit == 0:
+            return iter(())
         threads = self._options.reader_threads or pa.cpu_count()
-        return read(self._metadata, self.plan, names, threads=threads)
+        if self.order and ordered:
+            return iter((self._in_order(names, threads),))
+        if self.limit is None or self.predicate is None:
+            return read(self._metadata, self.plan, names, threads=threads)
+        return top.first_matches(self._metadata, self.plan, names, self.limit, threads=threads)
+
+    def _in_order(self, names: Sequence[str], threads: int) -> pa.Table:
+        if self.limit is None:
+            return top.in_order(self._metadata, self.plan, names, self.order, threads=threads)
+        return top.best(self._metadata, self.plan, names, self.order, self.limit, threads=threads)
+
+
+def _row_count(limit: object) -> int:
+    """Return ``limit`` as a number.  Raises Invalid for what is no number of rows."""
+    if isinstance(limit, bool) or not hasattr(limit, "__index__"):
+        raise Invalid(f"limit takes a number of rows, not a value of type {type(limit).__name__}", hint="write limit=10")
+    count = int(limit.__index__())
+    if count < 0:
+        raise Invalid(f"limit={count} is below 0", hint="leave limit out for all rows")
+    return min(count, LIMIT_ROWS_MAX)

@@ -89,6 +89,13 @@ def test_scan_writes_csv_json_and_arrow(path: Path, limit: int) -> None:
         assert reader.read_all().to_pylist() == expected
 
 
+def test_scan_writes_the_first_rows_in_an_order(path: Path) -> None:
+    shown = run("scan", path, "--order-by", "v desc", "--limit", 2, "--format", "csv", "--columns", "v").stdout
+    assert shown.split() == ['"v"', "3", "2"]
+    assert "order by v desc, limit 2" in run("scan", path, "--order-by", "v desc", "--limit", 2, "--explain").stdout
+    assert "there is no column 'w'" in run("scan", path, "--order-by", "w", code=2).stderr
+
+
 def test_scan_explains_instead_of_reading(path: Path) -> None:
     shown = run("scan", path, "--where", "id = '001'", "--explain").stdout
     assert "key:bloom: pruned 1 of 2 covered" in shown and "001  " not in shown

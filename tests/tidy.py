@@ -18,7 +18,7 @@ from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "lazy", "limits"),
-    ("codec", "config", "definition", "input", "key_indexes", "paths", "skipping", "storage", "stores", "where"),
+    ("codec", "config", "definition", "input", "key_indexes", "order", "paths", "skipping", "storage", "stores", "where"),
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "pieces", "groups", "files_view", "units"),
     (

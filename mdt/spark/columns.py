@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from indexes import paths, values
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, match_query, parse_like
 from mdt.errors import Unsupported
+from mdt.order import SortKey
 from mdt.spark.functions import match
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -37,6 +38,14 @@ def quoted(name: str) -> Column:
 def _path(names: tuple[str, ...]) -> Column:
     """Return a column, or a field in structs, by the names on the way."""
     return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in names))
+
+
+def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
+    """Return the column that sorts a frame with columns of ``schema`` by ``key``."""
+    column = _path(paths.names(schema, key.column))
+    if key.descending:
+        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
 
 
 def to_column(predicate: Predicate, schema: pa.Schema) -> Column:

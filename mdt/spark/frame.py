@@ -29,11 +29,12 @@ from mdt.errors import Unsupported
 from mdt.file_group import BASE
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
+from mdt.order import SortKey
 from mdt.planner import ScanPlan, plan
 from mdt.row_sets import Elsewhere
 from mdt.segment_file import parquet_bytes
 from mdt.snapshot import Snapshot
-from mdt.spark.columns import quoted, to_column
+from mdt.spark.columns import quoted, to_column, to_sort_column
 from mdt.spark.extracts import Extract, extracted
 from mdt.spark.file_index import Listing, NativeFile, union_frame
 from mdt.spark.index_tasks import IndexTasks
@@ -53,13 +54,16 @@ def read(spark: SparkSession, metadata: Metadata) -> DataFrame:
 
 
 def scan(
-    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str]
-) -> DataFrame:
-    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``."""
+    spark: SparkSession, metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str],
+    order: Sequence[SortKey] = (),
+) -> DataFrame:  # fmt: skip
+    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``."""
     schema = with_meta(snapshot.definition.schema)
     frame = _frame(spark, metadata, snapshot, schema)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
+    if order:
+        frame = frame.orderBy(*(to_sort_column(key, schema) for key in order))
     return frame.select(*(quoted(name) for name in columns))
 
 
