@@ -232,13 +232,14 @@ class KeyIndex(ABC):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """Return the unit for n inserted keys.
 
-        ``keys``: string[n], record keys; ``hashes``: of the same keys; ``group``: int64[n] in [0, groups), the group of
+        ``keys``: string or binary[n], whose bytes are in the order of the table's key columns (of one string column: the
+        record keys); ``hashes``: of the record keys; ``group``: int64[n] in [0, groups), the group of
         each key.  Repeated keys are allowed (a key may live in several groups).
         """
 
     @abstractmethod
     def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """Return a superset of the pairs (key, group of the unit) for m keys; ``keys``: string[m].
+        """Return a superset of the pairs (key, group of the unit) for m keys, given as to :meth:`build`.
 
         Raises ValueError for bytes that it did not write; the table then takes all groups of the unit as candidates.
         """

@@ -98,7 +98,11 @@ def locate(
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None,
 ) -> Located:
-    """Return where ``keys`` live.  ``partition``: path of each key under partition scope, None for the whole table."""
+    """Return where n record keys live.
+
+    ``keys``: string or binary[n], their sort keys, which ranges of keys are compared with; ``hashes``: of the record keys.
+    ``partition``: path of each key under partition scope, None for the whole table.
+    """
     n = len(hashes)
     segment, position, group = (np.full(n, -1, np.int64) for _ in range(3))
     ordering = np.zeros(n, np.uint64)

@@ -22,7 +22,7 @@ from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate
 from mdt.errors import Corrupt, Invalid
 from mdt.file_stats import CANDIDATES_MAX, FileStats, Runs
-from mdt.hudi.keys import record_keys
+from mdt.hudi.keys import record_keys, sort_keys
 from mdt.locate import find
 from mdt.metadata import Metadata
 from mdt.planning import IndexNote, Planning
@@ -162,7 +162,8 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
 
 def _by_key(work: Planning) -> None:
     """Find the rows of a fixed record key exactly; nothing else can match."""
-    name = f"key:{work.snapshot.definition.key_index}"
+    definition = work.snapshot.definition
+    name = f"key:{definition.key_index}"
     literals = key_literals(work.predicate, work.snapshot)
     if literals is None:
         work.unused(name, "key_not_fixed", "the predicate does not fix the record key by = or in")
@@ -172,12 +173,13 @@ def _by_key(work: Planning) -> None:
         work.missing(name, f"{problem.message}; {problem.hint}")
         return
     try:
-        keys = record_keys(literals, work.snapshot.definition.key)
+        keys = record_keys(literals, definition.key)
     except Invalid:
         work.unused(name, "key_impossible", "a literal is not a possible record key")
         return
     try:
-        found = find(work.metadata, work.snapshot, keys, hash_keys(keys, work.snapshot.definition.hash_seed))
+        order, hashes = sort_keys(literals, definition.key), hash_keys(keys, definition.hash_seed)
+        found = find(work.metadata, work.snapshot, order, hashes)
     except Corrupt as error:
         work.unused(name, "damaged", str(error))
         return

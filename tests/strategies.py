@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 Row = dict[str, Any]
 
 _ORDERINGS: dict[str, Any] = {"long": pa.int64(), "double": pa.float64(), "time": pa.timestamp("us", "UTC"), "day": pa.date32()}
+KEYS = {
+    "text": pa.array([f"k{n}" for n in range(10)]),
+    "number": pa.array([-(2**63), -10, -9, 0, 1, 2, 9, 10, 11, 2**63 - 1]),
+    "day": pa.array([date(1000, 1, 1), date(1969, 12, 31), date(1970, 1, 1), date(2026, 10, 9)]),
+    "time": pa.array([-(10**15), -1, 0, 1, 99, 100], pa.timestamp("us", "UTC")),
+}
+"""Record keys by type, in the order of the type, which is not that of their text."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _CITIES = ("x", "ä 50%/[z]", None)
 _NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
@@ -29,6 +36,7 @@ class Shape:
     levels: int
     ordering: str | None
     composite: bool
+    key_type: str
     max_file_bytes: int
     row_group_rows: int
     compact_records: int
@@ -44,7 +52,7 @@ class Shape:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [("id", pa.string()), ("sub", pa.int32()), ("city", pa.string()), ("day", pa.date32())]
+        fields = [("id", KEYS[self.key_type].type), ("sub", pa.int32()), ("city", pa.string()), ("day", pa.date32())]
         fields += [("ts", _ORDERINGS[self.ordering or "long"]), ("x", pa.float64()), ("note", pa.string())]
         return pa.schema(fields)
 
@@ -81,6 +89,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         levels=st.sampled_from((0, 1, 2)),
         ordering=st.sampled_from((None, *_ORDERINGS)),
         composite=st.booleans(),
+        key_type=st.sampled_from(tuple(KEYS)),
         max_file_bytes=st.sampled_from((1024, 8192, 1 << 20)),
         row_group_rows=st.sampled_from((2, 5, 1024)),
         compact_records=st.sampled_from((2, 5, 32)),
@@ -109,7 +118,7 @@ def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStr
     """Return a strategy for rows of few keys, partitions and ordering values, so that they collide."""
     row = st.fixed_dictionaries(
         {
-            "id": st.integers(0, 9).map(lambda n: f"k{n}"),
+            "id": st.sampled_from(KEYS[shape.key_type].to_pylist()),
             "sub": st.integers(0, 1),
             "city": st.sampled_from(_CITIES),
             "day": st.sampled_from((date(2026, 1, 1), date(1969, 12, 31))),

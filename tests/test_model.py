@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from reader import BY_POSITION, bag, bag_of, hudi_table
-from strategies import Row, Shape, rows, shapes, smallest_ordering_value
+from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 
 import mdt
 from indexes.predicate import matches
@@ -185,7 +185,7 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         expected = table.filter(matches(scan.predicate, table))
         assert bag(scan.to_arrow()) == bag(expected), scan.explain()
         assert scan.count() == len(expected)
-        row = data.draw(st.sampled_from(list(self.model.values()))) if self.model else {"id": "absent", "sub": 0}
+        row = data.draw(st.sampled_from(list(self.model.values()))) if self.model else {"id": KEYS[self.shape.key_type][0].as_py(), "sub": 0}
         scan = self.table.scan([(name, "=", row[name]) for name in self.shape.key])
         wanted = [r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)]
         assert bag(scan.to_arrow()) == bag_of(wanted, names)

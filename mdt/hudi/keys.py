@@ -1,6 +1,7 @@
-"""Record keys: the text that identifies a row to Hudi, made from the key columns.
+"""Record keys: the text that identifies a row to Hudi, made from the key columns, and bytes that put rows in order.
 
 One key field: the value.  Several: ``f1:v1,f2:v2``.  The text is injective: what would make two keys equal is refused.
+As text, 10 comes before 9; :func:`sort_keys` has the order of the columns' own types.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes import values as orders
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
 
 _SHOWN = 10
+_WORD_BYTES = 8
 
 
 def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
@@ -35,6 +39,41 @@ def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
             _refuse(text, field, pc.match_substring(text, f",{fields[i + 1]}:"), "holds the name of the next key field")
         parts += [f"{',' if i else ''}{field}:", text]
     return pc.binary_join_element_wise(*parts, "")
+
+
+def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
+    """Return for each row bytes that compare as its key columns do, the first column first -> string or binary[n].
+
+    The columns must be such as :func:`record_keys` takes.  One string column is returned as it is; each other value is
+    its key (:mod:`indexes.values`), and of several columns the strings before the last get an end that is below every
+    byte: zeros in them are replaced by 00 FF, and 00 00 follows.
+    """
+    columns = [plain(table[field]) for field in fields]
+    if len(columns) == 1:
+        return columns[0] if pa.types.is_string(columns[0].type) else orders.encode(columns[0])
+    parts = [orders.encode(column) for column in columns]
+    for i, column in enumerate(columns[:-1]):
+        if orders.key_width(column.type) is None:
+            parts[i] = _ended(parts[i])
+    return pc.binary_join_element_wise(*parts, b"")
+
+
+def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
+    """Return the permutation that puts n sort keys in order -> int64[n]; None if they are.  O(n log n)."""
+    if len(keys) < 2 or pc.all(pc.less_equal(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py():
+        return None
+    offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, 4 * keys.offset)
+    if bool(np.all(np.diff(offsets) == _WORD_BYTES)):
+        words = np.frombuffer(keys.buffers()[2], ">u8", len(keys), int(offsets[0])).astype(np.uint64)
+        return np.argsort(words, kind="stable").astype(np.int64)  # three times as fast as by bytes
+    order: npt.NDArray[np.int64] = pc.sort_indices(keys).to_numpy().astype(np.int64)
+    return order
+
+
+def _ended(values: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring(values, b"\0")).as_py():
+        values = pc.replace_substring(values, pattern=b"\0", replacement=b"\0\xff")
+    return pc.binary_join_element_wise(values, b"\0\0", b"")
 
 
 def _text(table: pa.Table, field: str) -> pa.Array:

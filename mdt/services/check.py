@@ -18,7 +18,7 @@ from mdt import page_map, paths
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Invalid
 from mdt.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
-from mdt.hudi.keys import record_keys
+from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
 from mdt.key_map import KeyMap, build, ordering_words
@@ -62,9 +62,11 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
+    """What is wrong with a segment; of its live rows the hashes of the record keys, and the sort keys if it has any."""
+
     problems: list[Problem]
     hashes: KeyHashes
-    keys: pa.Array
+    sort_keys: pa.Array | None
 
 
 def check(
@@ -118,11 +120,12 @@ class _SegmentChecker:
             problems.append(Problem(damaged.path or path, damaged.offset, str(error)))
             table = None
         if table is None:
-            return _Checked(problems, KeyHashes(nothing, nothing), pa.array([], pa.string()))
-        keys = table[RECORD_KEY].combine_chunks()
+            return _Checked(problems, KeyHashes(nothing, nothing), None)
         mask = live_mask(len(table), self._snapshot.vector(i))
-        keys = keys if mask is None else keys.filter(pa.array(mask))
-        return _Checked(problems, hash_keys(keys, self._snapshot.definition.hash_seed), keys)
+        table = table if mask is None else table.filter(pa.array(mask))
+        keys = table[RECORD_KEY].combine_chunks()
+        definition = self._snapshot.definition
+        return _Checked(problems, hash_keys(keys, definition.hash_seed), sort_keys(table, definition.key))
 
     def _check_bytes(self, file: dict[str, Any], path: str, data: bytes) -> list[Problem]:
         """Compare the file as a whole; what is damaged in it is found out afterwards."""
@@ -227,11 +230,11 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     twice = int(np.sum((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]) & (part[1:] == part[:-1])))
     if twice:
         yield Problem(metadata.storage.url, -1, f"{twice} keys are live more than once in their scope")
-    keys = pa.concat_arrays([c.keys for c in done])
     problem = metadata.key_index_problem(snapshot)
     if problem is not None:
         yield Problem(metadata.storage.url, -1, f"whether the key index finds the keys cannot be checked: {problem.message}")
         return
+    keys = pa.concat_arrays([c.sort_keys for c in done if c.sort_keys is not None])
     try:
         key, found = candidates(metadata, snapshot, keys, hashes)
     except (Corrupt, Invalid) as error:

@@ -104,7 +104,7 @@ def _no_rows(snapshot: Snapshot) -> Batch:
     words = np.empty(0, np.uint64)
     ordering = None if snapshot.definition.ordering is None else words
     table = snapshot.definition.schema.empty_table()
-    return Batch(table, pa.array([], pa.string()), KeyHashes(words, words), nothing, (), ordering)
+    return Batch(table, *2 * (pa.array([], pa.string()),), KeyHashes(words, words), nothing, (), ordering)
 
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
@@ -186,7 +187,7 @@ class SparkWrite:
         new_partitions(self.metadata, snapshot, claim, prepared.partitions)
         shared = Work(self._source(snapshot), claim, [(w.partition, w.group, w.mode) for w in prepared.work])
         with in_driver(writing=True):
-            rows = self._bucketed(prepared.work).drop("__mdt_key", "__mdt_partition", "__mdt_n")
+            rows = self._bucketed(snapshot, prepared.work).drop("__mdt_key", "__mdt_partition", "__mdt_n")
             rows = rows.repartitionById(self._tasks(len(shared.buckets)), sf.col(BUCKET))
             written = map_in_arrow(rows, partial(tasks.write, shared), "result binary").toArrow()
         done = [decode(data) for data in written["result"].to_pylist()]
@@ -254,61 +255,70 @@ class SparkWrite:
             use_small_files=self.name != "bulk_insert",
         )
 
-    def _bucketed(self, work: Sequence[Assignment]) -> DataFrame:
+    def _bucketed(self, snapshot: Snapshot, work: Sequence[Assignment]) -> DataFrame:
         """Return the tagged rows with the number of the assignment that takes each, found natively.
 
         A row of an existing file group is looked up by the group's number; an insert by its partition path, and among
-        several takers by where its key falls between the bounds.
+        several takers by where its key falls between the bounds, which are structs of the columns that order rows.
         """
         assert self._tagged is not None, "prepared before"
-        places: list[tuple[str, int, list[str], list[int]]] = [
-            ("", w.group, [], [number]) for number, w in enumerate(work) if w.group >= 0
-        ]
-        places += [(partition, -1, bounds, numbers) for partition, (bounds, numbers) in self._ranges(work).items()]
-        schema = "place string, number bigint, bounds array<string>, takers array<int>"
-        known = self.frame.sparkSession.createDataFrame(places, schema)
+        names = list(snapshot.definition.key)
+        ranges = self._ranges(work, names)
+        bound = pa.struct([field for field in tasks.tagged_schema(snapshot.definition.schema) if field.name in names])
+        bound = pa.struct([bound.field(name) for name in names])
+        places: list[tuple[Any, ...]] = [("", w.group, [], [number]) for number, w in enumerate(work) if w.group >= 0]
+        places += [(partition, -1, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
+        types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
+        columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
+        known = self.frame.sparkSession.createDataFrame(pa.table(columns, ["place", "number", "bounds", "takers"]))
         rows = self._tagged.where(sf.col("__mdt_kind") != DROPPED)
         is_insert = sf.col("__mdt_kind") == INSERT
         place = sf.when(is_insert, sf.col("__mdt_partition")).otherwise("")
         rows = rows.join(sf.broadcast(known), (place == sf.col("place")) & (sf.col("__mdt_group") == sf.col("number")))
-        below = sf.size(sf.filter("bounds", lambda bound: bound <= sf.col("__mdt_key")))
+        key = sf.struct(*map(quoted, names))
+        below = sf.size(sf.filter("bounds", lambda bound: bound <= key))
         return rows.withColumn(BUCKET, sf.get("takers", below)).drop("place", "number", "bounds", "takers")
 
-    def _ranges(self, work: Sequence[Assignment]) -> dict[str, tuple[list[str], list[int]]]:
-        """Return for each partition with inserts the bounds of keys, and the assignments between them.
+    def _ranges(self, work: Sequence[Assignment], names: Sequence[str]) -> dict[str, tuple[list[Any], list[int]]]:
+        """Return for each partition with inserts the bounds between its assignments, and these.
 
-        The inserts of a partition are cut by key, at quantiles of a sample.
+        The inserts of a partition are cut at quantiles of a sample, by the columns ``names``.
         """
         takers: dict[str, list[int]] = {}
         for number, one in enumerate(work):
             if len(one.inserts):
                 takers.setdefault(one.partition, []).append(number)
         cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
-        samples = self._sample(cut) if cut else {}
+        samples = self._sample(cut, names) if cut else {}
         ranges = {}
         for partition, numbers in takers.items():
             rows = np.cumsum([len(work[n].inserts) for n in numbers])
-            keys = samples.get(partition, [])
-            bounds = [keys[min(int(end / rows[-1] * len(keys)), len(keys) - 1)] for end in rows[:-1]] if keys else []
+            keys = samples.get(partition, ())
+            at = [min(int(end / rows[-1] * len(keys)), len(keys) - 1) for end in rows[:-1]] if len(keys) else []
+            bounds = [keys[i].as_py() for i in at]
             ranges[partition] = (bounds, numbers if bounds else numbers[:1])
         return ranges
 
-    def _sample(self, partitions: set[str]) -> dict[str, list[str]]:
-        """Return sorted keys of inserts, a sample, for each of ``partitions``."""
+    def _sample(self, partitions: set[str], names: Sequence[str]) -> dict[str, pa.StructArray]:
+        """Return the columns ``names`` of a sample of the inserts of each of ``partitions``, sorted by them."""
         assert self._tagged is not None, "prepared before"
         total = max(1, self.counts["inserted"] + self.counts["updated"])
         rows = (
             self._tagged.where(sf.col("__mdt_kind") == INSERT)
             .where(sf.col("__mdt_partition").isin(*sorted(partitions)))
-            .select("__mdt_partition", "__mdt_key")
+            .select("__mdt_partition", *map(quoted, names))
             .sample(fraction=min(1.0, _SAMPLE_ROWS / total), seed=0)
             .toArrow()
-            .sort_by([("__mdt_partition", "ascending"), ("__mdt_key", "ascending")])
+            .sort_by([(name, "ascending") for name in ("__mdt_partition", *names)])
         )
-        found: dict[str, list[str]] = {}
-        for partition, key in zip(rows[0].to_pylist(), rows[1].to_pylist(), strict=True):
-            found.setdefault(partition, []).append(key)
-        return found
+        keys = rows.select(names).to_struct_array().combine_chunks()
+        runs = pc.run_end_encode(rows[0].combine_chunks())
+        ends = runs.run_ends.to_pylist()
+        starts = [0, *ends[:-1]]
+        return {
+            partition: keys.slice(start, end - start)
+            for partition, start, end in zip(runs.values.to_pylist(), starts, ends, strict=True)
+        }
 
     def _drop_lost_attempts(self, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
         """Delete the files and summaries of task attempts whose result was not used."""

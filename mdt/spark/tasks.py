@@ -202,4 +202,4 @@ def _assignment(work: Work, control: Mapping[str, Int64Array], batch: Batch, buc
     mine = control[BUCKET] == bucket
     kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE)]
     partition, number, mode = work.buckets[bucket]
-    return Assignment(partition, number, mode, kinds[0], in_key_order(batch.keys, kinds[1]), kinds[2])
+    return Assignment(partition, number, mode, kinds[0], in_key_order(batch.sort_keys, kinds[1]), kinds[2])

@@ -22,6 +22,7 @@ from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.digests import footer_reference
+from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.schema import with_meta
 from mdt.locate import Located, base_key_map, key_maps, positions_in_base
 from mdt.metadata import Metadata
@@ -42,8 +43,8 @@ FILE_NAME = "_hoodie_file_name"
 class Written:
     """One finished assignment.
 
-    ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded; ``inserted``: keys new to the
-    group and their hashes.
+    ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded; ``inserted``: sort keys
+    of what is new to the group, and their hashes.
     """
 
     file: NewFile
@@ -127,13 +128,18 @@ class WriteJob:
         """Write a new base file: the live rows of the slice, if there is one, and the new rows."""
         file_id, token = self._file_id(work), self.claim.write_token(task)
         name = base_file.name(file_id, token, self.claim.instant)
-        carried, carried_ordering = self._carried(work, name)
+        carried, carried_ordering, settled = self._carried(work, name)
         rows = np.concatenate([work.updates, work.inserts])
         table = carried
         if table is None or len(rows):
             fresh = self._fresh(task, rows, work.partition, name, 0)
             table = fresh if carried is None else base_file.stack([carried, fresh])
         keys = plain(table[RECORD_KEY])
+        hashes, ordering = self._hashes(rows, keys), self._ordering(rows, carried_ordering)
+        order = self._order(table, settled)
+        if order is not None:
+            table, hashes = table.take(pa.array(order)), hashes.take(order)
+            ordering = None if ordering is None else ordering[order]
         bounds = pc.min_max(keys).as_py() if len(keys) else None
         bloom = None
         if self.options.write_footer_bloom and len(keys):
@@ -141,8 +147,6 @@ class WriteJob:
         minmax = None if bounds is None else (bounds["min"], bounds["max"])
         data, zones = self._encode(table, minmax=minmax, bloom=bloom)
         self.metadata.storage.create(paths.partition_file(work.partition, name), data)
-        ordering = self._ordering(rows, carried_ordering)
-        hashes = self._hashes(rows, keys)
         found = summarize(self.snapshot.definition, self.options, table, zones)
         members = () if work.group < 0 else self.snapshot.members[work.group].tolist()
         previous = self.snapshot.file(members[0])["base_instant"] if members else "null"
@@ -168,10 +172,24 @@ class WriteJob:
         fresh = np.empty(0, np.uint64) if self.batch.ordering is None else self.batch.ordering[rows]
         return fresh if carried is None else np.concatenate([carried, fresh])
 
-    def _carried(self, work: Assignment, name: str) -> tuple[pa.Table | None, UInt64Array | None]:
-        """Return the rows that stay, under the new file name, and their ordering values; oldest segment first."""
+    def _order(self, table: pa.Table, settled: int) -> Int64Array | None:
+        """Return how to sort ``table`` by key, None if it is not to be: its first ``settled`` rows stand otherwise.
+
+        So a file in the order of keys stays so, and its row groups hold narrow ranges of keys; another order was
+        somebody's choice.
+        """
+        if not settled or len(table) == settled:
+            return None
+        keys = sort_keys(table, self.snapshot.definition.key)
+        return rising(keys) if rising(keys.slice(0, settled)) is None else None
+
+    def _carried(self, work: Assignment, name: str) -> tuple[pa.Table | None, UInt64Array | None, int]:
+        """Return the rows that stay, under the new file name, and their ordering values; oldest segment first.
+
+        Also how many of them are of that segment.
+        """
         if work.group < 0:
-            return None, None
+            return None, None, 0
         replaced = self._replaced(work)
         parts = [
             live_rows(self.metadata, self.snapshot, i, replaced.get(i))
@@ -179,10 +197,10 @@ class WriteJob:
             if self.snapshot.rows[i]
         ]
         if not parts:
-            return None, None
+            return None, None, 0
         table = rename_file(base_file.stack(parts), name)
         field = self.snapshot.definition.ordering
-        return table, None if field is None else key_map.ordering_words(table[field])
+        return table, None if field is None else key_map.ordering_words(table[field]), len(parts[0])
 
     def _log(self, task: int, work: Assignment) -> Written:
         """Write a log file: a data block for new rows, a delete block for deletes.
@@ -262,7 +280,7 @@ class WriteJob:
         self, work: Assignment, file: NewFile, found: Summaries, encoded: bytes | None, parquet: pa.Buffer | None,
         removed: tuple[int, ...], vectors: dict[int, BitMap],
     ) -> Written:  # fmt: skip
-        inserted = self.batch.keys.take(pa.array(work.inserts))
+        inserted = self.batch.sort_keys.take(pa.array(work.inserts))
         pages = page_map.encoded(parquet) if file.rows else None
         hashes = self.batch.hashes.take(work.inserts)
         return Written(file, found.indexes, encoded, pages, inserted, hashes, removed, vectors)

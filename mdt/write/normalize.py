@@ -14,7 +14,7 @@ from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
 from mdt.definition import NAIVE, TableDefinition
 from mdt.errors import Invalid
-from mdt.hudi.keys import record_keys
+from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.key_map import ordering_words
 
@@ -26,13 +26,14 @@ class Batch:
     """n normalized rows with unique keys (in the table's scope).
 
     ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``keys``: string[n]
-    record keys.  ``partition``: int64[n], positions in ``partitions``, or -1 if unknown (delete under table scope).
+    record keys.  ``sort_keys``: string or binary[n], what rows are ordered by and key ranges hold.  ``partition``: int64[n], positions in ``partitions``, or -1 if unknown (delete under table scope).
     ``ordering``: uint64[n] or None.  ``duplicates``: rows dropped because a newer row of the batch has their key;
     ``repeated``: the first of their keys.
     """
 
     table: pa.Table
     keys: pa.Array
+    sort_keys: pa.Array
     hashes: KeyHashes
     partition: Int64Array
     partitions: tuple[str, ...]
@@ -47,7 +48,7 @@ class Batch:
         """Return the rows at positions ``rows``."""
         at = pa.array(rows)
         return Batch(
-            self.table.take(at), self.keys.take(at), self.hashes.take(rows), self.partition[rows], self.partitions,
+            self.table.take(at), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), self.partition[rows], self.partitions,
             None if self.ordering is None else self.ordering[rows], self.duplicates, self.repeated,
         )  # fmt: skip
 
@@ -157,11 +158,11 @@ def _nested_castable(source: pa.DataType, target: pa.DataType, takes_naive: bool
 def _keyed(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
     """Return ``table`` with keys and partition paths, repeated keys still in it."""
     keys = record_keys(table, definition.key)
-    hashes = hash_keys(keys, definition.hash_seed)
+    order, hashes = sort_keys(table, definition.key), hash_keys(keys, definition.hash_seed)
     if definition.partition_by and not partition_by:
-        return Batch(table, keys, hashes, np.full(len(keys), -1, dtype=np.int64), (), None)
+        return Batch(table, keys, order, hashes, np.full(len(keys), -1, dtype=np.int64), (), None)
     codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style)
-    return Batch(table, keys, hashes, np.asarray(codes, dtype=np.int64), tuple(paths), None)
+    return Batch(table, keys, order, hashes, np.asarray(codes, dtype=np.int64), tuple(paths), None)
 
 
 def _unique(batch: Batch, definition: TableDefinition) -> Batch:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexes.base import Int64Array, KeyHashes
 from mdt import paths
@@ -21,6 +20,7 @@ from mdt.conflicts import TABLE, Footprint
 from mdt.errors import Invalid
 from mdt.file_group import Blob, NewFile
 from mdt.hudi import properties
+from mdt.hudi.keys import rising
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.locate import Located, locate
 from mdt.metadata import Metadata
@@ -66,12 +66,9 @@ def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
 
 
 def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
-    """Return ``rows`` sorted by record key, so that key ranges of files are narrow."""
-    mine = keys.take(pa.array(rows)) if len(rows) != len(keys) else keys
-    if len(mine) < 2 or pc.all(pc.less_equal(mine.slice(0, len(mine) - 1), mine.slice(1))).as_py():
-        return rows
-    order: Int64Array = pc.sort_indices(mine).to_numpy().astype(np.int64)
-    return rows[order]
+    """Return ``rows`` by rising key, so that key ranges of files are narrow.  ``keys``: as in ``Batch.sort_keys``."""
+    order = rising(keys.take(pa.array(rows)) if len(rows) != len(keys) else keys)
+    return rows if order is None else rows[order]
 
 
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
@@ -148,7 +145,7 @@ class Upsert(RowOperation):
 
     def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:
         parts = by_value(fresh, self.batch.partition[fresh])
-        return {self.batch.partitions[code]: in_key_order(self.batch.keys, part) for code, part in parts.items()}
+        return {self.batch.partitions[code]: in_key_order(self.batch.sort_keys, part) for code, part in parts.items()}
 
 
 class Delete(RowOperation):
@@ -194,7 +191,7 @@ def decide(
 def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
     """Return where the keys of ``batch`` live, each in its scope."""
     names = None if snapshot.definition.is_global else partition_names(batch)
-    return locate(metadata, snapshot, batch.keys, batch.hashes, names)
+    return locate(metadata, snapshot, batch.sort_keys, batch.hashes, names)
 
 
 def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:

@@ -224,6 +224,21 @@ def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: 
     assert_sound(table, hudi=False)
 
 
+def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark: SparkSession, tmp_path: Path) -> None:
+    n = 3_000
+    numbers = [7 * i % n - 50 for i in range(n)]
+    at = pa.array([i // 1_000 for i in numbers], pa.timestamp("us", "UTC"))
+    data = pa.table({"at": at, "id": numbers, "x": [0.5] * n})
+    options = {**UNFLUSHED, "mdt.max.file.bytes": 4096, "mdt.row.group.rows": 200}
+    for name, key in (("one", ["id"]), ("two", ["at", "id"])):
+        table = mdt.create(tmp_path / name, data.schema, key=key, options=options)
+        mdt.open(table.path, options=ON_SPARK).bulk_insert(frame_of(spark, data))
+        assert len(table.snapshot()) > 3
+        found = table.scan("id between 99 and 101").explain()
+        assert found.files_read <= 2, found
+        assert_sound(table)
+
+
 # --- tasks that fail ---------------------------------------------------------------------------------------------------
 
 
