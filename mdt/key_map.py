@@ -41,22 +41,18 @@ class KeyMap:
     def find(self, wanted: KeyHashes) -> Int64Array:
         """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted`` is sorted."""
         n, hi, lo = len(self), self.hashes.hi, self.hashes.lo
-        entry = np.full(len(wanted), -1, dtype=np.int64)
         if n == 0 or len(wanted) == 0:
-            return entry
-        at = np.searchsorted(hi, wanted.hi)
-        open_ = np.flatnonzero(at < n)
+            return np.full(len(wanted), -1, dtype=np.int64)
+        at = hi.searchsorted(wanted.hi)
+        np.minimum(at, n - 1, out=at)
+        same = hi[at] == wanted.hi
+        found = same & (lo[at] == wanted.lo)
         # Equal first words with other second words are next to impossible; the loop is for correctness.
-        while len(open_):
-            here = at[open_]
-            same = hi[here] == wanted.hi[open_]
-            open_, here = open_[same], here[same]
-            found = lo[here] == wanted.lo[open_]
-            entry[open_[found]] = here[found]
-            open_ = open_[~found]
-            at[open_] += 1
-            open_ = open_[at[open_] < n]
-        return entry
+        for open_ in np.flatnonzero(same & ~found).tolist():
+            while at[open_] + 1 < n and hi[at[open_] + 1] == wanted.hi[open_] and not found[open_]:
+                at[open_] += 1
+                found[open_] = lo[at[open_]] == wanted.lo[open_]
+        return np.where(found, at, -1)
 
     def check(self) -> None:
         """Assert the invariants: strictly increasing hashes, each position once."""

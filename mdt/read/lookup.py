@@ -95,6 +95,6 @@ def _scans(metadata: Metadata, snapshot: Snapshot, wanted: Int64Array) -> Iterat
         if len(part):
             segment = int(part[0] >> 32)
             positions = BitMap((part & 0xFFFFFFFF).tolist())
-            rows = np.array(metadata.segments.one(snapshot, segment).zone_rows, np.int64)
-            hit = row_groups_with(positions, rows)
+            rows = metadata.segments.one(snapshot, segment).zone_rows
+            hit = row_groups_with(positions, np.array(rows, np.int64)) if len(rows) > 1 else None
             yield SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), positions)

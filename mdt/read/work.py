@@ -59,6 +59,7 @@ class Cutter:
         self._metadata = metadata
         self._plan = plan
         self._schema = schema
+        self._names = frozenset(schema.names)
         rows = np.array([scan.row for scan in plan.segments], np.int64)
         found = metadata.segments.many(plan.snapshot, rows)
         self._files: dict[int, Segment] = dict(zip(rows.tolist(), found, strict=True))
@@ -105,7 +106,7 @@ class Cutter:
     def _placed(self, row: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
         """Return ``positions`` with what reading their pages needs, None if that cannot be, or ``rows`` rows cost less."""
         file = self._files[row]
-        page_map = self._page_map(file, schema)
+        page_map = self._page_map(file, self._names if schema is self._schema else frozenset(schema.names))
         if page_map is None or not _are_few(positions, rows, page_map):
             return None
         offset, length = file.block_offset, file.block_length
@@ -113,7 +114,7 @@ class Cutter:
         parquet = None if whole is None else whole.slice(offset, length)
         return Wanted(file.path, offset, length, parquet, page_map, positions, row)
 
-    def _page_map(self, file: Segment, schema: pa.Schema) -> PageMap | None:
+    def _page_map(self, file: Segment, names: frozenset[str]) -> PageMap | None:
         """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
         try:
             found = None if file.page_map is None else self._metadata.blobs.page_map(file.page_map)
@@ -121,7 +122,7 @@ class Cutter:
             return None
         if found is None:
             return None
-        return found if found.rows == file.rows and set(schema.names).issubset(found.columns) else None
+        return found if found.rows == file.rows and names.issubset(found.columns) else None
 
 
 def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
