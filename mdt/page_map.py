@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,17 @@ MAGIC = b"MPM2"
 _HEADER = struct.Struct("<4s7I")
 _SEPARATOR = "\n"
 _ROW_MASK = (1 << 32) - 1
+_INFO_COLUMNS = 9
 
 Int64Array = npt.NDArray[np.int64]
 
 UInt32Array = npt.NDArray[np.uint32]
 
 OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST = range(9)
-"""Columns of :meth:`PageMap.info`."""
+"""Columns of :attr:`PageMap.info`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PageMap:
     """The pages of one segment.
 
@@ -90,22 +91,25 @@ class PageMap:
     def nbytes(self) -> int:
         """Bytes that this map takes in memory."""
         digests = self.dictionary_digest.nbytes + self.digest.nbytes
-        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests)
+        info = 8 * _INFO_COLUMNS * self.count
+        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests + info)
 
-    def info(self, pages: Int64Array) -> Int64Array:
-        """Return of each of n pages its offset, size with header, first row, number of rows, chunk, the latter's start
-        and dictionary, and the digests of page and dictionary -> int64[n, 9].  Offsets count from the first byte of the
+    @cached_property
+    def info(self) -> Int64Array:
+        """Of each page its offset, size with header, first row, number of rows, chunk, the latter's start
+        and dictionary, and the digests of page and dictionary -> int64[p, 9].  Offsets count from the first byte of the
         Parquet file.
         """
-        chunk = np.searchsorted(self.first, pages, side="right") - 1
-        start, dictionary, before = self.start[chunk], self.dictionary[chunk], self.before[pages]
-        offset = start + dictionary + before - self.before[self.first[chunk]]
-        key = self.keys[pages]
-        end = (key >> 32 << 32) | self.rows
-        following = self.keys[np.minimum(pages + 1, self.count - 1)]
-        rows = np.where(following > key, np.minimum(following, end), end) - key
-        size, row = self.before[pages + 1] - before, key & _ROW_MASK
-        digests = self.digest[pages], self.dictionary_digest[chunk]
+        count = np.diff(self.first, append=self.count)
+        chunk = np.repeat(np.arange(len(self.first)), count)
+        start, dictionary, before = self.start[chunk], self.dictionary[chunk], self.before[:-1]
+        offset = start + dictionary + before - np.repeat(before[self.first], count)
+        column = self.keys >> 32
+        end = (column << 32) | self.rows
+        following = np.append(self.keys[1:], -1)
+        rows = np.where(following >> 32 == column, following, end) - self.keys
+        size, row = np.diff(self.before), self.keys & _ROW_MASK
+        digests = self.digest, self.dictionary_digest[chunk]
         return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests], axis=1)
 
     def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -116,6 +120,9 @@ class PageMap:
         """
         if self.count == len(self.columns):
             return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
+        if len(positions) == 1:
+            page = self.keys.searchsorted((columns << 32) | positions, side="right") - 1
+            return page, np.arange(len(columns)), np.ones(len(columns), np.int64)
         return (self._by_row if len(columns) * len(positions) <= self.count else self._by_page)(columns, positions)
 
     def _by_row(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
@@ -135,7 +142,7 @@ class PageMap:
         count = last - first
         place = np.repeat(np.arange(len(columns)), count)
         page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
-        _, _, begin, rows, *_ = self.info(page).T
+        _, _, begin, rows, *_ = self.info[page].T
         held = np.searchsorted(positions, begin + rows) - np.searchsorted(positions, begin)
         some = held > 0
         return page[some], place[some], held[some]

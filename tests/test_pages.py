@@ -43,9 +43,10 @@ SCHEMA = pa.schema([(name, type) for name, (type, _) in VALUES.items()])
 
 
 @pytest.fixture(scope="module", autouse=True, params=[0, 1 << 40], ids=["text stays encoded", "text is decoded"])
-def encoded_rows_min(request: pytest.FixtureRequest) -> Iterator[None]:
+def encoded_groups_min(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(page_reader, "_ENCODED_ROWS_MIN", request.param)
+        patched.setattr(page_reader, "_ENCODED_GROUPS_MIN", request.param)
+        patched.setattr(page_reader, "_THREADED_ROWS_MIN", 0)
         yield
 
 
@@ -109,8 +110,9 @@ def test_pages_give_the_rows_that_a_full_read_gives(
 ) -> None:
     schema = pa.schema([f for f in SCHEMA if f.name in names])
     expected = pa.concat_tables([table.take(rows) for table, _, rows in given_files]).select(schema.names)
-    found = read_pages(STORAGE, [wanted(data, rows) for _, data, rows in given_files], schema)
-    assert same(found, expected)
+    for threads in (1, 3):
+        found = read_pages(STORAGE, [wanted(data, rows) for _, data, rows in given_files], schema, threads=threads)
+        assert same(found, expected)
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "none"])
@@ -162,7 +164,7 @@ def test_page_maps_come_back_as_they_were(n: int, group: int, page_bytes: int) -
 
 def test_pages_are_small_where_a_table_is_large() -> None:
     found = page_map.build(encoded(table_of(20_000, 2, dict.fromkeys(VALUES, "many")), row_group_rows=1 << 20, page_bytes=2048))
-    pages = found.info(np.arange(found.count))
+    pages = found.info
     assert int(pages[:, page_map.ROWS].max()) <= 512
     text = pages[(found.keys >> 32) == list(VALUES).index("text")]
     assert int(text[:, page_map.ROWS].max()) < 512
@@ -174,7 +176,7 @@ def test_long_values_have_pages_of_their_own_in_large_and_small_tables() -> None
     for n in (30, 700):
         table = pa.table({"text": [f"{i:060000}" for i in range(n)], "long": range(n)})
         found = page_map.build(encoded(table, page_bytes=4096))
-        rows = found.info(np.arange(found.count))[:, page_map.ROWS]
+        rows = found.info[:, page_map.ROWS]
         assert int(rows[found.keys < 1 << 32].max()) == 1
         assert int(rows.max()) > 20
 

@@ -10,7 +10,7 @@ gives, and the footer is our own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -34,8 +34,10 @@ _VIEW = np.dtype([("length", "<i4"), ("prefix", "<i4"), ("buffer", "<i4"), ("off
 _VIEW_BYTES_MAX = 2**31 - 1
 _PAGE_BYTES_MIN = 13
 """Page headers are longer than this; a shorter view would have to hold the bytes themselves."""
-_ENCODED_ROWS_MIN = 32_768
-"""Text of fewer rows is quicker decoded than kept encoded, with a dictionary for each segment."""
+_ENCODED_GROUPS_MIN = 16
+"""Text of fewer chunks with dictionaries is quicker decoded than kept encoded, which needs a second reader."""
+_THREADED_ROWS_MIN = 131_072
+"""Values of all columns, some 2 ms of decoding; starting threads for fewer takes longer than they save."""
 _GAP_BYTES_MAX = 64 << 10
 """Bytes between two pages that are read along: a request for them would take longer."""
 _RANGE_BYTES = 64 << 20
@@ -79,8 +81,8 @@ class _Pages:
     start: Int64Array
 
 
-def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
-    """Return the columns ``schema`` of the wanted rows, in their order.
+def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema, *, threads: int = 1) -> pa.Table:
+    """Return the columns ``schema`` of the wanted rows, in their order, decoded by ``threads`` threads if they are worth it.
 
     The page maps must be of one codec and have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
     are not what was written.
@@ -94,7 +96,7 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     data = _joined(storage, wanted, pages, before, end)
     position = np.concatenate([w.positions for w in wanted])
     try:
-        columns = list(_columns(data, groups, schema, pages, position))
+        columns = _columns(data, groups, schema, pages, position, threads)
     except (pa.ArrowException, OSError, ValueError) as error:
         several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
         raise Corrupt(f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path) from error
@@ -108,7 +110,7 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
     natural = np.argsort(column, kind="stable")
     column = column[natural]
     segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in found])[natural]
-    info = np.concatenate([w.page_map.info(pages) for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
+    info = np.concatenate([w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
     kind = 2 * column + (info[:, DICTIONARY] > 0)
     order = np.argsort(kind, kind="stable")
     rows = info[order, ROWS]
@@ -222,29 +224,52 @@ def _range(storage: Storage, wanted: Wanted, start: int, stop: int) -> pa.Buffer
 
 
 def _columns(
-    data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, position: Int64Array
-) -> Iterator[pa.ChunkedArray]:
-    """Yield the wanted rows of each column; ``position``: their numbers in their segments, int64[n]."""
-    rows, encoded = pages.info[:, ROWS], pages.info[:, DICTIONARY] > 0
-    many = int(rows.sum()) > _ENCODED_ROWS_MIN * len(schema)
-    text = [f.name for f, (_, d) in zip(schema, groups, strict=True) if many and d and _may_stay_encoded(f.type)]
-    plain = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
-    kept = plain
-    if text:
-        kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=plain.metadata)
-    bounds = np.searchsorted(pages.column, np.arange(len(schema) + 1)).tolist()
-    for number, (field, (without, with_)) in enumerate(zip(schema, groups, strict=True)):
-        mine = slice(bounds[number], bounds[number + 1])
-        wanted, flags = pages.wanted[mine], encoded[mine]
-        index = np.repeat(pages.start[mine] - pages.info[mine, ROW], wanted) + position
+    data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, position: Int64Array,
+    threads: int,
+) -> list[pa.ChunkedArray]:  # fmt: skip
+    """Return the wanted rows of each column; ``position``: their numbers in their segments, int64[n]."""
+    reader = _ColumnReader(data, groups, schema, pages, position)
+    columns = range(len(schema))
+    if threads == 1 or reader.rows_total < _THREADED_ROWS_MIN:
+        return [reader.column(number) for number in columns]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(reader.column, columns))
+
+
+class _ColumnReader:
+    """Decodes the columns of a file made of pages; safe for threads that read different columns."""
+
+    def __init__(
+        self, data: pa.Buffer, groups: Sequence[tuple[list[int], list[int]]], schema: pa.Schema, pages: _Pages, position: Int64Array
+    ) -> None:
+        self._groups = groups
+        self._schema = schema
+        self._pages = pages
+        self._rows = pages.info[:, ROWS]
+        self.rows_total = int(self._rows.sum())
+        self._bounds = np.searchsorted(pages.column, np.arange(len(schema) + 1)).tolist()
+        first = pages.start - pages.info[:, ROW]
+        self._index = np.repeat(first, pages.wanted).reshape(len(schema), len(position)) + position
+        self._plain = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+        text = [f.name for f, (_, encoded) in zip(schema, groups, strict=True) if len(encoded) >= _ENCODED_GROUPS_MIN and _may_stay_encoded(f.type)]
+        self._kept = self._plain
+        if text:
+            known = self._plain.metadata
+            self._kept = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=text, metadata=known)
+
+    def column(self, number: int) -> pa.ChunkedArray:
+        """Return the wanted rows of one column."""
+        field, (without, with_) = self._schema.field(number), self._groups[number]
+        mine = slice(self._bounds[number], self._bounds[number + 1])
+        index, rows = self._index[number], self._rows[mine]
         if not without or not with_:
-            file, which = (plain, without) if without else (kept, with_)
-            yield _taken(file, which, field, index, int(rows[mine].sum()))
-            continue
-        flag = np.repeat(flags, wanted)
-        some = _taken(plain, without, field, index[~flag], int(rows[mine][~flags].sum()))
-        others = _taken(kept, with_, field, index[flag], int(rows[mine][flags].sum()))
-        yield _merged(some, others, flag)
+            file, which = (self._plain, without) if without else (self._kept, with_)
+            return _taken(file, which, field, index, int(rows.sum()))
+        flags = self._pages.info[mine, DICTIONARY] > 0
+        flag = np.repeat(flags, self._pages.wanted[mine])
+        some = _taken(self._plain, without, field, index[~flag], int(rows[~flags].sum()))
+        others = _taken(self._kept, with_, field, index[flag], int(rows[flags].sum()))
+        return _merged(some, others, flag)
 
 
 def _may_stay_encoded(type: pa.DataType) -> bool:
@@ -258,8 +283,10 @@ def _taken(
     column = file.read_row_groups(groups, [field.name], use_threads=False).column(0)
     if len(column) != expected:
         raise ValueError(f"{len(column)} values instead of {expected}")
-    # Rows of a chunk are wanted in rising order, so all of them are wanted as they are.
-    taken = column if len(index) == expected else column.take(pa.array(index))
+    if len(index) == 1:
+        taken = column.slice(int(index[0]), 1)
+    else:  # rows of a chunk are wanted in rising order, so all of them are wanted as they are
+        taken = column if len(index) == expected else column.take(pa.array(index))
     return taken if taken.type == field.type else taken.cast(field.type)
 
 
