@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
 from mdt.errors import Invalid
-from mdt.hudi.keys import record_keys
+from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.locate import find
 from mdt.metadata import Metadata
@@ -49,7 +49,8 @@ def places(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> Places:
         codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
         partition = np.array(names, np.object_)[codes]
     segment, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
-    hits = find(metadata, snapshot, keys, hash_keys(keys, definition.hash_seed), partition)
+    hashes = hash_keys(keys, definition.hash_seed)
+    hits = find(metadata, snapshot, sort_keys(table, definition, keys), hashes, partition)
     for hit in hits:
         segment[hit.key], position[hit.key] = hit.segment, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(segment >= 0)):
