@@ -50,7 +50,7 @@ def places(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> Places:
         partition = np.array(names, np.object_)[codes]
     segment, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
     hashes = hash_keys(keys, definition.hash_seed)
-    hits = find(metadata, snapshot, sort_keys(table, definition, keys), hashes, partition)
+    hits = find(metadata, snapshot, sort_keys(table, definition.key), hashes, partition)
     for hit in hits:
         segment[hit.key], position[hit.key] = hit.segment, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(segment >= 0)):
