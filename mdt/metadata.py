@@ -81,6 +81,11 @@ class Metadata:
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
 
+    @property
+    def overrides(self) -> Mapping[str, object]:
+        """The options that take precedence over those kept with the table."""
+        return self._overrides
+
     def newest(self, *, watched: bool = True) -> Snapshot:
         """Return the newest snapshot.  O(records since the last call); one failed probe when nothing happened.
 

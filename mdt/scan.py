@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
+from mdt.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +79,12 @@ class Scan:
             self.predicate = parse_where(where, snapshot.definition.schema)
         self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
 
+    def __reduce__(self) -> Any:
+        """A pickle is the table's place, the snapshot's number and what was asked for; who loads it reads the same rows."""
+        metadata = self._metadata
+        asked = (self._where_text(), self.predicate, self.columns, self.limit, self.order)
+        return _at, (metadata.storage, dict(metadata.overrides), self.snapshot.seq, *asked)
+
     @cached_property
     def plan(self) -> ScanPlan:
         """What will be read; with an order or a filter and a limit, what may be read."""
@@ -91,12 +98,14 @@ class Scan:
 
         ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
         """
-        text = self._where if isinstance(self._where, str) else str(self._where or "")
         metadata = self._metadata
         caches = {**metadata.cache_counts(), **metadata.blobs.cache_counts(), **metadata.summaries.cache_counts()}
         found = self.plan if spark is None else self._plan_on(spark)
-        told = explain(found, where=text, caches={name: found for name, found in caches.items() if any(found)})
+        told = explain(found, where=self._where_text(), caches={name: found for name, found in caches.items() if any(found)})
         return replace(told, order_by=", ".join(map(str, self.order)), limit=self.limit, stops=self._stops(found))
+
+    def _where_text(self) -> str:
+        return self._where if isinstance(self._where, str) else str(self._where or "")
 
     def _stops(self, found: ScanPlan) -> str:
         """Return when reading ends, for the explanation."""
@@ -191,6 +200,18 @@ class Scan:
         if self.limit is None:
             return top.in_order(self._metadata, self.plan, names, self.order, threads=threads)
         return top.best(self._metadata, self.plan, names, self.order, self.limit, threads=threads)
+
+
+def _at(
+    storage: Storage, overrides: Mapping[str, object], seq: int, where: str, predicate: Predicate | None,
+    columns: Sequence[str], limit: int | None, order: tuple[SortKey, ...],
+) -> Scan:  # fmt: skip
+    """Return a scan as it was pickled.  Raises Invalid if its snapshot is gone."""
+    metadata = Metadata(storage, overrides)
+    snapshot = metadata.at(seq)
+    scan = Scan(metadata, snapshot, None, columns, metadata.options(snapshot.definition), limit=limit)
+    scan._where, scan.predicate, scan.order = where, predicate, order
+    return scan
 
 
 def _row_count(limit: object) -> int:

@@ -79,13 +79,21 @@ class WriteResult:
 
 
 class Table:
-    """A table at a path or URL.  Make one with :func:`mdt.create` or :func:`mdt.open`; safe to use from threads."""
+    """A table at a path or URL.  Make one with :func:`mdt.create` or :func:`mdt.open`; safe to use from threads.
+
+    A pickle is where the table is, and the options that it was opened with: who loads it (a worker process, a Spark task)
+    opens the table anew, at its newest commit, with the credentials of its own environment.  Secrets are never in it.
+    """
 
     def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None) -> None:
         self._storage = storage
         self._metadata = Metadata(storage, options)
         self._options: Options | None = None
         self._metadata.newest()
+
+    def __reduce__(self) -> Any:
+        """Raises Unsupported for a table in memory."""
+        return open, (self._storage, dict(self._metadata.overrides))
 
     @property
     def path(self) -> str:

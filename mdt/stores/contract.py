@@ -126,6 +126,13 @@ class Storage(ABC):
     def size(self, path: str) -> int | None:
         """Return the size of an object in bytes, or None if it is absent."""
 
+    def __reduce__(self) -> Any:
+        """Return what a pickle keeps, where another process can open the same root.  Raises ``errors.Unsupported`` elsewhere."""
+        raise errors.Unsupported(
+            f"the storage {self.url} lives in this process only, so it and its tables cannot be pickled",
+            hint="keep the table on a disk or in an object store",
+        )
+
     def now_us(self) -> int:
         """Return the time in UTC microseconds, by this machine's clock unless a store has its own."""
         return time.time_ns() // 1000

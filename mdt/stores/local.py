@@ -69,6 +69,10 @@ class LocalStorage(Storage):
         self._lock = threading.Lock()
         self.url = Path(self._root).as_uri()
 
+    def __reduce__(self) -> Any:
+        """A pickle opens the same directory anew."""
+        return _reopened, (self._root, self._durable)
+
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See :class:`Storage`."""
         with _translated(path), open(self._absolute(path), "rb", buffering=0) as file:
@@ -315,3 +319,7 @@ def _translated(path: str) -> Iterator[None]:
             ) from error
         hint = _HINTS.get(error.errno or 0, "")
         raise errors.Unavailable(f"the file system failed on {path!r}: {error}", hint=hint) from error
+
+
+def _reopened(root: str, durable: bool) -> LocalStorage:
+    return LocalStorage(root, durable=durable)

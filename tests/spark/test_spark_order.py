@@ -38,3 +38,10 @@ def test_a_limit_that_spark_cannot_count_is_refused(spark: SparkSession, tmp_pat
     assert table.scan(limit=3).to_spark(spark).count() == 3
     with pytest.raises(mdt.Unsupported, match="Spark takes no limit above 3"):
         table.scan(limit=4).to_spark(spark)
+
+
+def test_a_table_and_a_scan_can_be_used_in_spark_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    table = merged(tmp_path / "t")
+    scan = table.scan("id < 20")
+    counted = spark.sparkContext.parallelize([0, 1], 2).map(lambda _: (table.scan().count(), scan.count())).collect()
+    assert counted == [(table.scan().count(), scan.count())] * 2

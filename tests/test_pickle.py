@@ -1,0 +1,90 @@
+"""A table and a scan travel to other processes as what they are opened by, never with what they hold."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trees
+
+import mdt
+from mdt.scan import Scan
+from mdt.storage import FaultyStorage, LocalStorage, MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mdt.Table:
+    made = trees.create(tmp_path / "a table, 100%", SCHEMA, partition_by=["city"])
+    made.upsert(pa.table({"id": range(100), "city": ["x", "y"] * 50, "x": [i / 7 for i in range(100)]}, SCHEMA))
+    return mdt.open(made.path, {"mdt.reader.threads": 1})
+
+
+def rows_of(found: mdt.Table | Scan) -> list[dict[str, Any]]:
+    scan = found.scan() if isinstance(found, mdt.Table) else found
+    return trees.ordered(scan.to_arrow())
+
+
+def insert_one(table: mdt.Table) -> int:
+    return table.insert(pa.table({"id": [1000], "city": ["z"], "x": [0.5]}, SCHEMA)).seq
+
+
+def test_a_pickled_table_is_opened_anew_with_its_options(table: mdt.Table) -> None:
+    data = pickle.dumps(table)
+    assert len(data) < 500, "a path and options"
+    insert_one(table)
+    found = pickle.loads(data)
+    assert (found.path, found.options) == (table.path, table.options)
+    assert found.snapshot().seq == table.snapshot().seq and rows_of(found) == rows_of(table)
+    assert rows_of(copy.deepcopy(table)) == rows_of(table)
+
+
+def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table: mdt.Table) -> None:
+    scans = [
+        table.scan(), table.scan("x > 3 and city in ('x', 'z')", ["id", "city"]), table.scan([("x", "<", 9.5)]),
+        table.scan(order_by="x desc nulls last, id", limit=5), table.scan(limit=0),
+    ]  # fmt: skip
+    expected = [rows_of(scan) for scan in scans]
+    insert_one(table)
+    for scan, rows in zip(scans, expected, strict=True):
+        found = pickle.loads(pickle.dumps(scan))
+        assert rows_of(found) == rows_of(scan) == rows
+        assert found.schema == scan.schema and str(found.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
+
+
+def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table: mdt.Table) -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(rows_of, table).result() == rows_of(table)
+        seq = pool.submit(insert_one, table).result()
+        scan = table.scan("city = 'z'")
+        assert scan.snapshot.seq == seq
+        assert pool.submit(rows_of, scan).result() == [{"id": 1000, "city": "z", "x": 0.5}]
+
+
+def test_a_table_that_lives_in_this_process_only_is_refused() -> None:
+    for storage in (MemoryStorage(), FaultyStorage(MemoryStorage())):
+        table = mdt.create(storage, SCHEMA, ["id"])
+        for thing in (table, table.scan(), storage):
+            with pytest.raises(mdt.Unsupported, match="cannot be pickled") as error:
+                pickle.dumps(thing)
+            assert error.value.hint
+
+
+def test_a_pickle_of_a_table_that_is_gone_says_so(table: mdt.Table, tmp_path: Path) -> None:
+    data = pickle.dumps(table)
+    (tmp_path / "a table, 100%").rename(tmp_path / "elsewhere")
+    with pytest.raises(mdt.Invalid, match="not a table"):
+        pickle.loads(data)
+
+
+def test_whether_files_are_flushed_is_kept(tmp_path: Path) -> None:
+    for durable in (True, False):
+        found = pickle.loads(pickle.dumps(LocalStorage(tmp_path, durable=durable)))
+        assert (found.url, found._durable) == (tmp_path.as_uri(), durable)
