@@ -21,7 +21,8 @@ from typer.core import TyperGroup
 from mdt import cli_index, config, table
 from mdt.definition import MERGE_ON_READ
 from mdt.errors import Invalid, MdtError
-from mdt.terminal import Settings, TablePath, output, progress, settings, show, show_error, show_table, warn
+from mdt.progress import bar
+from mdt.terminal import Settings, TablePath, output, settings, show, show_error, show_table, warn
 
 ROWS_SHOWN = 20
 """Rows that ``scan`` shows as a table unless told otherwise."""
@@ -183,7 +184,7 @@ def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa
 def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
     """Merge log files and deleted rows into new base files."""
     opened = table.open(path, settings(option))
-    with progress("compacting") as told:
+    with bar("compacting") as told:
         result = opened.compact(told)
     print(f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact")
     warn(result.warnings)
@@ -192,7 +193,7 @@ def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as 
 @app.command()
 def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
-    with progress("checking") as told:
+    with bar("checking") as told:
         report = table.open(path).check(told)
     output().print(str(report), markup=False, highlight=False, soft_wrap=True)
     if not report.ok:

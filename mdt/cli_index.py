@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from mdt import table
+from mdt.progress import bar
 from mdt.services.indexing import BuildResult
-from mdt.terminal import Settings, TablePath, progress, settings, show, show_table
+from mdt.terminal import Settings, TablePath, settings, show, show_table
 from mdt.usage import REPORT_SECONDS
 
 app = typer.Typer(help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True)
@@ -29,7 +30,7 @@ def list_(path: TablePath) -> None:
 def create(path: TablePath, index: Specs, is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
     """Add indexes and cover the files that exist."""
     opened = table.open(path, settings(option))
-    with progress("indexing") as told:
+    with bar("indexing") as told:
         _tell(opened.create_index(index, mode="async" if is_async else "sync", progress=told))
 
 
@@ -43,7 +44,7 @@ def drop(path: TablePath, index: Specs) -> None:
 def rebuild(path: TablePath, index: SomeSpecs = [], is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
     """Forget what indexes cover, and build them again."""
     opened = table.open(path, settings(option))
-    with progress("indexing") as told:
+    with bar("indexing") as told:
         _tell(opened.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told))
 
 
@@ -59,7 +60,7 @@ def build(
     opened = table.open(path, settings(option))
     with suppress(KeyboardInterrupt):  # the way in which a watch ends
         while True:
-            with progress("indexing") as told:
+            with bar("indexing") as told:
                 result = opened.build_indexes(index or None, progress=told)
             if result.files or not watch:
                 _tell(result)

@@ -17,6 +17,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata import Metadata
+from mdt.progress import Progress, ProgressOption, shown
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage
 
@@ -155,17 +156,24 @@ class Scan:
         """Return the schema of the rows as an Arrow C schema; nothing is read."""
         return self.schema.__arrow_c_schema__()
 
-    def to_arrow(self) -> pa.Table:
-        """Return the rows as one table; in no particular order unless ``order_by`` says one."""
-        tables = list(self._tables(self.columns))
+    def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
+        """Return the rows as one table; in no particular order unless ``order_by`` says one.
+
+        ``progress``: a function that takes the number of pieces of work that are done and of all (with a limit that ends
+        reading early, of files), or True for a bar on the terminal.
+        """
+        with shown(progress, "scan") as told:
+            tables = list(self._tables(self.columns, progress=told))
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
-    def count(self) -> int:
+    def count(self, *, progress: ProgressOption = None) -> int:
         """Return how many rows match, ``limit`` at most; without a filter no data is read."""
-        if self.predicate is not None:
-            return sum(len(table) for table in self._tables(self.snapshot.definition.schema.names[:1], ordered=False))
-        rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
-        return rows if self.limit is None else min(rows, self.limit)
+        with shown(progress, "count") as told:
+            if self.predicate is not None:
+                names = self.snapshot.definition.schema.names[:1]
+                return sum(len(table) for table in self._tables(names, ordered=False, progress=told))
+            rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
+            return rows if self.limit is None else min(rows, self.limit)
 
     def to_spark(self, spark: SparkSession) -> DataFrame:
         """Return the rows of this snapshot as a Spark DataFrame of native Parquet scans; Spark sorts and limits."""
@@ -183,7 +191,9 @@ class Scan:
         """The metadata table that the scan reads from."""
         return self._metadata
 
-    def _tables(self, names: Sequence[str], *, ordered: bool = True) -> Iterator[pa.Table]:
+    def _tables(
+        self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not matter, only how many."""
         if self.predicate is not None and self._options.usage_counts:
             self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
@@ -191,15 +201,17 @@ class Scan:
             return iter(())
         threads = self._options.reader_threads or pa.cpu_count()
         if self.order and ordered:
-            return iter((self._in_order(names, threads),))
+            return iter((self._in_order(names, threads, progress),))
         if self.limit is None or self.predicate is None:
-            return read(self._metadata, self.plan, names, threads=threads)
-        return top.first_matches(self._metadata, self.plan, names, self.limit, threads=threads)
+            return read(self._metadata, self.plan, names, threads=threads, progress=progress)
+        return top.first_matches(self._metadata, self.plan, names, self.limit, threads=threads, progress=progress)
 
-    def _in_order(self, names: Sequence[str], threads: int) -> pa.Table:
+    def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:
         if self.limit is None:
-            return top.in_order(self._metadata, self.plan, names, self.order, threads=threads)
-        return top.best(self._metadata, self.plan, names, self.order, self.limit, threads=threads)
+            return top.in_order(self._metadata, self.plan, names, self.order, threads=threads, progress=progress)
+        return top.best(
+            self._metadata, self.plan, names, self.order, self.limit, threads=threads, progress=progress
+        )
 
 
 def _at(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from mdt.definition import TableDefinition
 from mdt.errors import Invalid, Unsupported
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
+from mdt.progress import Progress, ProgressOption, shown
 from mdt.row_sets import warm_index
 from mdt.scan import Scan, Where, checked_columns
 from mdt.snapshot import Snapshot
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from mdt.services.check import CheckReport, check
     from mdt.services.compaction import Compaction
     from mdt.services.index_report import Advice
-    from mdt.services.indexing import BuildResult, Progress
+    from mdt.services.indexing import BuildResult
     from mdt.services.rollback import Recovery, recover
     from mdt.transaction import CommitResult, Operation, run
     from mdt.write.normalize import normalize, normalize_keys
@@ -137,47 +138,56 @@ class Table:
 
     # Writing
 
-    def upsert(self, data: Any) -> WriteResult:
+    def upsert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
         ``data``: pyarrow Table, RecordBatch or RecordBatchReader, anything with the Arrow PyCapsule interface (pandas,
         polars, duckdb), or a Spark DataFrame.  Columns are matched by name.  Raises Invalid if the data does not fit
         (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
+
+        ``progress``, here and in every other call that may take long: a function that takes the number of files that are
+        done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
         """
-        return self._write(data, "upsert")
+        return self._write(data, "upsert", progress)
 
-    def insert(self, data: Any) -> WriteResult:
+    def insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``."""
-        return self._write(data, "insert")
+        return self._write(data, "insert", progress)
 
-    def bulk_insert(self, data: Any) -> WriteResult:
+    def bulk_insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
-        return self._write(data, "bulk_insert")
+        return self._write(data, "bulk_insert", progress)
 
-    def delete(self, keys: Any) -> WriteResult:
+    def delete(self, keys: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Delete the rows with the given keys.
 
         ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
         ignored.  Keys that do not exist are counted in ``missing``.
         """
-        self._before_rows()
-        table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
-        batch = normalize_keys(table, self.definition)
-        return self._run_rows(Delete(self._metadata, self.options, batch, "delete", self.definition.commit_action))
+        with shown(progress, "delete") as told:
+            self._before_rows()
+            table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
+            batch = normalize_keys(table, self.definition)
+            action = self.definition.commit_action
+            return self._run_rows(Delete(self._metadata, self.options, batch, "delete", action, told))
 
-    def _write(self, data: Any, name: str) -> WriteResult:
+    def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
+        with shown(progress, name) as told:
+            return self._write_rows(data, name, told)
+
+    def _write_rows(self, data: Any, name: str, progress: Progress | None) -> WriteResult:
         self._before_rows()
         if is_spark(data):
             from mdt.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
-                done, counts = engine.write(self._metadata, self.options, data, name)
+                done, counts = engine.write(self._metadata, self.options, data, name, progress)
                 return self._result(done, counts, engine="spark")
             data = small
         batch = normalize(to_table(data), self.definition)
         action = self.definition.commit_action
-        return self._run_rows(Upsert(self._metadata, self.options, batch, name, action))
+        return self._run_rows(Upsert(self._metadata, self.options, batch, name, action, progress))
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):
@@ -267,11 +277,12 @@ class Table:
 
     # Looking after
 
-    def compact(self, progress: Callable[[int, int], None] | None = None) -> WriteResult:
+    def compact(self, progress: ProgressOption = None) -> WriteResult:
         """Rewrite file groups with log files or deleted rows as base files; rows stay as they are."""
-        self._before_write()
-        operation: Operation[Any] = Compaction(self._metadata, self.options, progress)
-        done = run(self._metadata, operation, attempts=self.options.commit_attempts)
+        with shown(progress, "compact") as told:
+            self._before_write()
+            operation: Operation[Any] = Compaction(self._metadata, self.options, told)
+            done = run(self._metadata, operation, attempts=self.options.commit_attempts)
         return self._result(done, {})
 
     def rollback(self) -> Recovery:
@@ -279,9 +290,10 @@ class Table:
         self._before_write(roll_back=False)
         return recover(self._metadata, after_seconds=0)
 
-    def check(self, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+    def check(self, progress: ProgressOption = None) -> CheckReport:
         """Recompute everything that can be recomputed and compare; the report names file and byte."""
-        return check(self._metadata, self._metadata.newest(), progress=progress)
+        with shown(progress, "check") as told:
+            return check(self._metadata, self._metadata.newest(), progress=told)
 
     # Indexes
 
@@ -290,7 +302,7 @@ class Table:
         specs: str | Sequence[str],
         *,
         mode: str = "sync",
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
         spark: SparkSession | None = None,
     ) -> BuildResult:
         """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
@@ -301,9 +313,10 @@ class Table:
         unknown kind, column or option.
         """
         _require_mode(mode)
-        wanted = indexing.wanted_specs(self._metadata.newest(), specs)
-        self._change_indexes(indexing.IndexChange("create_index", added=wanted))
-        return BuildResult() if mode == "async" else self._build(wanted, progress, spark)
+        with shown(progress, "create_index") as told:
+            wanted = indexing.wanted_specs(self._metadata.newest(), specs)
+            self._change_indexes(indexing.IndexChange("create_index", added=wanted))
+            return BuildResult() if mode == "async" else self._build(wanted, told, spark)
 
     def drop_index(self, specs: str | Sequence[str]) -> None:
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
@@ -315,7 +328,7 @@ class Table:
         specs: str | Sequence[str] | None = None,
         *,
         mode: str = "sync",
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
         spark: SparkSession | None = None,
     ) -> BuildResult:
         """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`.
@@ -323,20 +336,22 @@ class Table:
         Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
         """
         _require_mode(mode)
-        again = indexing.known_specs(self._metadata.newest(), specs)
-        self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
-        return BuildResult() if mode == "async" else self._build(again, progress, spark)
+        with shown(progress, "rebuild_index") as told:
+            again = indexing.known_specs(self._metadata.newest(), specs)
+            self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
+            return BuildResult() if mode == "async" else self._build(again, told, spark)
 
     def build_indexes(
         self,
         specs: str | Sequence[str] | None = None,
         *,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
         spark: SparkSession | None = None,
     ) -> BuildResult:
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
-        self._before_write()
-        return self._build(indexing.known_specs(self._metadata.newest(), specs), progress, spark)
+        with shown(progress, "build_indexes") as told:
+            self._before_write()
+            return self._build(indexing.known_specs(self._metadata.newest(), specs), told, spark)
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
         runner = None
@@ -358,7 +373,7 @@ class Table:
         return index_report.advise(self._metadata, self._metadata.newest())
 
     def analyze(
-        self, columns: Sequence[str] | None = None, *, progress: Progress | None = None, spark: SparkSession | None = None
+        self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None, spark: SparkSession | None = None
     ) -> pa.Table:
         """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import pyarrow as pa
 import typer
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -70,15 +68,6 @@ def warn(warnings: Sequence[str]) -> None:
     """Show warnings."""
     for warning in warnings:
         errors().print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def progress(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar while the block runs; it takes the number of things done and of all."""
-    console = errors()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def settings(given: Sequence[str]) -> dict[str, str]:

@@ -156,7 +156,7 @@ def steps(
         try:
             changes = operation.write(snapshot, prepared, claim)
             metadata.newest()  # the last look for commits of other Hudi writers
-        except MdtError as error:
+        except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
             if not isinstance(error, Unavailable):
                 abandon(metadata, claim, operation, prepared)
             raise

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "lazy", "limits"),
+    ("errors", "lazy", "limits", "progress"),
     ("codec", "config", "definition", "input", "key_indexes", "order", "paths", "skipping", "storage", "stores", "where"),
     ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "pieces", "groups", "files_view", "units"),

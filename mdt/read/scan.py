@@ -19,6 +19,7 @@ from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.planner import ScanPlan
+from mdt.progress import Progress, counted
 from mdt.read.pages import read_pages
 from mdt.read.work import Cutter, RowGroups, Rows
 from mdt.segment_file import live_mask, read_rows
@@ -30,10 +31,16 @@ BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 
 
-def read(metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int) -> Iterator[pa.Table]:
-    """Yield the matching rows, columns ``names``, one table for each piece of work that found any."""
+def read(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int, progress: Progress | None = None
+) -> Iterator[pa.Table]:
+    """Yield the matching rows, columns ``names``, one table for each piece of work that found any.
+
+    ``progress`` is called with the number of pieces that are done and of all.
+    """
     reader = _Reader(metadata, plan, tuple(names))
-    yield from (table for _, table in _run(reader, reader.cut(threads), threads) if len(table))
+    work = reader.cut(threads)
+    yield from (table for _, table in counted(_run(reader, work, threads), len(work), progress) if len(table))
 
 
 def read_at(

@@ -25,6 +25,7 @@ from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.order import SortKey, sorted_rows
 from mdt.planner import ScanPlan, SegmentScan
+from mdt.progress import Progress
 from mdt.read.scan import read
 from mdt.read.work import UNIT_ROWS
 from mdt.snapshot import Snapshot
@@ -65,10 +66,15 @@ def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentSca
     return replace(scan, zones=tuple(range(zones)), positions=positions)
 
 
-def first_matches(metadata: Metadata, plan: ScanPlan, names: Sequence[str], limit: int, *, threads: int) -> Iterator[pa.Table]:
-    """Yield ``limit`` rows that match, or all if there are fewer; stops reading when they are found."""
+def first_matches(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], limit: int, *, threads: int, progress: Progress | None = None
+) -> Iterator[pa.Table]:
+    """Yield ``limit`` rows that match, or all if there are fewer; stops reading when they are found.
+
+    ``progress`` is called with the number of segments that are done with and of all.
+    """
     assert limit, "nothing is looked for"
-    left, size = limit, max(limit, _ROWS_FIRST)
+    left, size, done = limit, max(limit, _ROWS_FIRST), 0
     for zones in _chunks(plan, np.arange(len(plan.segments))):
         for picked in _rounds(zones, np.arange(len(zones)), size, threads):
             size *= _GROWTH
@@ -76,22 +82,37 @@ def first_matches(metadata: Metadata, plan: ScanPlan, names: Sequence[str], limi
                 yield table[:left]
                 left -= len(table)
                 if left <= 0:
+                    _tell(progress, plan, len(plan.segments))
                     return
+        done += len(zones.scans)
+        _tell(progress, plan, done)
 
 
-def in_order(metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], *, threads: int) -> pa.Table:
-    """Return all rows that match, sorted by ``keys``; they are in memory at once."""
+def _tell(progress: Progress | None, plan: ScanPlan, done: int) -> None:
+    if progress is not None:
+        progress(done, len(plan.segments))
+
+
+def in_order(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], *, threads: int,
+    progress: Progress | None = None,
+) -> pa.Table:  # fmt: skip
+    """Return all rows that match, sorted by ``keys``; they are in memory at once.  ``progress``: see :func:`read`."""
     columns = _read_columns(plan, names, keys)
-    tables = list(read(metadata, plan, columns, threads=threads))
+    tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
     return sorted_rows(pa.concat_tables(tables), keys).select(names) if tables else _nothing(plan, names)
 
 
 def best(
-    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], limit: int, *, threads: int
-) -> pa.Table:
-    """Return the first ``limit`` rows that match in the order of ``keys``; what cannot hold one of them is not read."""
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], limit: int, *, threads: int,
+    progress: Progress | None = None,
+) -> pa.Table:  # fmt: skip
+    """Return the first ``limit`` rows that match in the order of ``keys``; what cannot hold one of them is not read.
+
+    ``progress`` is called with the number of segments that are read or left out, and of all.
+    """
     assert limit, "nothing is looked for"
-    return _Search(metadata, plan, names, keys, limit, threads).run().select(names)
+    return _Search(metadata, plan, names, keys, limit, threads).run(progress).select(names)
 
 
 def known_bounds(plan: ScanPlan, key: SortKey) -> int:
@@ -211,7 +232,7 @@ class _Search:
         self._found = _nothing(plan, self._columns)
         self._threshold: Predicate | None = None
 
-    def run(self) -> pa.Table:
+    def run(self, progress: Progress | None) -> pa.Table:
         """Return the best rows."""
         snapshot, first = self._plan.snapshot, self._keys[0]
         rows = np.array([scan.row for scan in self._plan.segments], np.int64)
@@ -226,6 +247,10 @@ class _Search:
                 picked = next(_rounds(zones, order, wanted, self._threads))
                 order, wanted = order[len(picked) :], wanted * _GROWTH
                 self._read(zones.plan(self._plan, picked))
+            if len(left):
+                _tell(progress, self._plan, len(rows) - len(left))
+        if len(rows):
+            _tell(progress, self._plan, len(rows))
         return self._found
 
     def _may_hold(self, stats: pa.Table) -> BoolArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from mdt.hudi.schema import with_meta
 from mdt.key_map import KeyMap, build, ordering_words
 from mdt.locate import candidates
 from mdt.metadata import Metadata
+from mdt.progress import Progress, counted
 from mdt.segment_file import live_mask, read_rows
 from mdt.services.check_blocks import check_blocks
 from mdt.services.check_joint import agrees, remade
@@ -70,7 +71,7 @@ class _Checked:
 
 
 def check(
-    metadata: Metadata, snapshot: Snapshot, *, progress: Callable[[int, int], None] | None = None
+    metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None
 ) -> CheckReport:
     """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed."""
     problems: list[Problem] = []
@@ -82,11 +83,9 @@ def check(
     done: list[_Checked] = []
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         checker = _SegmentChecker(metadata, snapshot, remade(metadata, snapshot, pool))
-        for checked in pool.map(checker.run, range(len(snapshot))):
+        for checked in counted(pool.map(checker.run, range(len(snapshot))), len(snapshot), progress):
             done.append(checked)
             problems += checked.problems
-            if progress is not None:
-                progress(len(done), len(snapshot))
     problems += _check_keys(metadata, snapshot, done)
     size = int(np.asarray(snapshot.files["size"].to_numpy()).sum())
     rows = int((snapshot.rows - snapshot.dead_rows).sum())

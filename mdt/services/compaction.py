@@ -6,7 +6,7 @@ the commit.  A file group that another writer changed meanwhile is left out; the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -21,10 +21,11 @@ from mdt.conflicts import Footprint
 from mdt.file_group import BASE
 from mdt.locate import Located
 from mdt.metadata import Metadata
+from mdt.progress import Progress, counted
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim
 from mdt.write.assign import REWRITE, Assignment
-from mdt.write.files import Written, job
+from mdt.write.files import job
 from mdt.write.normalize import Batch
 from mdt.write.operations import collect
 
@@ -45,7 +46,7 @@ class Compaction:
 
     metadata: Metadata
     options: Options
-    progress: Callable[[int, int], None] | None = None
+    progress: Progress | None = None
     name: str = "compact"
     action: str = "compaction"
 
@@ -65,15 +66,9 @@ class Compaction:
         work = [Assignment(snapshot.group_partition[g], g, REWRITE) for g in prepared.groups]
         threads = self.options.threads("writer")
         with ThreadPoolExecutor(threads) as pool:
-            done = self._counted(pool.map(shared.run, range(len(work)), work), len(work))
+            done = counted(pool.map(shared.run, range(len(work)), work), len(work), self.progress)
             changes = collect(self.metadata, snapshot, claim, done, threads=threads)
         return replace(changes, extra={"compaction_plan": [_operation(snapshot, g) for g in prepared.groups]})
-
-    def _counted(self, done: Iterable[Written], total: int) -> Iterator[Written]:
-        for number, written in enumerate(done, 1):
-            if self.progress is not None:
-                self.progress(number, total)
-            yield written
 
     def narrow(
         self, snapshot: Snapshot, prepared: Slices, changes: Changes, theirs: CommitRecord

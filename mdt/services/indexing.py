@@ -28,14 +28,12 @@ from mdt.errors import Invalid, Unsupported
 from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import Metadata
+from mdt.progress import Progress
 from mdt.segment_file import read_rows
 from mdt.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim, NoFiles, run
 from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
-
-Progress = Callable[[int, int], None]
-"""Called with the number of files that are done and of all."""
 
 
 @dataclass(frozen=True, slots=True)

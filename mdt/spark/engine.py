@@ -29,6 +29,7 @@ from mdt.errors import Invalid
 from mdt.file_group import NewFile
 from mdt.locate import Located
 from mdt.metadata import Metadata
+from mdt.progress import Progress
 from mdt.snapshot import Snapshot
 from mdt.spark import tasks
 from mdt.spark.arrow_map import map_in_arrow
@@ -89,7 +90,7 @@ def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
 
 
 def write(
-    metadata: Metadata, options: Options, frame: DataFrame, name: str
+    metadata: Metadata, options: Options, frame: DataFrame, name: str, progress: Progress | None = None
 ) -> tuple[CommitResult[Plan], dict[str, int]]:
     """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended and its counts."""
     try:
@@ -98,7 +99,7 @@ def write(
         raise Invalid(f"the data has a type that no table can keep: {error}") from error
     definition = metadata.newest().definition
     conform(given.empty_table(), definition.schema)
-    operation = SparkWrite(metadata, options, frame, name, definition.commit_action)
+    operation = SparkWrite(metadata, options, frame, name, definition.commit_action, progress)
     try:
         done = run(metadata, operation, attempts=options.commit_attempts)
     finally:
@@ -143,6 +144,7 @@ class SparkWrite:
     frame: DataFrame
     name: str
     action: str
+    progress: Progress | None = None
     counts: dict[str, int] = field(default_factory=dict)
     _tagged: DataFrame | None = None
     _absent: _WrittenKeys | None = None
@@ -198,6 +200,8 @@ class SparkWrite:
             units=[u for d in done for u in d.units],
         )
         self._absent.files = list(changes.files)
+        if self.progress is not None:  # all tasks end together here; Spark shows how far they are itself
+            self.progress(len(changes.files), len(changes.files))
         self._drop_lost_attempts(claim, prepared.partitions, changes)
         return changes
 

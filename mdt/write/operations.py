@@ -24,6 +24,7 @@ from mdt.hudi.keys import rising
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.locate import Located, locate
 from mdt.metadata import Metadata
+from mdt.progress import Progress, counted
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim
 from mdt.units import Unit
@@ -83,13 +84,17 @@ def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, Ke
 
 @dataclass(slots=True)
 class RowOperation(ABC):
-    """What upsert and delete share: a batch, its options, and counts of what the last preparation found."""
+    """What upsert and delete share: a batch, its options, and counts of what the last preparation found.
+
+    ``progress`` is called with the number of written files and of all.
+    """
 
     metadata: Metadata
     options: Options
     batch: Batch
     name: str
     action: str
+    progress: Progress | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
     @abstractmethod
@@ -98,7 +103,7 @@ class RowOperation(ABC):
 
     def write(self, snapshot: Snapshot, prepared: Plan, claim: Claim) -> Changes:
         """Write the files of ``prepared``."""
-        return write_all(self.metadata, snapshot, self.options, claim, self.batch, prepared)
+        return write_all(self.metadata, snapshot, self.options, claim, self.batch, prepared, self.progress)
 
     def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
         """Start again on any conflict: rows must be located anew."""
@@ -214,13 +219,14 @@ def _plan(
 
 
 def write_all(
-    metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim, batch: Batch, plan: Plan
-) -> Changes:
+    metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim, batch: Batch, plan: Plan,
+    progress: Progress | None = None,
+) -> Changes:  # fmt: skip
     """Write every assignment on a thread pool, then the summaries; return what to commit."""
     shared = job(metadata, snapshot, options, claim, batch, plan.located)
     new_partitions(metadata, snapshot, claim, plan.partitions)
     with ThreadPoolExecutor(options.threads("writer")) as pool:
-        done = pool.map(shared.run, range(len(plan.work)), plan.work)
+        done = counted(pool.map(shared.run, range(len(plan.work)), plan.work), len(plan.work), progress)
         return collect(metadata, snapshot, claim, done, threads=options.threads("writer"))
 
 

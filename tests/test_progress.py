@@ -1,0 +1,139 @@
+"""Every long call takes ``progress``: a callback in the calling thread, a bar on a terminal, nothing anywhere else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trees
+from worlds import assert_clean
+
+import mdt
+from mdt import Invalid
+from mdt.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
+Call = Callable[..., Any]
+
+
+def rows(numbers: range, x: float = 0.0) -> pa.Table:
+    return pa.table({"id": numbers, "city": [("x", "y", "z")[i % 3] for i in numbers], "x": [x] * len(numbers)}, SCHEMA)
+
+
+def filled() -> mdt.Table:
+    options = {"mdt.reader.threads": 2}
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options)
+    table.bulk_insert(rows(range(3000)))
+    table.upsert(rows(range(100), 1.0))
+    return table
+
+
+WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
+    "upsert": lambda t, p: t.upsert(rows(range(50), 2.0), progress=p),
+    "insert": lambda t, p: t.insert(rows(range(3000, 3050)), progress=p),
+    "bulk_insert": lambda t, p: t.bulk_insert(rows(range(4000, 4100)), progress=p),
+    "delete": lambda t, p: t.delete(rows(range(50)), progress=p),
+    "compact": lambda t, p: t.compact(progress=p),
+    "rebuild_index": lambda t, p: t.rebuild_index(progress=p),
+    "create_index": lambda t, p: t.create_index("bitmap(x)", progress=p),
+    "analyze": lambda t, p: t.analyze(["x"], progress=p),
+}
+READS: dict[str, Callable[[mdt.Table, Any], Any]] = {
+    "check": lambda t, p: t.check(progress=p),
+    "to_arrow": lambda t, p: t.scan().to_arrow(progress=p),
+    "with a limit": lambda t, p: t.scan("x > 0", limit=5).to_arrow(progress=p),
+    "sorted": lambda t, p: t.scan(order_by="x").to_arrow(progress=p),
+    "the best": lambda t, p: t.scan(order_by="x", limit=5).to_arrow(progress=p),
+    "count": lambda t, p: t.scan("x >= 0").count(progress=p),
+}
+
+
+@pytest.mark.parametrize("name", [*WRITES, *READS])
+def test_a_callback_hears_how_far_a_call_has_come(name: str) -> None:
+    table = filled()
+    heard: list[tuple[int, int, int]] = []
+    ({**WRITES, **READS}[name])(table, lambda done, total: heard.append((done, total, threading.get_ident())))
+    assert heard
+    assert [done for done, _, _ in heard] == sorted({done for done, _, _ in heard}), "it counts up"
+    assert {total for _, total, _ in heard} == {heard[-1][0]}, "it ends with all of them"
+    assert {thread for _, _, thread in heard} == {threading.get_ident()}
+
+
+def test_building_indexes_later_tells_its_progress() -> None:
+    table = filled()
+    table.create_index("bitmap(x)", mode="async")
+    heard: list[tuple[int, int]] = []
+    made = table.build_indexes(progress=lambda done, total: heard.append((done, total)))
+    assert heard[-1] == (made.files, made.files) != (0, 0)
+
+
+@pytest.mark.parametrize("progress", [5, 1, "yes", [], object()], ids=repr)
+@pytest.mark.parametrize("name", [*WRITES, *READS])
+def test_what_is_no_progress_is_refused_before_anything_happens(name: str, progress: Any) -> None:
+    table = filled()
+    seq = table.snapshot().seq
+    with pytest.raises(Invalid, match="progress takes a function, True or None"):
+        ({**WRITES, **READS}[name])(table, progress)
+    assert table.snapshot().seq == seq
+
+
+@pytest.mark.parametrize("name", ["upsert", "bulk_insert", "delete", "compact"])
+def test_a_callback_that_raises_ends_the_call_and_nothing_is_left_of_it(name: str) -> None:
+    table = filled()
+    before = trees.ordered(table.scan().to_arrow())
+
+    class Enough(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        WRITES[name](table, stop)
+    assert trees.ordered(table.scan().to_arrow()) == before
+    assert_clean(table.storage)
+    WRITES[name](table, None)
+    assert_clean(table.storage)
+
+
+SCRIPT = """
+import sys, time, pyarrow as pa, mdt
+table = mdt.open(sys.argv[1])
+table.scan().to_arrow(progress=True)
+from mdt.progress import shown
+with shown(True, "scan of a table") as told:
+    for n in range(4):
+        told(n, 3); time.sleep(0.15)
+table.check(progress=None)
+"""
+
+
+def test_a_bar_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
+    trees.create(tmp_path / "t", SCHEMA).upsert(rows(range(10)))
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "t")]
+    environment = {**os.environ, "TERM": "xterm"}
+    assert subprocess.run(command, capture_output=True, check=True, env=environment).stderr == b""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        while part := _read(ours):
+            shown += part
+        assert process.wait() == 0 and process.stdout is not None and process.stdout.read() == b""
+    os.close(ours)
+    assert b"scan of a table" in shown and b"100%" in shown
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the other end is closed
+        return b""
