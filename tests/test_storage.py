@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ from obstore.store import MemoryStore
 
 from mdt import errors
 from mdt.storage import Crash, FaultyStorage, LocalStorage, MemoryStorage, ObjectStorage, Storage, open_storage
+from mdt.stores import beneath
 
 KINDS: dict[str, Callable[[Path], Storage]] = {
     "local": LocalStorage,
@@ -158,7 +160,7 @@ def test_a_local_storage_leaves_nothing_but_the_objects(tmp_path: Path) -> None:
 
 
 def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_link(*_: object) -> None:
+    def no_link(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_link)
@@ -171,9 +173,9 @@ def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path: Path, mon
 def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = os.link
 
-    def link_twice(source: str, target: str) -> None:
-        link(source, target)
-        link(source, target)
+    def link_twice(source: str, target: str, **directories: int) -> None:
+        link(source, target, **directories)
+        link(source, target, **directories)
 
     monkeypatch.setattr(os, "link", link_twice)
     assert LocalStorage(tmp_path).put_if_absent("x", b"1")
@@ -212,6 +214,113 @@ def test_every_new_object_and_directory_is_flushed(tmp_path: Path, monkeypatch: 
     assert len(flushed) == 7
     LocalStorage(tmp_path / "t", durable=False).put_if_absent("a/b/z", b"1")
     assert len(flushed) == 7
+
+
+@pytest.fixture(params=["kernel", "walk"])
+def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Paths opened by one call of the kernel where it has it, and part by part."""
+    if request.param == "walk":
+        monkeypatch.setattr(beneath, "_kernel_call", lambda: None)
+    return str(request.param)
+
+
+def strange(kind: str, at: Path, outside: Path) -> None:
+    """Put something that is no file where a file should be."""
+    if kind == "link":
+        at.symlink_to(outside / "precious")
+    elif kind == "dangling link":
+        at.symlink_to(outside / "nothing")
+    elif kind == "pipe":
+        os.mkfifo(at)
+    elif kind == "directory":
+        at.mkdir()
+    elif kind == "device":
+        at.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(at))
+
+
+@pytest.mark.usefixtures("opening")
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory", "device", "socket"])
+def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(kind: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"precious")
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("a/file", b"1")
+    strange(kind, tmp_path / "t/a/x", outside)
+    for act in (storage.read, storage.open, storage.size, storage.read_if_exists):
+        with pytest.raises(errors.Corrupt, match="a/x") as caught:
+            act("a/x")
+        assert caught.value.hint and not isinstance(caught.value, errors.Missing)
+    assert paths(storage.list("")) == paths(storage.list_dir("a")) == ["a/file"]
+    assert not storage.put_if_absent("a/x", b"mine")
+    with pytest.raises(errors.Internal):
+        storage.create("a/x", b"mine")
+    storage.delete("a/x")
+    assert os.path.lexists(tmp_path / "t/a/x")
+    assert sorted(os.listdir(outside)) == ["precious"]
+    assert (outside / "precious").read_bytes() == b"precious"
+
+
+@pytest.mark.usefixtures("opening")
+def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep/x").write_bytes(b"precious")
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("file", b"1")
+    (tmp_path / "t/a").symlink_to(outside)
+    for path in ("a/deep/x", "a/deep"):
+        for act in (storage.read, storage.open, storage.size):
+            with pytest.raises(errors.Corrupt, match="symbolic link"):
+                act(path)
+    for write in (storage.create, storage.replace, storage.put_if_absent):
+        with pytest.raises(errors.Corrupt, match="symbolic link"):
+            write("a/deep/y", b"mine")
+        with pytest.raises(errors.Corrupt, match="symbolic link"):
+            write("a/y", b"mine")
+    storage.delete_many(["a/deep/x", "a/deep"])
+    assert paths(storage.list("")) == ["file"]
+    assert storage.list("a") == storage.list("a/deep") == storage.list_dir("a") == []
+    assert (outside / "deep/x").read_bytes() == b"precious"
+    assert sorted(os.listdir(outside)) == ["deep"]
+
+
+@pytest.mark.usefixtures("opening")
+def test_the_root_may_be_a_link_or_stand_behind_one(tmp_path: Path) -> None:
+    (tmp_path / "real/tables").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "table").symlink_to(tmp_path / "real/tables")
+    behind, is_one = LocalStorage(tmp_path / "link/tables"), LocalStorage(tmp_path / "table")
+    behind.create("a/x", b"1")
+    assert is_one.read("a/x") == b"1"
+    assert is_one.put_if_absent("a/y", b"2")
+    is_one.replace("a/x", b"3")
+    assert behind.read("a/x") == b"3"
+    with behind.open("a/y") as file:
+        assert file.read() == b"2"
+    is_one.delete("a/y")
+    assert paths(behind.list("")) == ["a/x"]
+
+
+def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("x", b"mine")
+    (tmp_path / "other").write_bytes(b"other")
+    mapped = pa.memory_map
+
+    def exchanged(name: str) -> Any:
+        os.unlink(name)
+        os.symlink(tmp_path / "other", name)
+        return mapped(name)
+
+    monkeypatch.setattr(pa, "memory_map", exchanged)
+    with pytest.raises(errors.Corrupt, match="exchanged"):
+        storage.open("x")
 
 
 def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import stat
 import threading
 import time
 from collections.abc import Hashable, Iterator
@@ -21,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from mdt import errors
+from mdt.stores.beneath import SEARCH, open_beneath
 from mdt.stores.contract import (
     Data,
     Listing,
@@ -45,6 +47,21 @@ _COARSE_TICK_NS = 2_500_000_000
 """Where times end on whole seconds: some file systems count only every second one."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+"""Without waiting for somebody to write into a pipe."""
+_LOOK = getattr(os, "O_PATH", _READ) | os.O_NOFOLLOW
+"""Only to ask what it is."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_NO_FILE = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.ENODEV: "a device"}
 _HINTS = {
     errno.ENOSPC: "free some space on the disk",
     errno.EDQUOT: "free some space, or ask for a larger quota",
@@ -59,6 +76,8 @@ _HINTS = {
 class LocalStorage(Storage):
     """The directory ``root``, which is made on the first write.
 
+    Links are not followed: the root may be one or stand behind some, but a link below it, and a pipe, a device or a directory
+    where a file should be, is no object.  It is neither listed nor deleted, and who names it gets ``errors.Corrupt``.
     ``durable=False`` leaves out every fsync: for tests and scratch tables that a power cut may destroy.
     """
 
@@ -75,7 +94,7 @@ class LocalStorage(Storage):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See :class:`Storage`."""
-        with _translated(path), open(self._absolute(path), "rb", buffering=0) as file:
+        with _translated(path), open(self._open_file(path), "rb", buffering=0) as file:
             count = check_range(path, offset, length, os.fstat(file.fileno()).st_size)
             file.seek(offset)
             data = _read_exactly(file, count)
@@ -86,52 +105,69 @@ class LocalStorage(Storage):
     def open(self, path: str) -> Any:
         """See :class:`Storage`; the file is mapped into memory."""
         with _translated(path):
-            return pa.memory_map(self._absolute(path))
+            descriptor = self._open_file(path)
+            try:
+                # Arrow maps by name, so the name could mean another file by now.
+                file = pa.memory_map(self._absolute(path))
+                if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):
+                    file.close()
+                    raise errors.Corrupt("the object was exchanged while it was opened", path=path)
+                return file
+            finally:
+                os.close(descriptor)
 
     def create(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
-        with _translated(path):
+        with _translated(path), self._directory_of(path) as (directory, name):
             try:
-                self._write_new(self._absolute(path), data)
+                self._write_new(directory, name, data)
             except FileExistsError:
                 raise name_taken(path) from None
+            self._sync(directory)
 
     def put_if_absent(self, path: str, data: Data) -> bool:
         """See :class:`Storage`."""
-        target = self._absolute(path)
-        if os.path.lexists(target):
-            return False
-        temporary = self._absolute(temporary_name(path, self.random_hex(8)))
-        with _translated(path):
-            self._write_new(temporary, data, sync_directory=False)
+        with _translated(path), self._directory_of(path) as (directory, name):
+            if _status(directory, name) is not None:
+                return False
+            temporary = temporary_name(name, self.random_hex(8))
+            self._write_new(directory, temporary, data)
             try:
-                created = self._link(temporary, target, data)
+                created = self._link(directory, temporary, name, data)
             finally:
                 with suppress(OSError):
-                    os.unlink(temporary)
-            self._sync_directory(os.path.dirname(target))
+                    os.unlink(temporary, dir_fd=directory)
+            self._sync(directory)
         return created
 
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
-        target = self._absolute(path)
-        temporary = self._absolute(temporary_name(path, self.random_hex(8)))
-        with _translated(path):
-            self._write_new(temporary, data, sync_directory=False)
+        with _translated(path), self._directory_of(path) as (directory, name):
+            temporary = temporary_name(name, self.random_hex(8))
+            self._write_new(directory, temporary, data)
             try:
-                os.replace(temporary, target)
+                os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
             except OSError:
-                os.unlink(temporary)
+                os.unlink(temporary, dir_fd=directory)
                 raise
-            self._sync_directory(os.path.dirname(target))
+            self._sync(directory)
 
     def delete(self, path: str) -> None:
-        """See :class:`Storage`."""
-        with _translated(path), suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(self._absolute(path))
+        """See :class:`Storage`; what is no object stays."""
+        parent, _, name = check_path(path).rpartition("/")
+        with _translated(path):
+            directory = self._open_directory(parent, SEARCH)
+            if directory is None:
+                return
+            try:
+                if (status := _status(directory, name)) is not None and stat.S_ISREG(status.st_mode):
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=directory)
+            finally:
+                os.close(directory)
 
     def list(self, prefix: str) -> Listing:
-        """See :class:`Storage`; links to directories are not followed."""
+        """See :class:`Storage`."""
         with _translated(prefix):
             return sorted(self._walk(check_directory(prefix), recursive=True), key=lambda info: info.path)
 
@@ -143,10 +179,14 @@ class LocalStorage(Storage):
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
-        with _translated(prefix), suppress(FileNotFoundError, NotADirectoryError):
-            directory = check_directory(prefix)
-            return sorted(name for name in os.listdir(f"{self._root}/{directory}") if not is_temporary(name))
-        return []
+        with _translated(prefix):
+            descriptor = self._open_directory(check_directory(prefix), _DIRECTORY)
+            if descriptor is None:
+                return []
+            try:
+                return sorted(name for name in os.listdir(descriptor) if not is_temporary(name))
+            finally:
+                os.close(descriptor)
 
     def is_file(self) -> bool:
         """See :class:`Storage`."""
@@ -162,9 +202,13 @@ class LocalStorage(Storage):
         """See :class:`Storage`; None for a while after a change, since a second one in the same tick would not show."""
         with _translated(path):
             try:
-                status = os.stat(self._absolute(path))
+                descriptor = open_beneath(self._root, check_path(path), _LOOK)
             except (FileNotFoundError, NotADirectoryError):
                 return "absent"
+            try:
+                status = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
         changed = status.st_mtime_ns
         tick = _TICK_NS if changed % _SECOND_NS else _COARSE_TICK_NS
         if time.time_ns() - changed < tick:
@@ -175,9 +219,13 @@ class LocalStorage(Storage):
         """See :class:`Storage`."""
         with _translated(path):
             try:
-                return os.stat(self._absolute(path)).st_size
+                descriptor = open_beneath(self._root, check_path(path), _LOOK)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            try:
+                return _require_file(path, os.fstat(descriptor)).st_size
+            finally:
+                os.close(descriptor)
 
     def uri(self, path: str) -> str:
         """See :class:`Storage`."""
@@ -190,48 +238,73 @@ class LocalStorage(Storage):
     def _absolute(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"
 
-    def _write_new(self, target: str, data: Data, *, sync_directory: bool = True) -> None:
-        directory = os.path.dirname(target)
-        self._make_directory(directory)
+    def _open_file(self, path: str) -> int:
+        """Return a descriptor of an object for reading.  Raises Corrupt for anything but a file."""
+        descriptor = open_beneath(self._root, check_path(path), _READ)
         try:
-            descriptor = _open_new(target)
+            _require_file(path, os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _open_directory(self, directory: str, flags: int) -> int | None:
+        """Return a descriptor of a directory, None if there is none that is reached without links."""
+        try:
+            return open_beneath(self._root, directory, flags)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return None
+            raise
+
+    @contextmanager
+    def _directory_of(self, path: str) -> Iterator[tuple[int, str]]:
+        """Yield a descriptor of the directory of ``path``, which is made if need be, and the last part of ``path``."""
+        parent, _, name = check_path(path).rpartition("/")
+        self._make_directory(parent)
+        try:
+            descriptor = open_beneath(self._root, parent, _DIRECTORY)
         except FileNotFoundError:
             # Somebody removed a directory that we had made: make it again, once.
             with self._lock:
                 self._directories.clear()
-            self._make_directory(directory)
-            descriptor = _open_new(target)
+            self._make_directory(parent)
+            descriptor = open_beneath(self._root, parent, _DIRECTORY)
+        try:
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
+    def _write_new(self, directory: int, name: str, data: Data) -> None:
+        descriptor = os.open(name, _NEW, 0o666, dir_fd=directory)
         try:
             self._write(descriptor, data)
         except BaseException:
             with suppress(OSError):
-                os.unlink(target)
+                os.unlink(name, dir_fd=directory)
             raise
-        if sync_directory:
-            self._sync_directory(directory)
 
     def _write(self, descriptor: int, data: Data) -> None:
         with open(descriptor, "wb") as file:
             file.writelines(parts(data))
             file.flush()
-            if self._durable:
-                os.fsync(descriptor)
+            self._sync(descriptor)
 
-    def _link(self, temporary: str, target: str, data: Data) -> bool:
+    def _link(self, directory: int, temporary: str, name: str, data: Data) -> bool:
         try:
-            os.link(temporary, target)
+            os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except FileExistsError:
             # On NFS the reply to a link that was made can be lost; two names for our file say that it was (open(2)).
-            return os.stat(temporary).st_nlink == 2
+            return os.stat(temporary, dir_fd=directory).st_nlink == 2
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            return self._create_exclusively(target, data)
+            return self._create_exclusively(directory, name, data)
         return True
 
-    def _create_exclusively(self, target: str, data: Data) -> bool:
+    def _create_exclusively(self, directory: int, name: str, data: Data) -> bool:
         try:
-            self._write_new(target, data, sync_directory=False)
+            self._write_new(directory, name, data)
         except FileExistsError:
             return False
         return True
@@ -240,60 +313,81 @@ class LocalStorage(Storage):
         """Make ``directory`` and its parents so that they survive a crash; remembered, so usually free."""
         if directory in self._directories:
             return
-        parent = os.path.dirname(directory)
-        if directory != self._root:
+        if directory:
+            parent, _, name = directory.rpartition("/")
             self._make_directory(parent)
+            descriptor = open_beneath(self._root, parent, _DIRECTORY)
             with suppress(FileExistsError):
-                os.mkdir(directory)
+                os.mkdir(name, dir_fd=descriptor)
         else:
             try:
-                os.makedirs(directory, exist_ok=True)
+                os.makedirs(self._root, exist_ok=True)
             except (FileExistsError, NotADirectoryError):
                 raise errors.Invalid(
-                    f"{directory} cannot be a directory: a file is in the way", hint="choose another path"
+                    f"{self._root} cannot be a directory: a file is in the way", hint="choose another path"
                 ) from None
-        self._sync_directory(parent)
+            descriptor = os.open(os.path.dirname(self._root), _DIRECTORY)
+        try:
+            self._sync(descriptor)
+        finally:
+            os.close(descriptor)
         with self._lock:
             self._directories.add(directory)
 
-    def _sync_directory(self, directory: str) -> None:
-        if not self._durable:
-            return
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
+    def _sync(self, descriptor: int) -> None:
+        if self._durable:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def _walk(self, prefix: str, *, recursive: bool, after: str = "", before: str = "") -> Iterator[ObjectInfo]:
         pending = [prefix]
         while pending:
             directory = pending.pop()
-            try:
-                with os.scandir(f"{self._root}/{directory}") as entries:
-                    children = list(entries)
-            except (FileNotFoundError, NotADirectoryError):
+            descriptor = self._open_directory(directory, _DIRECTORY)
+            if descriptor is None:
                 continue
-            for entry in children:
-                path = f"{directory}/{entry.name}" if directory else entry.name
-                if not is_between(path, after, before):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    pending.extend([path] if recursive else [])
-                elif not is_temporary(path):
-                    yield from _info(path, entry)
+            try:
+                with os.scandir(descriptor) as entries:
+                    children = list(entries)
+                for entry in children:
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    if not is_between(path, after, before):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.extend([path] if recursive else [])
+                    elif not is_temporary(path):
+                        yield from _info(path, entry)
+            finally:
+                os.close(descriptor)
 
 
 def _info(path: str, entry: os.DirEntry[str]) -> Iterator[ObjectInfo]:
-    """Yield what is known of a file; nothing if it has vanished since it was listed, or is a link to a directory."""
+    """Yield what is known of a file; nothing if it has vanished since it was listed, or is no file."""
     with suppress(FileNotFoundError):
-        if entry.is_file():
-            status = entry.stat()
+        if entry.is_file(follow_symlinks=False):
+            status = entry.stat(follow_symlinks=False)
             yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1000)
 
 
-def _open_new(target: str) -> int:
-    return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+def _status(directory: int, name: str) -> os.stat_result | None:
+    """Return what stands under a name, a link itself and not what it leads to; None for nothing."""
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _require_file(path: str, status: os.stat_result) -> os.stat_result:
+    """Return ``status`` if it is that of a file; raises Corrupt otherwise."""
+    if not stat.S_ISREG(status.st_mode):
+        raise _no_file(path, _KINDS.get(stat.S_IFMT(status.st_mode), "something else"))
+    return status
+
+
+def _no_file(path: str, kind: str) -> errors.Corrupt:
+    return errors.Corrupt(
+        "this is no file, and links are not followed below the table's root", path=path, expected="a file", got=kind,
+        hint="mdt makes nothing of the kind: find out who did, and put the file itself there",
+    )  # fmt: skip
 
 
 def _read_exactly(file: io.FileIO, count: int) -> bytes:
@@ -312,6 +406,8 @@ def _translated(path: str) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise missing(path) from None
     except OSError as error:
+        if error.errno in _NO_FILE:
+            raise _no_file(path, _NO_FILE[error.errno]) from None
         if error.errno == errno.ENAMETOOLONG:
             raise errors.Invalid(
                 f"the name {path[:80]!r}… is too long for this file system",

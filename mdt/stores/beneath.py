@@ -1,0 +1,96 @@
+"""Open names below a directory without ever following a link.
+
+A table may come from somebody else, with links in it that lead elsewhere.  Linux opens a whole path without links in one
+call (openat2, since 5.6); where that is not to be had the path is walked, one directory after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+from functools import cache
+
+SEARCH = os.O_DIRECTORY | getattr(os, "O_PATH", 0) | os.O_CLOEXEC
+"""Flags for a directory that is only passed through: on Linux without the right to list it."""
+
+_OPENAT2 = 437
+"""The number of the system call, the same on every architecture but Alpha."""
+_NO_SYMLINKS = 4
+_CURRENT_DIRECTORY = -100
+"""AT_FDCWD."""
+_ABSENT = {errno.ENOSYS, errno.EPERM, errno.E2BIG, errno.EINVAL}
+"""What the call says where the kernel lacks it, or a sandbox forbids it."""
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(root: str, path: str, flags: int, mode: int = 0) -> int:
+    """Return a descriptor of ``path`` below the directory ``root``; "" is the root itself.
+
+    The root may be a link or stand behind links.  Raises OSError as ``os.open`` does, with ELOOP if any part of ``path`` is
+    a link.
+    """
+    if not path:
+        return os.open(root, flags | os.O_CLOEXEC, mode)
+    at = os.open(root, SEARCH)
+    try:
+        call = _kernel_call()
+        return _walk(at, path, flags, mode) if call is None else call(at, path, flags, mode)
+    finally:
+        os.close(at)
+
+
+@cache
+def _kernel_call() -> Callable[[int, str, int, int], int] | None:
+    """Return a function around openat2, None if it is not to be had."""
+    if not sys.platform.startswith("linux"):
+        return None
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    size = ctypes.c_size_t(ctypes.sizeof(_How))
+
+    def call(at: int, path: str, flags: int, mode: int) -> int:
+        how = _How(flags | os.O_CLOEXEC, mode, _NO_SYMLINKS)
+        while True:
+            found = int(syscall(_OPENAT2, at, os.fsencode(path), ctypes.byref(how), size))
+            if found >= 0:
+                return found
+            code = ctypes.get_errno()
+            if code != errno.EINTR:
+                raise OSError(code, os.strerror(code), path)
+
+    try:
+        os.close(call(_CURRENT_DIRECTORY, ".", SEARCH, 0))
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+    return call
+
+
+def _walk(at: int, path: str, flags: int, mode: int) -> int:
+    """Return a descriptor of ``path`` below the directory ``at``, opened part by part."""
+    *directories, name = path.split("/")
+    here = os.dup(at)
+    try:
+        for directory in directories:
+            below = _open_at(here, directory, SEARCH, 0)
+            os.close(here)
+            here = below
+        return _open_at(here, name, flags, mode)
+    finally:
+        os.close(here)
+
+
+def _open_at(at: int, name: str, flags: int, mode: int) -> int:
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=at)
+    except NotADirectoryError:
+        # What O_DIRECTORY says of a link, too.
+        if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
+        raise
