@@ -146,11 +146,19 @@ def unpack(payload: Buffer, *, path: str) -> tuple[dict[str, Any], dict[str, mem
     return header, _slice(view[start:], entries, path)
 
 
-def _parse_header(text: bytes, path: str) -> tuple[dict[str, Any], list[Any]]:
+def parse_json(text: bytes, *, path: str, offset: int = 0) -> Any:
+    """Return what JSON text says; raises ``errors.Corrupt`` for other bytes, NaN, infinity, and what is nested too deep.
+
+    ``path``, ``offset``: where it stands, for the message.
+    """
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Corrupt(f"the header is not JSON: {error}", path=path, offset=_PACK.size) from error
+        raise Corrupt(f"this is not JSON: {str(error)[:200]}", path=path, offset=offset) from error
+
+
+def _parse_header(text: bytes, path: str) -> tuple[dict[str, Any], list[Any]]:
+    document = parse_json(text, path=path, offset=_PACK.size)
     if isinstance(document, dict) and document.keys() == {"header", "sections"}:
         header, entries = document["header"], document["sections"]
         if isinstance(header, dict) and isinstance(entries, list) and len(entries) <= limits.SECTIONS_MAX:

@@ -51,9 +51,12 @@ HISTORY = pa.schema(
         ("deleted", pa.int64()),
         ("late", pa.int64()),
         ("rolled_back", pa.list_(pa.string())),
+        ("token", pa.int64()),
+        ("dead_instants", pa.list_(pa.string())),
+        ("dead_tokens", pa.list_(pa.int64())),
     ]
 )
-"""One row per commit record, oldest first."""
+"""One row per commit record, oldest first; ``token`` is null where a record has none."""
 
 SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
 """A summary, or where it stands; all null: not covered."""

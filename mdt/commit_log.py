@@ -93,6 +93,22 @@ class CommitRecord:
         """Ids of the transactions that this one declares dead."""
         return tuple(self.header.get("rolled_back", ()))
 
+    @property
+    def token(self) -> int | None:
+        """The middle number of the write tokens in its file names; None in the record that makes a table."""
+        found: int | None = self.header.get("token")
+        return found
+
+    @property
+    def dead_instants(self) -> tuple[str, ...]:
+        """Instants of the transactions that this one declares dead."""
+        return tuple(self.header.get("dead", {}).get("instants", ()))
+
+    @property
+    def dead_tokens(self) -> tuple[int, ...]:
+        """Tokens of the transactions that this one declares dead, known by their claims or by files that they left."""
+        return tuple(self.header.get("dead", {}).get("tokens", ()))
+
     def table(self, name: str) -> pa.Table:
         """Return section ``name``, empty if the record has none."""
         found = self.tables.get(name)
@@ -135,7 +151,7 @@ def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
 def read(storage: Storage, seq: int) -> CommitRecord | None:
     """Return record ``seq`` or None if it does not exist."""
     path = paths.commit(seq)
-    data = storage.read_if_exists(path)
+    data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
     return None if data is None else decode(data, seq=seq, path=path)
 
 

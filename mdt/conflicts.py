@@ -24,13 +24,16 @@ class Footprint:
     """What a transaction read and will write.
 
     ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``: partition path (TABLE under
-    table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead.
+    table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
+    ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.
     """
 
     txn: str
     groups: frozenset[str] = frozenset()
     absent: Mapping[str, KeyHashes] = field(default_factory=dict)
     rolls_back: frozenset[str] = frozenset()
+    dead_tokens: frozenset[int] = frozenset()
+    token: int | None = None
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[Blob], KeyMap]) -> str | None:
@@ -39,9 +42,9 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[Blob], KeyMap])
     ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those that it inserted,
     updated or carried over, and a key that was carried over or updated cannot have been absent for ``mine``.
     """
-    if mine.txn in theirs.rolled_back:
+    if mine.txn in theirs.rolled_back or mine.token in theirs.dead_tokens:
         return f"commit {theirs.seq} rolled this transaction back"
-    if theirs.txn in mine.rolls_back:
+    if theirs.txn in mine.rolls_back or theirs.token in mine.dead_tokens:
         return f"the transaction to roll back has committed as {theirs.seq}"
     files = theirs.table("files")
     changed = mine.groups.intersection(files["file_id"].to_pylist())

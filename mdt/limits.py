@@ -16,6 +16,24 @@ BASE_OBJECT_BYTES = 1 << 30
 HEADER_JSON_BYTES_MAX = 16 << 20
 """The JSON header is parsed into Python objects, some 20 times its size; tables go to the sections."""
 
+CLAIM_BYTES_MAX = 64 << 20
+"""A claim names the partitions in which its transaction writes: a million of them, of 60 bytes each."""
+
+HINT_BYTES_MAX = 1 << 10
+"""The hint is one number."""
+
+PROPERTIES_BYTES_MAX = 16 << 20
+"""hoodie.properties may hold the table's schema as JSON: some 100 bytes a column."""
+
+NAME_BYTES_MAX = 4096
+"""Path of an object below the root: what Linux takes as a path; S3 takes 1,024."""
+
+TOKEN_MAX = 2**31 - 1
+"""The middle number of write tokens: Hudi reads it as a 32-bit integer."""
+
+COUNT_MAX = 2**62
+"""Rows, bytes and microseconds: sums of two fit into 64 bits."""
+
 SECTIONS_MAX = 4096
 """Sections are one per table or per column; far more than any table has, and the list stays cheap to check."""
 

@@ -70,12 +70,12 @@ def key_maps(instant: str, token: str) -> str:
 
 def key_maps_dir(instant: str) -> str:
     """Return the directory of what the transaction ``instant`` wrote beside data files: key maps, units, summaries."""
-    return f"{PRIVATE}/blobs/{instant}"
+    return f"{blobs_dir()}/{instant}"
 
 
-def unit(instant: str, token: str) -> str:
-    """Return the name of the key index's unit that the transaction ``instant`` wrote in its attempt ``token``."""
-    return f"{key_maps_dir(instant)}/{token}.unit"
+def blobs_dir() -> str:
+    """Return the directory of what all transactions wrote beside data files."""
+    return f"{PRIVATE}/blobs"
 
 
 def timeline(name: str) -> str:

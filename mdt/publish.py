@@ -5,15 +5,12 @@ Nothing here decides anything.  Every function may be repeated after a crash and
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mdt import paths
 from mdt.commit_log import CommitRecord
 from mdt.definition import TableDefinition
-from mdt.errors import Corrupt
 from mdt.file_group import BASE
 from mdt.hudi import commit_metadata, layout_v6, properties, schema, timeline
 from mdt.hudi.commit_metadata import WriteStat
@@ -21,37 +18,6 @@ from mdt.storage import Storage
 
 NO_INSTANTS = ("rollback", "index")
 """Actions of ours that leave no instant on Hudi's timeline."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """The claim of a transaction on its instant: what a later writer needs to finish or to remove it.
-
-    ``token``: the middle number of the write token in every file name of the transaction.  ``partitions``: where it may
-    have written data files.  ``begun_at``: seq of its snapshot.  ``started_us``: UTC microseconds.
-    """
-
-    instant: str
-    txn: str
-    action: str
-    operation: str
-    token: int
-    begun_at: int
-    started_us: int
-    partitions: tuple[str, ...]
-
-    def encode(self) -> bytes:
-        """Return the claim as JSON."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True).encode()
-
-
-def decode_pending(data: bytes, *, path: str) -> Pending:
-    """Return the claim in ``data``.  Raises Corrupt if it is none."""
-    try:
-        fields: dict[str, Any] = json.loads(data)
-        return Pending(**{**fields, "partitions": tuple(fields["partitions"])})
-    except (ValueError, TypeError, KeyError) as error:
-        raise Corrupt(f"a claim cannot be read: {error}", path=path) from error
 
 
 def hudi_action(action: str) -> tuple[str, str]:

@@ -69,6 +69,9 @@ def _history_row(record: CommitRecord) -> dict[str, Any]:
         "operation": record.header["operation"],
         "txn": record.txn,
         "rolled_back": list(record.rolled_back),
+        "token": record.token,
+        "dead_instants": list(record.dead_instants),
+        "dead_tokens": list(record.dead_tokens),
         **{name: int(counts.get(name, 0)) for name in ("inserted", "updated", "deleted", "late")},
     }
 

@@ -6,7 +6,6 @@ its file leaves.  The *rows* that everybody else speaks of number the live files
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -23,12 +22,13 @@ from indexes.bounds import Bounds
 from indexes.buffers import column, flags, numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt import pieces as added
-from mdt.columns import HISTORY, SUMMARY, Columns, no_rows
+from mdt.columns import SUMMARY, Columns, no_rows
 from mdt.commit_log import STATS
 from mdt.definition import TableDefinition
 from mdt.file_group import BASE, FILES, Blob, SummaryRef
 from mdt.files_view import FilesView, Live, MembersView, NamesView, NumbersView, PartitionsView
 from mdt.groups import Files, Groups
+from mdt.history import History
 from mdt.layered import Layered
 from mdt.pieces import Piece
 from mdt.units import Unit, stored_units
@@ -411,26 +411,34 @@ class Snapshot:
     # History
 
     @cached_property
+    def log(self) -> History:
+        """What the records say of transactions."""
+        return History(self.base, self.history_since)
+
+    @cached_property
     def history(self) -> pa.Table:
         """One row per commit record, oldest first, schema HISTORY."""
-        since = pa.Table.from_pylist(list(self.history_since), schema=HISTORY)
-        return pa.concat_tables([self.base.table("history"), since]) if "history" in self.base else since
+        return self.log.table
 
     def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
         """Return which of ``times`` are no instants of records.  The history of the base is read only if need be."""
         left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
-        return left - self.base.derived("instants", lambda: _instants(self.base)) if left else left
+        return left - self.log.instants if left else left
 
-    @cached_property
+    @property
+    def instants(self) -> frozenset[str]:
+        """The instants of all records."""
+        return self.log.instants
+
+    @property
     def rolled_back(self) -> frozenset[str]:
         """Ids of all transactions that were declared dead."""
-        return frozenset(pc.list_flatten(self.history["rolled_back"]).to_pylist())
+        return self.log.rolled_back
 
-    @cached_property
+    @property
     def transactions(self) -> Mapping[str, int]:
         """Transaction id -> seq."""
-        known: dict[str, int] = self.base.derived("transactions", lambda: _transactions(self.base))
-        return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.history_since}, known)
+        return self.log.transactions
 
     def check(self) -> None:
         """Assert the invariants that need no I/O beyond the metadata.  O(files)."""
@@ -454,17 +462,6 @@ class Snapshot:
             assert group.bytes == int(size[rows].sum()), "the bytes of a group must be those of its files"
             assert group.logs == int((self.kind[rows] != BASE).sum()), "the log files of a group must be counted"
             assert not len(rows) or groups.number([group.name])[0] == number, "a group must be found by its name"
-
-
-def _transactions(base: Columns) -> dict[str, int]:
-    if "history" not in base:
-        return {}
-    history = base.table("history")
-    return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
-
-
-def _instants(base: Columns) -> frozenset[str]:
-    return frozenset(base.table("history")["instant"].to_pylist() if "history" in base else ())
 
 
 def _total(summaries: pa.Table) -> int:

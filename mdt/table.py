@@ -396,7 +396,8 @@ class Table:
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
-        return self._metadata.newest().history
+        history = self._metadata.newest().history
+        return history.select(history.column_names[: history.column_names.index("rolled_back") + 1])
 
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""

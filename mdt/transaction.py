@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -20,12 +20,13 @@ from mdt.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
 from mdt.file_group import NewFile, SummaryRef, files_table
-from mdt.hudi import base_file, log_file, timeline
+from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import Metadata
 from mdt.pieces import summaries_table
-from mdt.publish import Pending
 from mdt.snapshot import Snapshot
+from mdt.trusted import names
+from mdt.trusted.claims import Pending
 from mdt.units import Unit, units_table
 
 _BACKOFF_SECONDS = 0.02
@@ -260,7 +261,8 @@ def _commit(
     seq = snapshot.seq + 1
     while True:
         while (theirs := metadata.record(seq)) is not None:
-            why = conflicts.check(prepared.footprint, theirs, metadata.blobs.key_map)
+            mine = replace(prepared.footprint, token=claim.token)
+            why = conflicts.check(mine, theirs, metadata.blobs.key_map)
             if why is not None:
                 part = operation.narrow(snapshot, prepared, changes, theirs)
                 if part is None:
@@ -314,24 +316,32 @@ def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], prepared:
 
 
 def remove_files(metadata: Metadata, instant: str, token: int, partitions: Sequence[str]) -> int:
-    """Delete the data files and summaries that carry a transaction's instant and token; return how many.
+    """Delete the data files and summaries of a transaction that has not committed and never will; return how many.
 
-    The name of a log file has no instant of its own, only the token, which is drawn at random: what the table refers to
-    stays in any case.
+    Whatever a claim says: a file goes only if its own name carries this transaction's token, and no record refers to it.
+    Records refer to base files and summaries that carry the record's instant, and to log files that carry its token: so
+    what carries those of a transaction in the log stays.
     """
-    storage = metadata.storage
-    files = metadata.newest(watched=False).files
-    live = set(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
+    storage, snapshot = metadata.storage, metadata.newest(watched=False)
     doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
-    for partition in partitions:
-        names = (info.path for info in storage.list_dir(partition))
-        doomed += [path for path in names if _is_of(path.rpartition("/")[2], instant, token) and path not in live]
+    doomed += [info.path for partition in partitions for info in storage.list_dir(partition)]
+    doomed = [path for path in doomed if _is_left_by(path, instant, token) and not may_be_referred_to(snapshot, path)]
     storage.delete_many(doomed)
     return len(doomed)
 
 
-def _is_of(name: str, instant: str, token: int) -> bool:
-    """Return whether a file of a partition was written by the transaction with ``instant`` and ``token``."""
-    base, log = base_file.parse_name(name), log_file.parse_name(name)
-    write_token = base.token if base is not None else log.token if log is not None else ""
-    return f"-{token}-" in write_token and (base is None or base.instant == instant)
+def _is_left_by(path: str, instant: str, token: int) -> bool:
+    """Return whether an object carries a transaction's token and, where its name has one, its instant."""
+    blob, name = names.blob_of(path), path.rpartition("/")[2]
+    if blob is not None:
+        return blob == (instant, token)
+    return names.token_of(name) == token and names.instant_of(name) in (None, instant)
+
+
+def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
+    """Return whether a record of the table may refer to a data file or object of summaries; False is a proof.  O(1)."""
+    blob, name = names.blob_of(path), path.rpartition("/")[2]
+    if blob is not None:
+        return blob[0] in snapshot.instants
+    instant = names.instant_of(name)
+    return instant in snapshot.instants if instant is not None else names.token_of(name) in snapshot.log.tokens

@@ -147,11 +147,11 @@ def rollback_of_all() -> Actor:
         metadata = Metadata(storage)
         doomed = [c for c in rollback.pending(metadata) if c.txn not in metadata.newest().transactions]
         yield "looked"
-        ended = yield from _driven(storage, lambda _: rollback._Rollback(doomed), PAUSES)
+        ended = yield from _driven(storage, lambda _: rollback.Rollback(doomed), PAUSES)
         for claim in doomed:
             yield "declared dead"
             if claim.txn in metadata.newest().rolled_back:
-                rollback._remove(metadata, claim)
+                rollback.remove(metadata, claim)
         return ended
 
     return Actor("rollback", start, lambda state: state)

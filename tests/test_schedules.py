@@ -282,7 +282,7 @@ MUTANTS: dict[str, tuple[Check, tuple[Actor, ...]]] = {
         (upsert([0], 3, 3.0), delete([0])),
     ),
     "ignores that it was rolled back": (
-        lambda mine, theirs, load: ORIGINAL(replace(mine, txn=""), theirs, load),
+        lambda mine, theirs, load: ORIGINAL(replace(mine, txn="", token=None), theirs, load),
         (upsert([0], 3, 3.0), rollback_of_all()),
     ),
 }

@@ -19,8 +19,8 @@ from pathlib import Path
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "lazy", "limits", "progress"),
     ("codec", "config", "definition", "input", "key_indexes", "order", "paths", "skipping", "storage", "stores", "where"),
-    ("hudi", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
-    ("layered", "recent", "columns", "pieces", "groups", "files_view", "units"),
+    ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
+    ("layered", "recent", "columns", "history", "pieces", "groups", "files_view", "units"),
     (
         "blobs", "file_stats", "fold", "foreign", "locate", "metadata", "other_tables", "publish", "replay", "segment_file", "segments",
         "snapshot", "summaries", "usage",

@@ -23,6 +23,9 @@ ACTIONS = frozenset(
 )  # fmt: skip
 """Every action that Hudi 0.14 to 1.x puts on a timeline."""
 
+INSTANT_DIGITS = 17
+"""Of every instant that this version writes."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
 

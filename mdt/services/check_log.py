@@ -13,8 +13,9 @@ from mdt.fold import differing, folded
 from mdt.hudi import properties
 from mdt.metadata import Metadata
 from mdt.replay import apply, first
+from mdt.services import leftovers
 from mdt.services.problem import Problem
-from mdt.services.rollback import pending
+from mdt.services.rollback import pending, sensible
 from mdt.snapshot import Snapshot
 
 
@@ -37,7 +38,9 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     yield from _check_base(metadata)
     yield from _check_timeline(metadata, snapshot, records)
     yield from _check_blobs(metadata, snapshot)
-    yield from _check_listing(metadata, records)
+    if len(records) == snapshot.seq + 1:
+        yield from _check_leftovers(metadata, records)
+    yield from _check_claims(metadata)
 
 
 def _check_replay(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
@@ -99,20 +102,25 @@ def _check_blob(metadata: Metadata, blob: Blob) -> Iterator[Problem]:
         yield Problem(blob.path, blob.offset, f"a summary of {blob.length} bytes is damaged")
 
 
-def _check_listing(metadata: Metadata, records: list[CommitRecord]) -> Iterator[Problem]:
-    """Every data file must belong to a commit or to a claim that still stands."""
-    known = set()
-    partitions = {""}
-    for record in records:
-        files = record.table("files").select(["partition", "name"]).to_pylist()
-        known |= {paths.partition_file(f["partition"], f["name"]) for f in files}
-        partitions |= {f["partition"] for f in files}
-    claims = pending(metadata)
-    partitions |= {p for claim in claims for p in claim.partitions}
-    tokens = [f"-{claim.token}-" for claim in claims]
-    for partition in sorted(partitions):
-        for info in metadata.storage.list_dir(partition):
-            name = info.path.rpartition("/")[2]
-            is_data = name.endswith(".parquet") or ".log." in name
-            if is_data and info.path not in known and not any(token in name for token in tokens):
-                yield Problem(info.path, -1, "belongs to no commit")
+def _check_leftovers(metadata: Metadata, records: list[CommitRecord]) -> Iterator[Problem]:
+    """Every data file and object of summaries must belong to a commit or to a claim that still stands."""
+    try:
+        left = leftovers.find(metadata, records)
+    except Corrupt:
+        return  # a record that is gone or damaged was named before
+    for path in left.files:
+        token = leftovers.token_of(path)
+        known = token not in left.unknown or not left.foreign
+        remedy = "t.rollback() removes it" if known else "it may be another writer's, so nothing removes it"
+        yield Problem(path, -1, f"belongs to no commit; {remedy}")
+    for path in left.instants:
+        yield Problem(path, -1, "belongs to a transaction that was rolled back; t.rollback() removes it")
+
+
+def _check_claims(metadata: Metadata) -> Iterator[Problem]:
+    """A claim must make sense; one that does not is in nobody's way."""
+    named = {error.path: error for error in sensible(metadata)[1]}
+    # A running writer takes a claim back at once if its instant turns out to be used.
+    for error in sensible(metadata)[1] if named else ():
+        if error.path in named:
+            yield Problem(error.path, error.offset, str(error))

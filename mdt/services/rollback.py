@@ -3,6 +3,9 @@
 A claim in ``.hoodie/.mdt/pending/`` whose transaction is in the log has committed: its instant is published.  One that is
 not in the log is rolled back: first a commit record declares it dead, so that its writer, should it still live, can no
 longer commit; then its files go.  Both may be repeated after a crash at any point.
+
+What a claim says is not believed beyond what can be proven: see :mod:`mdt.trusted.claims` and
+:func:`mdt.transaction.remove_files`.  A claim that makes no sense is left alone, and is in nobody's way.
 """
 
 from __future__ import annotations
@@ -15,70 +18,115 @@ from mdt.commit_log import CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Corrupt, Missing
 from mdt.metadata import Metadata
-from mdt.publish import Pending
+from mdt.services import leftovers
 from mdt.snapshot import Snapshot
 from mdt.transaction import Changes, Claim, NoFiles, remove_files, run
+from mdt.trusted import claims
+from mdt.trusted.claims import Pending
 
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was found and done: instants published, instants rolled back, files removed."""
+    """What was found and done: instants published, instants rolled back, files removed, claims that make no sense."""
 
     published: tuple[str, ...] = ()
     rolled_back: tuple[str, ...] = ()
     files_removed: int = 0
+    set_aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Rollback:
-    """The operation that declares transactions dead."""
+class Rollback:
+    """The operation that declares transactions dead: those with claims, and ``tokens`` of some that left only files."""
 
     doomed: Sequence[Pending]
+    tokens: frozenset[int] = frozenset()
     name: str = "rollback"
     action: str = "rollback"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> NoFiles | None:
+        """Return whom to declare dead, None if all have ended already."""
         dead = {p.txn for p in self.doomed} - snapshot.rolled_back - set(snapshot.transactions)
-        return NoFiles(Footprint(txn, rolls_back=frozenset(dead))) if dead else None
+        tokens = (self.tokens | {p.token for p in self.doomed if p.txn in dead}) - snapshot.log.tokens
+        if not dead and tokens <= snapshot.log.dead_tokens:
+            return None
+        return NoFiles(Footprint(txn, rolls_back=frozenset(dead), dead_tokens=frozenset(tokens)))
 
     def write(self, snapshot: Snapshot, prepared: NoFiles, claim: Claim) -> Changes:
-        return Changes()
+        """Write nothing; the record says it."""
+        footprint = prepared.footprint
+        instants = sorted(p.instant for p in self.doomed if p.txn in footprint.rolls_back)
+        return Changes(extra={"dead": {"instants": instants, "tokens": sorted(footprint.dead_tokens)}})
 
     def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
-        return None
+        """Start again: one of the dead has committed, or this was rolled back itself."""
+        return
 
 
 def pending(metadata: Metadata) -> list[Pending]:
-    """Return the claims of all transactions that are running or crashed, oldest first."""
-    found = []
-    for info in metadata.storage.list_dir(paths.pending_dir()):
-        data = metadata.storage.read_if_exists(info.path)
-        if data is not None:
-            found.append(publish.decode_pending(data, path=info.path))
-    return sorted(found, key=lambda p: p.instant)
+    """Return the claims of all transactions that are running or crashed, oldest first; senseless ones left out."""
+    return sensible(metadata)[0]
+
+
+def sensible(metadata: Metadata) -> tuple[list[Pending], list[Corrupt]]:
+    """Return the claims that make sense beside the log, oldest first, and what is wrong with the others."""
+    found, aside = claims.read_all(metadata.storage)
+    if not found:
+        return [], aside
+    snapshot = metadata.newest()
+    kept = [claim for claim in found if not _usurps(snapshot, claim)]
+    return kept, aside + [claims.usurped(claim) for claim in found if _usurps(snapshot, claim)]
+
+
+def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
+    """Return whether a claim names an instant or a token of a transaction that has committed, and is not that one's."""
+    if claim.txn in snapshot.transactions:
+        return claim.instant not in snapshot.instants
+    return claim.instant in snapshot.instants or claim.token in snapshot.log.tokens
 
 
 def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
-    """Publish what committed, roll back claims older than ``after_seconds``; 0 rolls back every claim now.
+    """Publish what committed, roll back claims older than ``after_seconds``.
 
-    Raises Conflict or Unavailable as any transaction does.
+    0 rolls back every claim now, and removes what was left over without one.  Raises Conflict or Unavailable as any
+    transaction does.
     """
-    storage = metadata.storage
     created = _publish_creation(metadata)
-    claims = pending(metadata)
-    if not claims:
-        return Recovery(created)
-    snapshot = metadata.newest()
-    published = created + _publish_committed(metadata, snapshot, claims)
-    limit = storage.now_us() - int(after_seconds * _MICROSECONDS)
-    doomed = [p for p in claims if p.txn not in snapshot.transactions and (not after_seconds or p.started_us < limit)]
-    if not doomed:
-        return Recovery(published)
-    run(metadata, _Rollback(doomed))
-    dead = [p for p in doomed if p.txn in metadata.newest().rolled_back]
-    return Recovery(published, tuple(p.instant for p in dead), sum(_remove(metadata, p) for p in dead))
+    found, aside = sensible(metadata)
+    published = created + _publish_committed(metadata, metadata.newest(), found) if found else created
+    dead = _rolled_back(metadata, found, after_seconds) if found else []
+    removed = sum(remove(metadata, claim) for claim in dead)
+    if not after_seconds:
+        removed += sweep(metadata)
+    return Recovery(published, tuple(p.instant for p in dead), removed, tuple(error.path for error in aside))
+
+
+def _rolled_back(metadata: Metadata, found: Sequence[Pending], after_seconds: float) -> list[Pending]:
+    """Declare the transactions dead whose claims are old; return those that are dead."""
+    transactions = metadata.newest().transactions
+    limit = metadata.storage.now_us() - int(after_seconds * _MICROSECONDS)
+    doomed = [p for p in found if p.txn not in transactions and (not after_seconds or p.started_us < limit)]
+    if doomed:
+        run(metadata, Rollback(doomed))
+    return [p for p in doomed if p.txn in metadata.newest().rolled_back]
+
+
+def sweep(metadata: Metadata) -> int:
+    """Remove what transactions left over that have ended, and have no claim; return how many files.  O(table).
+
+    Where another writer has been, files of tokens that are not known may be its own: they stay.
+    """
+    metadata.newest()  # refuses a table that another writer has taken over
+    left = leftovers.find(metadata)
+    if left.unknown and not left.foreign:
+        run(metadata, Rollback((), left.unknown))
+    # One that has committed since is not among the dead.
+    open_ = left.unknown - metadata.newest().log.dead_tokens
+    doomed = [path for path in left.files if leftovers.token_of(path) not in open_]
+    metadata.storage.delete_many([*doomed, *left.instants])
+    return len(doomed)
 
 
 def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
@@ -90,12 +138,12 @@ def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     return (record.instant,)
 
 
-def _publish_committed(metadata: Metadata, snapshot: Snapshot, claims: Sequence[Pending]) -> tuple[str, ...]:
+def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[Pending]) -> tuple[str, ...]:
     """Publish in commit order everything from the oldest commit with a claim on; drop the claims.
 
     What has a claim is published again even if its instant is there: the rest of it may be missing.
     """
-    committed = sorted((snapshot.transactions[p.txn], p) for p in claims if p.txn in snapshot.transactions)
+    committed = sorted((snapshot.transactions[p.txn], p) for p in found if p.txn in snapshot.transactions)
     if not committed:
         return ()
     instants = []
@@ -114,12 +162,13 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, claims: Sequence[
     return tuple(instants)
 
 
-def _remove(metadata: Metadata, claim: Pending) -> int:
-    """Remove the files of a transaction that was declared dead, its claim last."""
-    storage = metadata.storage
-    if claim.txn in metadata.newest().transactions:
+def remove(metadata: Metadata, claim: Pending) -> int:
+    """Remove the files of a transaction that was declared dead, its claim last; return how many files."""
+    storage, snapshot = metadata.storage, metadata.newest()
+    if claim.txn in snapshot.transactions:
         raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions)
-    publish.retract(storage, claim.instant, claim.action)
+    if claim.instant not in snapshot.instants:
+        publish.retract(storage, claim.instant, claim.action)
     storage.delete(paths.pending(claim.instant))
     return removed

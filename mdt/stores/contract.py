@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from mdt import errors
+from mdt.limits import FRAME_BYTES_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, without a copy."""
@@ -153,10 +154,17 @@ class Storage(ABC):
         """Return the absolute name on the local file system, or None if there is none."""
         return None
 
-    def read_if_exists(self, path: str) -> bytes | None:
-        """Return the whole object, or None if it is absent."""
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """Return the whole object.  Raises ``errors.Corrupt`` before it is read if it has more than ``bytes_max`` bytes."""
+        size = self.size(path)
+        if size is None:
+            raise missing(path)
+        return self.read(path, 0, check_size(path, size, bytes_max))
+
+    def read_if_exists(self, path: str, bytes_max: int = FRAME_BYTES_MAX) -> bytes | None:
+        """Return the whole object as :meth:`read_whole` does, or None if it is absent."""
         try:
-            return self.read(path)
+            return self.read_whole(path, bytes_max)
         except errors.Missing:
             return None
 
@@ -201,6 +209,13 @@ def check_range(path: str, offset: int, length: int | None, size: int) -> int:
             "the object is too short", path=path, offset=size, expected=f"at least {end} bytes", got=f"{size}"
         )
     return size - offset if length is None else length
+
+
+def check_size(path: str, size: int, bytes_max: int) -> int:
+    """Return ``size`` if it is at most ``bytes_max``; raises ``errors.Corrupt`` otherwise."""
+    if size > bytes_max:
+        raise errors.Corrupt("the object is too large", path=path, expected=f"at most {bytes_max} bytes", got=f"{size}")
+    return size
 
 
 def parts(data: Data) -> list[memoryview]:

@@ -51,6 +51,10 @@ class FaultyStorage(Storage):
         """See :class:`Storage`."""
         return self._look("read", path, lambda: self.inner.read(path, offset, length))
 
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """See :class:`Storage`."""
+        return self._look("read", path, lambda: self.inner.read_whole(path, bytes_max))
+
     def open(self, path: str) -> Any:
         """See :class:`Storage`."""
         return self._look("open", path, lambda: self.inner.open(path))

@@ -32,6 +32,7 @@ from mdt.stores.contract import (
     check_directory,
     check_path,
     check_range,
+    check_size,
     is_between,
     is_temporary,
     missing,
@@ -97,10 +98,12 @@ class LocalStorage(Storage):
         with _translated(path), open(self._open_file(path), "rb", buffering=0) as file:
             count = check_range(path, offset, length, os.fstat(file.fileno()).st_size)
             file.seek(offset)
-            data = _read_exactly(file, count)
-        if len(data) < count:
-            raise errors.Corrupt("the object shrank while it was read", path=path, offset=offset + len(data))
-        return data
+            return _read_exactly(path, file, count)
+
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """See :class:`Storage`."""
+        with _translated(path), open(self._open_file(path), "rb", buffering=0) as file:
+            return _read_exactly(path, file, check_size(path, os.fstat(file.fileno()).st_size, bytes_max))
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`; the file is mapped into memory."""
@@ -390,11 +393,13 @@ def _no_file(path: str, kind: str) -> errors.Corrupt:
     )  # fmt: skip
 
 
-def _read_exactly(file: io.FileIO, count: int) -> bytes:
-    """Return ``count`` bytes, or fewer at the end; one system call unless the read is huge (Linux stops at 2 GiB)."""
+def _read_exactly(path: str, file: io.FileIO, count: int) -> bytes:
+    """Return ``count`` bytes; one system call unless the read is huge (Linux stops at 2 GiB)."""
     data = file.read(count) or b""
     while len(data) < count and (more := file.read(count - len(data))):
         data += more
+    if len(data) < count:
+        raise errors.Corrupt("the object shrank while it was read", path=path, offset=file.tell())
     return data
 
 

@@ -18,6 +18,7 @@ from mdt.stores.contract import (
     check_directory,
     check_path,
     check_range,
+    check_size,
     is_between,
     is_temporary,
     joined,
@@ -60,6 +61,12 @@ class MemoryStorage(Storage):
         data = self._get(path)
         count = check_range(path, offset, length, len(data))
         return data if count == len(data) else data[offset : offset + count]
+
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """See :class:`Storage`."""
+        data = self.read(path)
+        check_size(path, len(data), bytes_max)
+        return data
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`."""

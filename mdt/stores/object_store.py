@@ -28,6 +28,7 @@ from mdt.stores.contract import (
     check_directory,
     check_path,
     check_range,
+    check_size,
     is_between,
     is_temporary,
     joined,
@@ -70,6 +71,13 @@ class ObjectStorage(Storage):
                 return obstore.get(self._store, check_path(path)).bytes().to_bytes()
             count = check_range(path, offset, length, self._require_size(path)) if length is None else length
             return self._read_range(path, offset, count)
+
+    def read_whole(self, path: str, bytes_max: int) -> bytes:
+        """See :class:`Storage`; one request, whose answer begins with the size."""
+        with _translated(path):
+            found = obstore.get(self._store, check_path(path))
+            check_size(path, int(found.meta["size"]), bytes_max)
+            return found.bytes().to_bytes()
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`; each read is one request, so read with ``pre_buffer``."""
