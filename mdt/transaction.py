@@ -325,12 +325,12 @@ def remove_files(metadata: Metadata, instant: str, token: int, partitions: Seque
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
     doomed += [info.path for partition in partitions for info in storage.list_dir(partition)]
-    doomed = [path for path in doomed if _is_left_by(path, instant, token) and not may_be_referred_to(snapshot, path)]
+    doomed = [path for path in doomed if is_written_by(path, instant, token) and not may_be_referred_to(snapshot, path)]
     storage.delete_many(doomed)
     return len(doomed)
 
 
-def _is_left_by(path: str, instant: str, token: int) -> bool:
+def is_written_by(path: str, instant: str, token: int) -> bool:
     """Return whether an object carries a transaction's token and, where its name has one, its instant."""
     blob, name = names.blob_of(path), path.rpartition("/")[2]
     if blob is not None:

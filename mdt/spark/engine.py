@@ -36,7 +36,7 @@ from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.columns import quoted
 from mdt.spark.failures import in_driver
 from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, UPDATE, Source, Work
-from mdt.transaction import Changes, Claim, CommitResult, run
+from mdt.transaction import Changes, Claim, CommitResult, is_written_by, run
 from mdt.write.assign import Assignment, assign
 from mdt.write.normalize import conform
 from mdt.write.operations import STORED_SHARE, Plan, new_partitions
@@ -330,8 +330,7 @@ class SparkWrite:
         used = {paths.partition_file(f.partition, f.name) for f in changes.files}
         used |= {f.key_map.path for f in changes.files if f.key_map is not None}
         used |= {u.blob.path for u in changes.units if u.blob is not None}
-        mark = f"-{claim.token}-"
-        found = [info.path for partition in partitions for info in storage.list_dir(partition)
-                 if mark in info.path.rpartition("/")[2]]  # fmt: skip
+        found = [info.path for partition in partitions for info in storage.list_dir(partition)]
         found += [info.path for info in storage.list(paths.key_maps_dir(claim.instant))]
-        storage.delete_many([path for path in found if path not in used])
+        mine = [path for path in found if is_written_by(path, claim.instant, claim.token)]
+        storage.delete_many([path for path in mine if path not in used])
