@@ -20,6 +20,7 @@ from indexes import paths as column_paths
 from indexes.base import BoolArray, Int64Array
 from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate
+from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.file_stats import CANDIDATES_MAX, FileStats, Runs
 from mdt.hudi.keys import record_keys, sort_keys
@@ -73,6 +74,29 @@ class Explanation:
     order_by: str = ""
     limit: int | None = None
     stops: str = ""
+
+    def facts(self) -> dict[str, str]:
+        """Return the counts as texts by name."""
+        asked = {"where": self.where or "(everything)", "order by": self.order_by, "limit": "" if self.limit is None else f"{self.limit:,}"}
+        return {
+            "commit": f"{self.seq:,}",
+            **{name: text for name, text in asked.items() if text},
+            "files": f"{self.files_read:,} of {self.files_total:,}",
+            "row groups": f"{self.row_groups_read:,} of {self.row_groups_total:,}",
+            "rows": f"{self.rows_read:,} of {self.rows_total:,}",
+            "bytes": f"{self.bytes_read:,} of {self.bytes_total:,}",
+            **({"ends": self.stops} if self.stops else {}),
+        }
+
+    def __repr__(self) -> str:
+        read = ", ".join(f"{self.facts()[name]} {name}" for name in ("files", "row groups", "rows"))
+        return f"<mdt explanation of a scan at commit {self.seq}: {read}>"
+
+    def _repr_html_(self) -> str:
+        notes = (
+            (note.index, f"{note.pruned:,} of {note.covered:,}" if note.used else note.reason, note.detail) for note in self.indexes
+        )
+        return html_facts("mdt scan", self.facts()) + html_table("indexes", ("index", "pruned of covered", ""), notes)
 
     def __str__(self) -> str:
         lines = [

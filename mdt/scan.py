@@ -13,7 +13,8 @@ import pyarrow as pa
 from indexes.predicate import Predicate, leaves
 from mdt import lazy
 from mdt.config import Options
-from mdt.errors import Invalid, Unsupported
+from mdt.display import html_columns, html_facts, visible
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata import Metadata
@@ -79,6 +80,21 @@ class Scan:
         if where is not None:
             self.predicate = parse_where(where, snapshot.definition.schema)
         self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
+
+    def __repr__(self) -> str:
+        asked = [f"{len(self.columns)} columns"]
+        asked += [f"where {self._where_text()}"] if self.predicate is not None else []
+        asked += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
+        asked += [] if self.limit is None else [f"limit {self.limit:,}"]
+        said = ", ".join(map(visible, asked))
+        return f"<mdt scan of {visible(self.snapshot.definition.name)} at commit {self.snapshot.seq}: {said}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            shown: Mapping[str, object] = self.explain().facts()
+        except MdtError as error:
+            shown = {"cannot be planned": error}
+        return html_facts(f"mdt scan of {self.snapshot.definition.name}", shown) + html_columns(self.schema)
 
     def __reduce__(self) -> Any:
         """A pickle is the table's place, the snapshot's number and what was asked for; who loads it reads the same rows."""

@@ -65,6 +65,9 @@ class Snapshot:
     groups_known: Groups | None = None
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<mdt snapshot {self.seq} of {self.definition.name!r}: {len(self):,} files>"
+
     def __len__(self) -> int:
         return self.slots - len(self.dead)
 

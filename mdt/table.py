@@ -12,6 +12,7 @@ import pyarrow as pa
 from mdt import lazy
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
+from mdt.display import visible
 from mdt.errors import Invalid, Unsupported
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
@@ -24,7 +25,7 @@ from mdt.storage import Storage, open_storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mdt import create_table
+    from mdt import create_table, overview
     from mdt.order import OrderBy
     from mdt.read import keys as read_keys
     from mdt.read import lookup
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from mdt.write.operations import Delete, RowOperation, Upsert
 else:  # readers never load these; see mdt.lazy
     create_table = lazy.Module("mdt.create_table")
+    overview = lazy.Module("mdt.overview")
     index_report, indexing, statistics = map(
         lazy.Module, ("mdt.services.index_report", "mdt.services.indexing", "mdt.services.statistics")
     )
@@ -134,7 +136,11 @@ class Table:
 
     def __repr__(self) -> str:
         d = self.definition
-        return f"<mdt table {d.name} {d.table_type} key={','.join(d.key)} at {self.path}>"
+        said = (d.name, d.table_type, f"key={','.join(d.key)}", f"at {self.path}")
+        return f"<mdt table {' '.join(map(visible, said))}>"
+
+    def _repr_html_(self) -> str:
+        return overview.table_html(self.path, self.snapshot())
 
     # Writing
 

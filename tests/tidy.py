@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "lazy", "limits", "progress"),
+    ("display", "errors", "lazy", "limits", "progress"),
     ("codec", "config", "definition", "input", "key_indexes", "order", "paths", "skipping", "storage", "stores", "where"),
     ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "history", "pieces", "groups", "files_view", "units"),
@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("create_table", "services"),
     ("engine",),
     ("spark",),
-    ("scan", "table", "terminal"),
+    ("overview", "scan", "table", "terminal"),
     ("cli", "cli_index", "__main__", "__init__"),
 )
 """Modules and packages of mdt, from the bottom of the import graph to the top.  A module may import from its own row

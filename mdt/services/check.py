@@ -16,6 +16,7 @@ from indexes.base import KeyHashes, SkippingIndex
 from indexes.hashing import hash_keys
 from mdt import page_map, paths
 from mdt.config import parse_options
+from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
 from mdt.hudi.keys import record_keys, sort_keys
@@ -53,6 +54,17 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+    def __repr__(self) -> str:
+        found = "no problems" if self.ok else f"{len(self.problems):,} problems"
+        return f"<mdt check of {self.files:,} files, {self.rows:,} live rows: {found}>"
+
+    def _repr_html_(self) -> str:
+        counts = {"files": self.files, "live rows": self.rows, "bytes": self.bytes, "commit records": self.records}
+        facts = {**{name: f"{n:,}" for name, n in counts.items()}, "problems": f"{len(self.problems):,}" if self.problems else "none"}
+        rows = ((p.path, "" if p.offset < 0 else p.offset, p.text) for p in self.problems)
+        found = html_table("problems", ("object", "byte", "what is wrong"), rows) if self.problems else ""
+        return html_facts("mdt check", facts) + found
 
     def __str__(self) -> str:
         head = f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records} commit records: "

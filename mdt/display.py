@@ -1,0 +1,57 @@
+"""What notebooks and prompts show: a line of text, or small HTML tables.
+
+Names, values and paths are somebody else's: here they are text, never markup, without control characters and cut to a
+length that people read.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+import pyarrow as pa
+
+TEXT_CHARACTERS_MAX = 200
+"""Characters of a value that are shown; a filter may be megabytes long."""
+ROWS_MAX = 100
+"""Rows of an HTML table; notebooks keep what they show."""
+
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+"""Control characters, marks without width and those that turn the direction of text."""
+
+
+def visible(value: object) -> str:
+    """Return ``value`` as one line of harmless text of bounded length."""
+    text = str(value)
+    cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
+    return _UNSEEN.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", cut)
+
+
+def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table of the first ROWS_MAX ``rows``; all texts are escaped."""
+    left = iter(rows)
+    shown = ["".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in islice(left, ROWS_MAX)]
+    more = sum(1 for _ in left)
+    if more:
+        shown.append(f'<td colspan="{len(header)}">… and {more:,} more</td>')
+    head = "".join(f"<th>{_escaped(name)}</th>" for name in header)
+    body = "".join(f"<tr>{row}</tr>" for row in shown)
+    return f"<table><caption>{_escaped(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_facts(caption: str, facts: Mapping[str, object]) -> str:
+    """Return an HTML table of names and values; all texts are escaped."""
+    body = "".join(f"<tr><th>{_escaped(name)}</th><td>{_escaped(value)}</td></tr>" for name, value in facts.items())
+    return f"<table><caption>{_escaped(caption)}</caption><tbody>{body}</tbody></table>"
+
+
+def html_columns(schema: pa.Schema) -> str:
+    """Return the names and types of ``schema`` as an HTML table."""
+    rows = ((field.name, field.type, "" if field.nullable else "not null") for field in schema)
+    return html_table("columns", ("name", "type", ""), rows)
+
+
+def _escaped(value: object) -> str:
+    return html.escape(visible(value), quote=True)

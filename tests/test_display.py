@@ -1,0 +1,134 @@
+"""What prompts and notebooks show of tables, scans, plans and checks: one line, or HTML in which everything is text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from test_top import Watched, files_by_time
+
+import mdt
+from mdt.display import ROWS_MAX, TEXT_CHARACTERS_MAX, html_table, visible
+from mdt.planning import IndexNote
+from mdt.services.check import CheckReport
+from mdt.services.problem import Problem
+from mdt.storage import MemoryStorage
+
+HOSTILE = (
+    "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "\" onmouseover=\"alert(1)", "'><svg/onload=alert(1)>",
+    "&lt;b&gt;", "\x1b[2J\x1b]0;title\x07", "a\nb\rc", "\u202egnp.exe", "\0",
+)  # fmt: skip
+ALLOWED = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+
+
+class Strict(HTMLParser):
+    """Takes only the tags that we write, closed in order, without attributes but colspan."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in ALLOWED and {name for name, _ in attrs} <= {"colspan"}, (tag, attrs)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + "\n"
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(data)
+
+
+def text_of(thing: Any) -> str:
+    parser = Strict()
+    parser.feed(thing if isinstance(thing, str) else thing._repr_html_())
+    parser.close()
+    assert not parser.open
+    return parser.text
+
+
+def assert_harmless(text: str) -> None:
+    assert all(c.isprintable() or c == "\n" for c in text), repr(text)
+
+
+@pytest.fixture
+def table() -> mdt.Table:
+    return files_by_time(MemoryStorage(), files=3, rows=200)
+
+
+def test_reprs_are_one_line_that_says_what_it_is(table: mdt.Table) -> None:
+    scan = table.scan("ts < 250 and x > 3", columns=["id", "ts"], limit=10, order_by="ts desc")
+    asked = "2 columns, where ts < 250 and x > 3, order by ts desc, limit 10"
+    assert repr(scan) == f"<mdt scan of {table.definition.name} at commit 3: {asked}>"
+    read = "2 of 3 files, 3 of 6 row groups, 300 of 600 rows"
+    assert repr(scan.explain()) == f"<mdt explanation of a scan at commit 3: {read}>"
+    assert repr(table.check()) == "<mdt check of 3 files, 600 live rows: no problems>"
+    assert repr(table.snapshot()) == f"<mdt snapshot 3 of {table.definition.name!r}: 3 files>"
+    assert repr(table).startswith("<mdt table ") and "key=id" in repr(table)
+    result = table.create_index("bitmap(note)", mode="async")
+    written = table.upsert(table.scan(limit=1).to_arrow())
+    for thing in (scan, scan.explain(), table, table.snapshot(), table.check(), result, written, *scan.explain().indexes):
+        assert "\n" not in repr(thing)
+
+
+def test_notebooks_see_plan_schema_definition_and_problems(table: mdt.Table) -> None:
+    shown = text_of(table.scan("ts < 250", order_by="ts", limit=5))
+    for part in ("ts < 250", "ts asc", "2 of 3", "columns", "int64", "limit"):
+        assert part in shown
+    shown = text_of(table)
+    for part in (table.path, "MERGE_ON_READ", "600", "note", "string"):
+        assert part in shown
+    table.create_index("bitmap(note)")
+    assert "bitmap(note)\n3 of 3, 100 %" in text_of(table)
+    assert "column_stats" in text_of(table.scan("ts < 250").explain())
+    assert "problems\nnone" in text_of(table.check())
+
+
+def test_a_look_at_a_scan_reads_no_data_file() -> None:
+    storage = Watched()
+    files_by_time(storage, files=3, rows=50)
+    scan = mdt.open(storage).scan("x > 5", order_by="x", limit=3)
+    storage.seen.clear()
+    assert repr(scan) and text_of(scan) and text_of(mdt.open(storage))
+    assert not storage.seen
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_what_others_wrote_is_text_and_never_markup(hostile: str, table: mdt.Table) -> None:
+    note = IndexNote(hostile, True, 1, 1, "used", hostile)
+    scan = table.scan([("note", "=", hostile)], order_by="note")
+    told = replace(scan.explain(), indexes=(note, replace(note, used=False, reason=hostile)), stops=hostile)
+    report = CheckReport((Problem(hostile, 5, hostile), Problem("a", -1, "b")), 1, 1, 1, 1)
+    named = mdt.create(MemoryStorage(), table.schema, ["id"], options={"mdt.table.name": "t"})
+    object.__setattr__(named.definition, "name", hostile)
+    for thing in (scan, told, report, named, named.scan()):
+        shown = text_of(thing)
+        assert_harmless(shown)
+        assert_harmless(repr(thing))
+        assert "\n" not in repr(thing)
+    assert visible(hostile) in text_of(report)
+
+
+def test_a_plan_that_cannot_be_made_is_shown_as_such(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise mdt.Corrupt("<b>broken</b>", path="somewhere")
+
+    scan = table.scan("ts < 5")
+    monkeypatch.setattr("mdt.planner.plan", fail)
+    assert "cannot be planned" in text_of(scan) and "<b>broken</b>" in text_of(scan)
+
+
+def test_what_is_long_is_cut(table: mdt.Table) -> None:
+    many = table.scan([("id", "in", [f"k{n}" for n in range(20_000)])])
+    assert len(repr(many)) < 2 * TEXT_CHARACTERS_MAX and len(many._repr_html_()) < 5_000
+    shown = text_of(html_table("t", ("a", "b"), ((n, "x" * 1000) for n in range(3 * ROWS_MAX))))
+    assert f"… and {2 * ROWS_MAX} more" in shown and str(ROWS_MAX) not in shown.split()
+    wide = mdt.create(MemoryStorage(), pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(500))]), ["id"])
+    assert "… and 401 more" in text_of(wide)
