@@ -66,8 +66,8 @@ class Blobs:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
-        self._key_maps: Recent[Blob, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
-        self._page_maps: Recent[Blob, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
+        self.key_maps: Recent[Blob, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
+        self.page_maps: Recent[Blob, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
         self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX)
         """Parsed footers of data files (:data:`mdt.segment_file.Footers`)."""
         self._lock = Lock()
@@ -95,7 +95,7 @@ class Blobs:
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of what was looked for in memory."""
         caches: dict[str, Recent[Any, Any]] = {
-            "key maps": self._key_maps, "page maps": self._page_maps, "footers": self.footers
+            "key maps": self.key_maps, "page maps": self.page_maps, "footers": self.footers
         }  # fmt: skip
         return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
 
@@ -111,11 +111,11 @@ class Blobs:
 
     def key_map(self, blob: Blob) -> KeyMap:
         """Return the key map at ``blob``, from memory if it was read before."""
-        return self._decoded(self._key_maps, blob, key_map.decode, lambda _: blob.length)
+        return self._decoded(self.key_maps, blob, key_map.decode, lambda _: blob.length)
 
     def page_map(self, blob: Blob) -> PageMap:
         """Return the page map at ``blob``, from memory if it was read before."""
-        return self._decoded(self._page_maps, blob, page_map.decode, lambda found: found.nbytes)
+        return self._decoded(self.page_maps, blob, page_map.decode, lambda found: found.nbytes)
 
     def _decoded(
         self, cache: Recent[Blob, _T], blob: Blob, decode: Callable[..., _T], size: Callable[[_T], int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from mdt import lazy
 from mdt.config import Options, canonical, parse_options
 from mdt.definition import TableDefinition
 from mdt.display import visible
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.progress import Progress, ProgressOption, shown
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mdt.order import OrderBy
     from mdt.read import keys as read_keys
     from mdt.read import lookup
-    from mdt.read.footers import warm_footers
+    from mdt.read.warm import warm_files
     from mdt.services import index_report, indexing, statistics
     from mdt.services.check import CheckReport, check
     from mdt.services.compaction import Compaction
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from mdt.services.indexing import BuildResult
     from mdt.services.rollback import Recovery, recover
     from mdt.transaction import CommitResult, Operation, run
+    from mdt.where import parse_where
     from mdt.write.normalize import normalize, normalize_keys
     from mdt.write.operations import Delete, RowOperation, Upsert
 else:  # readers never load these; see mdt.lazy
@@ -47,12 +49,13 @@ else:  # readers never load these; see mdt.lazy
     )
     read_keys = lazy.Module("mdt.read.keys")
     lookup = lazy.Module("mdt.read.lookup")
-    warm_footers = lazy.Callable("mdt.read.footers", "warm_footers")
+    warm_files = lazy.Callable("mdt.read.warm", "warm_files")
     BuildResult = lazy.Callable("mdt.services.indexing", "BuildResult")
     check = lazy.Callable("mdt.services.check", "check")
     Compaction = lazy.Callable("mdt.services.compaction", "Compaction")
     recover = lazy.Callable("mdt.services.rollback", "recover")
     run = lazy.Callable("mdt.transaction", "run")
+    parse_where = lazy.Callable("mdt.where", "parse_where")
     normalize = lazy.Callable("mdt.write.normalize", "normalize")
     normalize_keys = lazy.Callable("mdt.write.normalize", "normalize_keys")
     Delete = lazy.Callable("mdt.write.operations", "Delete")
@@ -273,13 +276,22 @@ class Table:
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Load what plans and scans need into this process, so that the first queries are as fast as later ones.
 
-        Files, statistics of ``columns`` (default: all), indexes on them, footers of larger data files.
+        Files, statistics of ``columns`` (default: all), indexes on them; footers, page maps and, if all key columns are among them, key
+        maps (28 bytes a row) of the newest files; each kind until its cache is full.
         """
         snapshot = self._metadata.newest()
         self._metadata.warm(columns)
         for spec in snapshot.definition.indexes:
             warm_index(self._metadata, snapshot, spec, columns)
-        warm_footers(self._metadata, snapshot, self.options.threads("reader"))
+        with_keys = columns is None or set(self.definition.key) <= set(columns)
+        warm_files(self._metadata, snapshot, self.options.threads("reader"), with_keys=with_keys)
+        # What is loaded at the first use of a filter and of a look-up: modules, and what they prepare for a schema.
+        parse_where(f"`{self.definition.key[0]}` is null", self.schema)
+        names = dict.fromkeys((*self.definition.key, *self.definition.partition_by))
+        with suppress(Corrupt):
+            some = self.scan(columns=list(names), limit=1).to_arrow()
+            if with_keys and len(some):
+                self.get(some)
 
     # Looking after
 

@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 
 import mdt
 from mdt.errors import Corrupt
-from mdt.read import footers
+from mdt.read import warm
 from mdt.recent import Recent
 from mdt.segment_file import read_rows
 from mdt.stores.object_store import ObjectStorage
@@ -70,7 +70,7 @@ def test_warming_stops_when_the_cache_is_full_and_leaves_damaged_files_to_their_
 ) -> None:
     store = filled(MemoryStore())
     table = mdt.open(CountingStorage(store))
-    monkeypatch.setattr(footers, "_AT_A_TIME", 1)
+    monkeypatch.setattr(warm, "_AT_A_TIME", 1)
     table.metadata.blobs.footers = Recent(1)
     table.warm()
     assert table.metadata.blobs.footers.misses == 2, "the second made the first go"
