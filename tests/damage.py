@@ -91,6 +91,7 @@ def questions(table: mdt.Table) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield what a table is asked: a name, and who gives an answer that can be compared."""
     yield "full scan", lambda: by_id(table.scan().to_arrow())
     yield "keys", lambda: by_id(table.scan([("id", "in", KEYS)]).to_arrow())
+    yield "get", lambda: table.get(list(KEYS))
     yield "count", lambda: table.scan().count()
     for text in FILTERS:
         yield text, lambda text=text: by_id(table.scan(text).to_arrow())
@@ -157,7 +158,7 @@ def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
         if blob is None:
             continue
         page_map = table.metadata.blobs.page_map(blob)
-        info = page_map.info(np.arange(page_map.count))
+        info = page_map.info
         starts = (file["block_offset"] + np.concatenate([info[:, OFFSET], page_map.start])).tolist()
         data = max(int((info[:, OFFSET] + info[:, SIZE]).max()), 0) + file["block_offset"]
         headers = [(start, start + 24) for start in starts]

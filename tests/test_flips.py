@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import damage
-import numpy as np
 import pyarrow as pa
 import pytest
 from counting import count
@@ -86,7 +85,7 @@ def places(table: mdt.Table, segment: int) -> dict[str, int]:
     page_map = table.metadata.blobs.page_map(blob)
     column = page_map.columns.index("few")
     chunk = column * page_map.groups
-    found = page_map.info(np.array([page_map.first[chunk]]))[0]
+    found = page_map.info[page_map.first[chunk]]
     start, end = file["block_offset"], file["block_offset"] + file["block_length"]
     known = {
         "header of a page": start + int(found[OFFSET]) + 1,
@@ -216,7 +215,7 @@ def test_a_page_that_changed_places_with_one_of_another_file_is_found() -> None:
     blobs = [page_map_blob(snapshot.file(i)) for i in (0, 1)]
     pages = [table.metadata.blobs.page_map(blob) for blob in blobs if blob is not None]
     chunks = [p.columns.index("v") * p.groups for p in pages]
-    found = [p.info(np.arange(*p.first[[c, c + 1]])) for p, c in zip(pages, chunks, strict=True)]
+    found = [p.info[p.first[c] : p.first[c + 1]] for p, c in zip(pages, chunks, strict=True)]
     places_of = [info[:, [OFFSET, SIZE]].tolist() for info in found]
     exchanged = 0
     for one, other in zip(*places_of, strict=True):
