@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +22,19 @@ _LOOKED_UP_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """For n keys where their live row is.
+    """For n keys where their live row is, or where a dead one is left.
 
     ``segment``: int64[n], row number in the snapshot's ``files``, or -1: absent.  ``position``: int64[n] in the segment.
     ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
-    where absent or without ordering field.
+    where absent or without ordering field.  ``dead_in``: int64[n], number of the file group of the key's own partition in
+    which a dead row of it still stands while it does not live in that partition, or -1; empty if nobody asked.
     """
 
     segment: Int64Array
     position: Int64Array
     group: Int64Array
     ordering: UInt64Array
+    dead_in: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def nothing(cls) -> Located:
@@ -96,20 +98,28 @@ def locate(
     snapshot: Snapshot,
     keys: pa.Array,
     hashes: KeyHashes,
-    partition: npt.NDArray[np.object_] | None,
+    partition: npt.NDArray[np.object_],
 ) -> Located:
-    """Return where n record keys live.
+    """Return where n record keys live, each in its scope, and where dead rows of them stand.
 
     ``keys``: string or binary[n], their sort keys, which ranges of keys are compared with; ``hashes``: of the record keys.
-    ``partition``: path of each key under partition scope, None for the whole table.
+    ``partition``: path of each key.
     """
     n = len(hashes)
-    segment, position, group = (np.full(n, -1, np.int64) for _ in range(3))
+    segment, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
     ordering = np.zeros(n, np.uint64)
-    for found in find(metadata, snapshot, keys, hashes, partition):
+    is_global = snapshot.definition.is_global
+    dead: list[tuple[int, Int64Array]] = []
+    for found in find(metadata, snapshot, keys, hashes, None if is_global else partition, dead):
         segment[found.key], position[found.key] = found.segment, found.position
         group[found.key], ordering[found.key] = snapshot.groups_of(found.segment), found.ordering
-    return Located(segment, position, group, ordering)
+    lives_here = segment >= 0
+    if dead and is_global:
+        lives_here &= snapshot.partitions_of(group) == partition
+    for number, gone in dead:
+        here = gone[~lives_here[gone] & (partition[gone] == snapshot.group_partition[number])]
+        dead_in[here] = number
+    return Located(segment, position, group, ordering, dead_in)
 
 
 def find(
@@ -118,8 +128,13 @@ def find(
     keys: pa.Array,
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None = None,
+    dead: list[tuple[int, Int64Array]] | None = None,
 ) -> list[Hits]:
-    """Return every live row of ``keys``, in one piece for each segment with hits; arguments as for :func:`locate`."""
+    """Return every live row of ``keys``, in one piece for each segment with hits.
+
+    ``partition``: path of each key under partition scope, None for the whole table.  To ``dead`` are added file groups with
+    those of the keys, int64, that have a dead row there; they may live in the same group.
+    """
     key, group = candidates(metadata, snapshot, keys, hashes)
     if partition is not None and len(key):
         same = partition[key] == snapshot.partitions_of(group)
@@ -127,7 +142,7 @@ def find(
     if not len(key):
         return []
     if len(hashes) == 1:
-        return [hits for number in set(group.tolist()) for hits in _confirm(metadata, snapshot, number, key[:1], hashes)]
+        return [hits for n in sorted({*group.tolist()}) for hits in _confirm(metadata, snapshot, n, key[:1], hashes, dead)]
     # Sorted by group, then by hash: each key map is walked in its own order, which is kind to the cache.
     n = len(hashes)
     by_rank = hashes.order()
@@ -139,13 +154,14 @@ def find(
     return [
         hits
         for part in np.split(np.arange(len(key)), bounds)
-        for hits in _confirm(metadata, snapshot, int(group[part[0]]), key[part], hashes)
+        for hits in _confirm(metadata, snapshot, int(group[part[0]]), key[part], hashes, dead)
     ]
 
 
 def _confirm(
-    metadata: Metadata, snapshot: Snapshot, group: int, key: Int64Array, hashes: KeyHashes
-) -> Iterator[Hits]:
+    metadata: Metadata, snapshot: Snapshot, group: int, key: Int64Array, hashes: KeyHashes,
+    dead: list[tuple[int, Int64Array]] | None,
+) -> Iterator[Hits]:  # fmt: skip
     """Look ``key`` up in the key maps of one file group; yield what is live.
 
     A key is live once in a file group, so one that was found is not looked for in other segments.  Most stand in the base
@@ -164,6 +180,8 @@ def _confirm(
             continue
         position = found.position[entry[hit]].astype(np.int64)
         live = is_live(snapshot, i, position)
+        if dead is not None and not live.all():
+            dead.append((group, key[hit[~live]]))
         hit, position = hit[live], position[live]
         if not len(hit):
             continue
@@ -200,10 +218,3 @@ def positions_in_base(base: KeyMap | None, wanted: KeyHashes) -> Int64Array | No
     if base is None or bool(np.any(entry < 0)):
         return None
     return base.position[entry].astype(np.int64)
-
-
-def key_maps(metadata: Metadata, snapshot: Snapshot, group: int) -> Iterator[KeyMap]:
-    """Yield the key map of each segment of ``group`` that has one, dead rows included."""
-    for i in snapshot.members[group].tolist():
-        if (blob := snapshot.key_map_blob(i)) is not None:
-            yield metadata.blobs.key_map(blob)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ from mdt.segment_file import live_mask, read_rows
 from mdt.services.check_blocks import check_blocks
 from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
+from mdt.services.check_placement import misplaced_keys
 from mdt.services.problem import Problem
 from mdt.skipping import index_of, values_of
 from mdt.snapshot import Snapshot
@@ -42,13 +44,17 @@ PARTITION_PATH = "_hoodie_partition_path"
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was checked and what was found.  ``rows``: live rows; ``bytes``: of the live files; ``records``: of the log."""
+    """What was checked and what was found.  ``rows``: live rows; ``bytes``: of the live files; ``records``: of the log.
+
+    ``warnings``: what harms no reader of ours or of Hudi's.
+    """
 
     problems: tuple[Problem, ...]
     files: int
     rows: int
     bytes: int
     records: int
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -70,7 +76,7 @@ class CheckReport:
         head = f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records} commit records: "
         return head + ("no problems" if self.ok else f"{len(self.problems)} problems") + "".join(
             f"\n  {problem}" for problem in self.problems
-        )
+        ) + "".join(f"\n  warning: {warning}" for warning in self.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,10 @@ def check(
     problems += _check_keys(metadata, snapshot, done)
     size = int(np.asarray(snapshot.files["size"].to_numpy()).sum())
     rows = int((snapshot.rows - snapshot.dead_rows).sum())
-    return CheckReport(tuple(problems), len(snapshot), rows, size, snapshot.seq + 1)
+    warnings: tuple[Problem, ...] = ()
+    with suppress(Corrupt):  # a key map that cannot be read is among the problems
+        warnings = tuple(misplaced_keys(metadata, snapshot))
+    return CheckReport(tuple(problems), len(snapshot), rows, size, snapshot.seq + 1, warnings)
 
 
 class _SegmentChecker:

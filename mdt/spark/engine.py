@@ -35,7 +35,7 @@ from mdt.spark import tasks
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.columns import quoted
 from mdt.spark.failures import in_driver
-from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, UPDATE, Source, Work
+from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work
 from mdt.transaction import Changes, Claim, CommitResult, is_written_by, run
 from mdt.write.assign import Assignment, assign
 from mdt.write.normalize import conform
@@ -223,7 +223,7 @@ class SparkWrite:
     def _count(self, counted: Sequence[Row]) -> None:
         rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
         self.counts = {
-            "inserted": rows[INSERT] - rows[DELETE],
+            "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
             "updated": rows[UPDATE] + rows[DELETE],
             "deleted": 0,
             "late": sum(row["n"] for row in counted if row["__mdt_kind"] == DROPPED),
@@ -255,6 +255,7 @@ class SparkWrite:
             updates=of(UPDATE, "__mdt_group"),
             deletes=of(DELETE, "__mdt_group"),
             inserts=of(INSERT, "__mdt_partition"),
+            returns=of(RETURN, "__mdt_group"),
             row_bytes_hint=STORED_SHARE * sum(r["n"] for r in written) / max(1, sum(r["rows"] for r in written)),
             use_small_files=self.name != "bulk_insert",
         )

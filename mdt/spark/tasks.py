@@ -27,11 +27,11 @@ from mdt.transaction import Claim
 from mdt.write.assign import Assignment
 from mdt.write.files import job
 from mdt.write.normalize import Batch, conform, keyed, normalize
-from mdt.write.operations import collect, decide, in_key_order, locate_batch, partition_names
+from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
 from mdt.write.transfer import Finished, encode
 
-INSERT, UPDATE, DELETE, DROPPED = range(4)
-"""Kinds of tagged rows.
+INSERT, RETURN, UPDATE, DELETE, DROPPED = range(5)
+"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands.
 
 The column ``n`` is the mean size of the task's rows in bytes of Arrow; DROPPED rows carry no data, there it is how many
 rows were late in a file group.
@@ -114,12 +114,13 @@ def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     batch = normalize(pa.Table.from_batches(pieces), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
     late, moved = decide(snapshot, batch, located)
-    fresh = np.flatnonzero(~located.found | moved)
+    fresh, returning = new_here(located, moved)
     changed = np.flatnonzero(located.found & ~late & ~moved)
     moves = np.flatnonzero(moved)
     names = partition_names(batch)
     return [
         _tagged(batch, located, fresh, INSERT, names),
+        _tagged(batch, located, returning, RETURN, names),
         _tagged(batch, located, changed, UPDATE, names),
         _tagged(batch, located, moves, DELETE, snapshot.partitions_of(located.group)),
         _dropped(batch, located.group[late]),
@@ -130,12 +131,14 @@ def _tagged(
     batch: Batch, located: Located, rows: Int64Array, kind: int, partition: np.ndarray[tuple[int], np.dtype[np.object_]]
 ) -> pa.Table:
     schema = tagged_schema(batch.table.schema)
+    is_new = kind in (INSERT, RETURN)
+    group = located.dead_in if is_new else located.group
     control = [
         np.full(len(rows), kind, np.int32),
         partition[rows],
         batch.keys.take(pa.array(rows)),
-        located.group[rows] if kind != INSERT else np.full(len(rows), -1, np.int64),
-        located.segment[rows] if kind != INSERT else np.full(len(rows), -1, np.int64),
+        group[rows],
+        np.full(len(rows), -1, np.int64) if is_new else located.segment[rows],
         located.position[rows],
         np.full(len(rows), batch.table.nbytes // max(1, len(batch)), np.int64),
     ]
@@ -200,6 +203,6 @@ def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
 def _assignment(work: Work, control: Mapping[str, Int64Array], batch: Batch, bucket: int) -> Assignment:
     """Return the assignment of one bucket: its rows among ``batch`` by what is done to them."""
     mine = control[BUCKET] == bucket
-    kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE)]
+    kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE, RETURN)]
     partition, number, mode = work.buckets[bucket]
-    return Assignment(partition, number, mode, kinds[0], in_key_order(batch.sort_keys, kinds[1]), kinds[2])
+    return Assignment(partition, number, mode, kinds[0], in_key_order(batch.sort_keys, kinds[1]), *kinds[2:])

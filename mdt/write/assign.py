@@ -3,6 +3,9 @@
 Inserts go first to small file groups of their partition, then to new ones.  On a merge-on-read table whose key index
 cannot see log files, inserts go to the smallest file group without log files, whose base file is then rewritten: this is
 how HUDI's merge-on-read upsert handles small files.
+
+A key that returns after it was deleted goes to the file group where its dead row stands.  Hudi's own indexes take that row
+for a live one: elsewhere, the next writer of Hudi's would bring it back beside the new one, or update it instead.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ _NOTHING: Int64Array = np.empty(0, dtype=np.int64)
 class Assignment:
     """The work for one file group.
 
-    ``group``: its number in the snapshot, or -1 for a new one.  ``updates``, ``inserts``, ``deletes``: int64, rows of the
-    batch.  ``mode``: REWRITE or LOG.
+    ``group``: its number in the snapshot, or -1 for a new one.  ``updates``, ``inserts``, ``deletes``, ``returns``: int64, rows
+    of the batch; ``returns`` are inserted too, where a dead row of their key stands.  ``mode``: REWRITE or LOG.
     """
 
     partition: str
@@ -40,6 +43,12 @@ class Assignment:
     updates: Int64Array = field(default_factory=lambda: _NOTHING)
     inserts: Int64Array = field(default_factory=lambda: _NOTHING)
     deletes: Int64Array = field(default_factory=lambda: _NOTHING)
+    returns: Int64Array = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def added(self) -> Int64Array:
+        """Rows of the batch whose keys the group gains: int64."""
+        return np.concatenate([self.inserts, self.returns]) if len(self.returns) else self.inserts
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +65,13 @@ def assign(
     updates: Mapping[int, Int64Array],
     deletes: Mapping[int, Int64Array],
     inserts: Mapping[str, Int64Array],
+    returns: Mapping[int, Int64Array],
     row_bytes_hint: float = _ROW_BYTES_GUESS,
     use_small_files: bool = True,
 ) -> list[Assignment]:
     """Return one assignment for each file group that changes.
 
-    ``updates``, ``deletes``: group -> rows of the batch.  ``inserts``: partition path -> rows, in the order in which
+    ``updates``, ``deletes``, ``returns``: group -> rows of the batch.  ``inserts``: partition path -> rows, in the order in which
     they should be stored.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
     """
     inserts_of: dict[int, Int64Array] = {}
@@ -80,7 +90,7 @@ def assign(
                 rewrites.add(place.group)
         per_file = max(1, int(options.max_file_bytes / row_bytes))
         fresh += [Assignment(partition, -1, REWRITE, inserts=part) for part in _even(rows[taken:], per_file)]
-    touched = sorted({*updates, *deletes, *inserts_of})
+    touched = sorted({*updates, *deletes, *inserts_of, *returns})
     return fresh + [
         Assignment(
             snapshot.group_partition[group],
@@ -89,6 +99,7 @@ def assign(
             updates.get(group, _NOTHING),
             inserts_of.get(group, _NOTHING),
             deletes.get(group, _NOTHING),
+            returns.get(group, _NOTHING),
         )
         for group in touched
     ]

@@ -24,7 +24,7 @@ from mdt.hudi.arrays import plain
 from mdt.hudi.digests import footer_reference
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.schema import with_meta
-from mdt.locate import Located, base_key_map, key_maps, positions_in_base
+from mdt.locate import Located, base_key_map, positions_in_base
 from mdt.metadata import Metadata
 from mdt.segment_file import live_mask, read_rows
 from mdt.snapshot import Snapshot
@@ -71,21 +71,15 @@ class WriteJob:
     avro_meta: str
 
     def run(self, task: int, work: Assignment) -> Written:
-        """Write the files of ``work``, the ``task``-th assignment."""
-        if work.mode == LOG and not self._returns(work):
-            return self._log(task, work)
-        return self._base(task, work)
+        """Write the files of ``work``, the ``task``-th assignment.
 
-    def _returns(self, work: Assignment) -> bool:
-        """Return whether a key comes back into a slice that it was deleted from, of a table with an ordering field.
+        In a table with an ordering field, a key that returns ends the slice that it was deleted from.
 
         Hudi readers fail on its log record or lose it: Hudi 1.0 compares its ordering value with the int 0 of the delete
-        (a ClassCastException for other types), others with the value of the dead base row.  So the slice must end.
+        (a ClassCastException for other types), others with the value of the dead base row.
         """
-        if self.batch.ordering is None or not len(work.inserts):
-            return False
-        wanted = self.batch.hashes.take(work.inserts)
-        return any(bool(np.any(known.find(wanted) >= 0)) for known in key_maps(self.metadata, self.snapshot, work.group))
+        is_end = len(work.returns) > 0 and self.batch.ordering is not None
+        return self._log(task, work) if work.mode == LOG and not is_end else self._base(task, work)
 
     def _file_id(self, work: Assignment) -> str:
         if work.group < 0:
@@ -129,7 +123,7 @@ class WriteJob:
         file_id, token = self._file_id(work), self.claim.write_token(task)
         name = base_file.name(file_id, token, self.claim.instant)
         carried, carried_ordering, settled = self._carried(work, name)
-        rows = np.concatenate([work.updates, work.inserts])
+        rows = np.concatenate([work.updates, work.added])
         table = carried
         if table is None or len(rows):
             fresh = self._fresh(task, rows, work.partition, name, 0)
@@ -213,7 +207,7 @@ class WriteJob:
         version = 1 + max(int(m["log_version"]) for m in members)
         file_id = self._file_id(work)
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
-        rows, positions = self._by_position(work.group, np.concatenate([work.updates, work.inserts]))
+        rows, positions = self._by_position(work.group, np.concatenate([work.updates, work.added]))
         block, offset = b"", 0
         zones: tuple[int, ...] = ()
         found = Summaries()
@@ -271,7 +265,7 @@ class WriteJob:
         return NewFile(
             partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
             log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block_offset,
-            block_length=0 if parquet is None else len(parquet), footer_length=footer_length, footer_crc=footer_crc, zone_rows=zones, inserts=len(work.inserts), updates=len(work.updates), deletes=len(work.deletes),
+            block_length=0 if parquet is None else len(parquet), footer_length=footer_length, footer_crc=footer_crc, zone_rows=zones, inserts=len(work.added), updates=len(work.updates), deletes=len(work.deletes),
             key_map=None, stats=found.stats, previous_instant=previous,
             base_name=base_name, log_names=log_names,
         )  # fmt: skip
@@ -280,9 +274,9 @@ class WriteJob:
         self, work: Assignment, file: NewFile, found: Summaries, encoded: bytes | None, parquet: pa.Buffer | None,
         removed: tuple[int, ...], vectors: dict[int, BitMap],
     ) -> Written:  # fmt: skip
-        inserted = self.batch.sort_keys.take(pa.array(work.inserts))
+        inserted = self.batch.sort_keys.take(pa.array(work.added))
         pages = page_map.encoded(parquet) if file.rows else None
-        hashes = self.batch.hashes.take(work.inserts)
+        hashes = self.batch.hashes.take(work.added)
         return Written(file, found.indexes, encoded, pages, inserted, hashes, removed, vectors)
 
 

@@ -113,7 +113,7 @@ class RowOperation(ABC):
 class Upsert(RowOperation):
     """Write the rows of ``batch``; keys that exist are replaced, or refused if ``name`` says insert.
 
-    ``bulk_insert`` differs from ``insert`` in that it fills new file groups only.
+    ``bulk_insert`` differs from ``insert`` in that it fills new file groups, but for keys that were deleted: these return.
     """
 
     def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
@@ -124,14 +124,14 @@ class Upsert(RowOperation):
             _refuse(batch, np.flatnonzero(located.found), self.name)
         late, moved = decide(snapshot, batch, located)
         rows = np.flatnonzero(located.found & ~late & ~moved)
-        fresh = np.flatnonzero(~located.found | moved)
+        fresh, returning = new_here(located, moved)
         self.counts = {
             "inserted": int((~located.found).sum()),
             "updated": len(rows) + int(moved.sum()),
             "deleted": 0,
             "late": int(late.sum()) + batch.duplicates,
         }
-        if not len(rows) and not len(fresh):
+        if not len(rows) and not len(fresh) and not len(returning):
             return None
         moves = np.flatnonzero(moved)
         work = assign(
@@ -141,6 +141,7 @@ class Upsert(RowOperation):
             updates=by_value(rows, located.group[rows]),
             deletes=by_value(moves, located.group[moves]),
             inserts=self._inserts(fresh),
+            returns=by_value(returning, located.dead_in[returning]),
             row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
             use_small_files=self.name != "bulk_insert",
         )
@@ -171,6 +172,7 @@ class Delete(RowOperation):
             updates={},
             deletes=by_value(rows, located.group[rows]),
             inserts={},
+            returns={},
         )
         absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
         return _plan(snapshot, txn, located, work, absent, self.counts)
@@ -193,10 +195,15 @@ def decide(
     return late, located.found & ~late & np.asarray(there != partition_names(batch))
 
 
+def new_here(located: Located, moved: npt.NDArray[np.bool_]) -> tuple[Int64Array, Int64Array]:
+    """Return the rows whose key is new to its partition, and those whose key returns to where a dead row of it stands."""
+    is_new = ~located.found | moved
+    return np.flatnonzero(is_new & (located.dead_in < 0)), np.flatnonzero(is_new & (located.dead_in >= 0))
+
+
 def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
     """Return where the keys of ``batch`` live, each in its scope."""
-    names = None if snapshot.definition.is_global else partition_names(batch)
-    return locate(metadata, snapshot, batch.sort_keys, batch.hashes, names)
+    return locate(metadata, snapshot, batch.sort_keys, batch.hashes, partition_names(batch))
 
 
 def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
