@@ -1,0 +1,104 @@
+"""Runs in the environment of Hudi's bundle: carries out jobs with Hudi's Spark writer and reads the tables back.
+
+``python hudi_writer.py bundle.jar jobs.json results.jsonl``.  Needs pyspark 3.5 and nothing of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+SCHEMA = StructType(
+    [
+        StructField("id", StringType()), StructField("city", StringType()), StructField("ts", LongType()),
+        StructField("v", LongType()), StructField("note", StringType()),
+    ]
+)  # fmt: skip
+NAMES = SCHEMA.fieldNames()
+
+
+def session(jar: str) -> SparkSession:
+    """Return a small local session with Hudi's extensions."""
+    settings = {
+        "spark.jars": jar,
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "2g",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("take over")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def read(spark: SparkSession, path: str) -> list[list[Any]]:
+    """Return the rows that Hudi's reader sees."""
+    return [list(row) for row in spark.read.format("hudi").load(path).select(*NAMES).collect()]
+
+
+def write_rows(frame: DataFrame, job: dict[str, Any]) -> None:
+    """Upsert or delete rows through the data source."""
+    options = {
+        "hoodie.table.name": job["name"],
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": job["partition"],
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.operation": job["op"],
+        "hoodie.upsert.shuffle.parallelism": "2",
+        "hoodie.delete.shuffle.parallelism": "2",
+        **({"hoodie.datasource.write.precombine.field": job["ordering"]} if job["ordering"] else {}),
+        **job["options"],
+    }
+    frame.write.format("hudi").options(**options).mode("append").save(job["path"])
+
+
+def write_sql(spark: SparkSession, job: dict[str, Any]) -> None:
+    """Run a statement on the table, which it calls ``{table}``."""
+    for name, value in job["options"].items():
+        spark.conf.set(name, value)
+    table = f"taken_{job['number']}"
+    try:
+        spark.sql(f"create table {table} using hudi location '{job['path']}'")
+        spark.sql(job["sql"].format(table=table))
+    finally:
+        for name in job["options"]:
+            spark.conf.unset(name)
+
+
+def carry_out(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows after one job, or its error."""
+    try:
+        if job["op"] == "sql":
+            write_sql(spark, job)
+        elif job["op"] != "read":
+            write_rows(spark.createDataFrame([tuple(row) for row in job["rows"]], SCHEMA), job)
+        return {"number": job["number"], "rows": read(spark, job["path"])}
+    except Exception as error:  # noqa: BLE001 - whatever Hudi throws is what the caller wants to see
+        return {"number": job["number"], "error": str(error)[:4000], "trace": traceback.format_exc()[-2000:]}
+
+
+def main(jar: str, jobs: str, results: str) -> None:
+    """Carry out all jobs; one line of JSON for each."""
+    spark = session(jar)
+    with Path(results).open("w") as out:
+        for job in json.loads(Path(jobs).read_text()):
+            out.write(json.dumps(carry_out(spark, job)) + "\n")
+            out.flush()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
