@@ -2,6 +2,7 @@
 
 Parquet is written for other readers: without Arrow's own schema, and with statistics only where they are right.
 parquet-cpp leaves NaN out of min and max while Spark orders it above everything, so a column with a NaN gets none.
+Floats have no dictionary: parquet-java looks for ``= 0.0`` among its bits, and would skip row groups that hold -0.0 only.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def encode(
     """
     leaves = list(_leaves(table.schema))
     statistics = [path for path, index, kind in leaves if _bounded(table.column(index), kind)]
-    repetitive = {path for path, index, _ in leaves if _repetitive(table, index)}
+    repetitive = {path for path, index, kind in leaves if _repetitive(table, index, kind)}
     sink = pa.BufferOutputStream()
     writer = pq.ParquetWriter(
         sink,
@@ -206,15 +207,24 @@ def _paths(path: str, type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
         yield path, type
 
 
+def _is_floating(leaf: pa.DataType) -> bool:
+    return pa.types.is_floating(leaf.value_type if pa.types.is_dictionary(leaf) else leaf)
+
+
 def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
     """Return whether parquet-cpp's min and max of a leaf below ``column`` bound every value, in everyone's order."""
-    if pa.types.is_floating(leaf):
-        return column.type == leaf and not pc.any(pc.is_nan(column)).as_py()
-    return True
+    if not _is_floating(leaf):
+        return True
+    if column.type != leaf:
+        return False
+    values = pc.cast(column, leaf.value_type) if pa.types.is_dictionary(leaf) else column
+    return not pc.any(pc.is_nan(values)).as_py()
 
 
-def _repetitive(table: pa.Table, index: int) -> bool:
-    """Return whether a Parquet dictionary is likely to pay for a column: few values among its first rows."""
+def _repetitive(table: pa.Table, index: int, leaf: pa.DataType) -> bool:
+    """Return whether a Parquet dictionary is likely to pay for a leaf of a column: few values among its first rows."""
+    if _is_floating(leaf):
+        return False
     name, kind = table.schema.field(index).name, table.schema.field(index).type
     if name in _UNIQUE or pa.types.is_boolean(kind):
         return False

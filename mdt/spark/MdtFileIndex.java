@@ -63,7 +63,12 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.functions;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -690,10 +695,36 @@ public class MdtFileIndex implements FileIndex {
         }
 
         private static Dataset frame(Source source, SparkSession session, String columns) {
+            StructType schema = (StructType) DataType.fromJson(columns);
+            scala.collection.immutable.Map options = options();
+            if (holdsFloats(schema)) {
+                // Parquet's own filter looks for the bits of 0.0 in dictionaries and skips row groups of -0.0. Files
+                // that we write now have no dictionary of floats; older ones, and those of others, may.
+                options = (scala.collection.immutable.Map) options.updated("parquet.filter.dictionary.enabled", "false");
+            }
             HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), source.partitionSchema,
-                    ((StructType) DataType.fromJson(columns)).asNullable(), scala.Option.empty(),
-                    new ParquetFileFormat(), options(), session);
+                    schema.asNullable(), scala.Option.empty(), new ParquetFileFormat(), options, session);
             return session.baseRelationToDataFrame(relation);
+        }
+
+        /** Returns whether floating point numbers occur anywhere in a type. */
+        private static boolean holdsFloats(DataType type) {
+            if (type instanceof ArrayType) {
+                return holdsFloats(((ArrayType) type).elementType());
+            }
+            if (type instanceof MapType) {
+                return holdsFloats(((MapType) type).keyType()) || holdsFloats(((MapType) type).valueType());
+            }
+            if (type instanceof StructType) {
+                StructField[] fields = ((StructType) type).fields();
+                for (int i = 0; i < fields.length; i++) {
+                    if (holdsFloats(fields[i].dataType())) {
+                        return true;
+                    }
+                }
+                return false;
+            }
+            return type instanceof FloatType || type instanceof DoubleType;
         }
 
         /** Returns a frame with a query of its own over an analysed plan. */
