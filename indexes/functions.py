@@ -42,7 +42,13 @@ ARGUMENT_TYPES = (bool, int, float, str, bytes, Decimal, date, datetime)
 """What an argument may be; a filter's literal becomes one of it, or is refused."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_TAKEN = frozenset(("match", "contains", "startswith", "endswith", "like", "in", "between", "is", "not", "and", "or"))
+_TAKEN = frozenset(
+    (
+        "match", "contains", "startswith", "endswith", "like", "in", "between", "is", "not", "and", "or", "cast", "try_cast",
+        "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double", "decimal", "dec",
+        "numeric", "boolean", "string", "binary", "date", "timestamp", "timestamp_ltz", "timestamp_ntz",
+    )
+)  # fmt: skip
 """Words that filters have already."""
 
 

@@ -42,6 +42,18 @@ Kind = Literal["bool", "int", "float", "decimal", "date", "timestamp", "string",
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_TYPES: dict[Kind, list[pa.DataType]] = {
+    "bool": [pa.bool_()],
+    "int": [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()],
+    "float": [pa.float32(), pa.float64()],
+    "decimal": [pa.decimal128(1), pa.decimal256(1)],
+    "date": [pa.date32()],
+    "timestamp": [pa.timestamp("us")],
+    "string": [pa.string(), pa.large_string()],
+    "binary": [pa.binary(), pa.large_binary(), pa.binary(1)],
+}
+_KINDS = {type.id: kind for kind, types in _TYPES.items() for type in types}
+"""Arrow's number of a type, whatever its parameters, -> what it is compared as."""
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -76,25 +88,12 @@ class Key:
 
 def kind_of(type: pa.DataType) -> Kind | None:
     """Return what ``type`` (or the value type of a dictionary) is compared as, or None if it has no order here."""
-    if pa.types.is_dictionary(type):
+    kind = _KINDS.get(type.id)
+    if kind is None and pa.types.is_dictionary(type):
         return kind_of(type.value_type)
-    if pa.types.is_boolean(type):
-        return "bool"
-    if pa.types.is_integer(type):
-        return None if pa.types.is_uint64(type) else "int"
-    if pa.types.is_float32(type) or pa.types.is_float64(type):
-        return "float"
-    if pa.types.is_decimal128(type) or pa.types.is_decimal256(type):
-        return "decimal"
-    if pa.types.is_date32(type):
-        return "date"
-    if pa.types.is_timestamp(type):
-        return "timestamp" if type.unit in _MICROS_PER_UNIT else None
-    if pa.types.is_string(type) or pa.types.is_large_string(type):
-        return "string"
-    if pa.types.is_binary(type) or pa.types.is_large_binary(type) or pa.types.is_fixed_size_binary(type):
-        return "binary"
-    return None
+    if kind == "timestamp" and type.unit not in _MICROS_PER_UNIT:
+        return None
+    return kind
 
 
 def supports(type: pa.DataType) -> bool:

@@ -126,6 +126,18 @@ THREADS_MAX = 256
 WHERE_BYTES_MAX = 1 << 20
 """SQL text of one filter; the parser takes about a second for a megabyte."""
 
+WHERE_DEPTH_MAX = 100
+"""Brackets within brackets of one filter: what works on a predicate calls itself for each, and Python ends at 1,000 calls."""
+
+LITERALS_MAX = 1_000_000
+"""Values of one IN: some seconds to plan.  More is a join."""
+
+LITERAL_DIGITS_MAX = 1_000
+"""Characters of one number, and its exponent: the longest double has 767 digits.  Python refuses integers from 4,300 on."""
+
+LIKE_CHARACTERS_MAX = 16_384
+"""A LIKE pattern: the regular expression made of one takes up to 50 ms and 10 MB; of 400,000 characters it cannot be made."""
+
 KEY_MAP_CACHE_BYTES_MAX = 1 << 30
 """Key maps kept in one process, so that small upserts do not read them again; beyond it the oldest are dropped."""
 

@@ -59,7 +59,7 @@ def test_a_path_may_be_longer_than_the_names_of_a_table() -> None:
         ("id.x = 1", "no column 'id.x'"),
         ("address.geo = 1", "cannot be compared"),
         ("address.tags = 'x'", "cannot be compared"),
-        ("address.geo.zone = 'x'", "cannot be compared"),
+        ("address.geo.zone = 'x'", "no whole number"),
         ([("address.nope", "=", 1)], "no column 'address.nope'"),
     ],
 )

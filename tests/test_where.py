@@ -49,7 +49,7 @@ DAY, NOON = date(2024, 1, 2), datetime(2024, 1, 2, 12, tzinfo=UTC)
         ("a = 1 or b = 2 and not (s = 'x' or flag)",
          Or((Leaf("a", "=", 1), And((Leaf("b", "=", 2), Leaf("s", "!=", "x"), Leaf("flag", "!=", True)))))),
         ("d = date '2024-01-02'", Leaf("d", "=", DAY)), ("d = cast('2024-01-02' as date)", Leaf("d", "=", DAY)),
-        ("ts < timestamp '2024-01-02 12:00:00Z'", Leaf("ts", "<", NOON)), ("d > '2024-01-02'", Leaf("d", ">", "2024-01-02")),
+        ("ts < timestamp '2024-01-02 12:00:00Z'", Leaf("ts", "<", NOON)), ("d > '2024-01-02'", Leaf("d", ">", DAY)),
         ("f < 1.5", Leaf("f", "<", Decimal("1.5"))), ("f < 1.5e0", Leaf("f", "<", 1.5)), ("f < 2D", Leaf("f", "<", 2.0)), ("a = 5L", Leaf("a", "=", 5)),
         ("`fare amount` > 10", Leaf("Fare Amount", ">", 10)), ("x = 1", Leaf("x", "=", 1)), ("raw = x'00ff'", Leaf("raw", "=", b"\x00\xff")),
         ("a is distinct from 1", Or((Leaf("a", "!=", 1), Leaf("a", "is null")))), ("a = 1 -- a comment", Leaf("a", "=", 1)),
@@ -82,7 +82,7 @@ def test_what_is_not_a_test_of_one_column_is_unsupported_with_a_caret(where: str
 
 @pytest.mark.parametrize(
     ("where", "caret"),
-    [("a = = 1", 4), ("a =", 2), ("a = 1)", 5), ("(a = 1", 5), ("a b", 2), ("a = 1 b c", 8), ("raw = x'0'", 6), ("a =\n 1 and and b", None), ("s = 'abc", 8), ("a in ()", 0)],
+    [("a = = 1", 4), ("a =", 3), ("a = 1)", 5), ("(a = 1", 6), ("a b", 2), ("a = 1 b c", 6), ("raw = x'0g'", 6), ("a =\n 1 and and b", None), ("s = 'abc", 4), ("a in ()", 6)],
 )  # fmt: skip
 def test_what_is_not_sql_is_invalid_with_a_caret_at_the_place(where: str, caret: int | None) -> None:
     with pytest.raises(Invalid) as caught:

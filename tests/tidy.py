@@ -18,7 +18,10 @@ from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("display", "errors", "lazy", "limits", "progress"),
-    ("codec", "config", "definition", "input", "key_indexes", "order", "paths", "skipping", "storage", "stores", "where"),
+    (
+        "codec", "config", "definition", "input", "key_indexes", "leaves", "literals", "order", "parameters",
+        "paths", "skipping", "sql", "storage", "stores", "tokens", "where",
+    ),
     ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "history", "pieces", "groups", "files_view", "units"),
     (

@@ -1,0 +1,281 @@
+"""Literals of filters, by Spark's rules (its ANSI mode): numbers with their suffixes, typed literals, casts, text of a value.
+
+A literal becomes a plain value of Python: None, bool, int, float, Decimal, str, bytes, date or datetime.  What the rules
+refuse (``cast(300 as tinyint)``, ``5`` for ``'five'``) is a ValueError that says so.  Where mdt differs from Spark on
+purpose is told in README, under "Filters".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from indexes import values
+from mdt.limits import LITERAL_DIGITS_MAX
+
+Value = None | bool | int | float | Decimal | str | bytes | date | datetime
+"""A literal."""
+NUMBERS = (int, float, Decimal)
+"""Classes of literals that have a sign; bool, a subclass of int, has none."""
+
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_SUFFIXES = {"Y": "tinyint", "S": "smallint", "L": "bigint", "F": "float", "D": "double"}
+_NUMBER = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([bB][dD]|[lLsSyYfFdD])?")
+_INTEGER_TEXT = re.compile(r"[+-]?[0-9]+")
+_FLOAT_TEXT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FLOAT_WORDS = {
+    sign + word: -size if sign == "-" else size
+    for word, size in (("inf", math.inf), ("infinity", math.inf)) for sign in ("", "+", "-")
+} | {"nan": math.nan}  # fmt: skip
+_BOOLEAN_WORDS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True), **dict.fromkeys(("f", "false", "n", "no", "0"), False)
+}  # fmt: skip
+_DAY = r"(?P<year>[0-9]{4})(?:-(?P<month>[0-9]{1,2})(?:-(?P<day>[0-9]{1,2})"
+_DATE = re.compile(_DAY + r"(?P<rest>[ T].*)?)?)?", re.DOTALL)
+_CLOCK = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
+_ZONE = r"(?P<zone>Z|UTC|GMT|(?P<ahead>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-9]{2}))?)"
+_TIMESTAMP = re.compile(rf"{_DAY}(?:[ T]{_CLOCK}\s*{_ZONE}?)?)?)?")
+_EXACT = Context(prec=2 * LITERAL_DIGITS_MAX + 100)
+"""Arithmetic that rounds nothing that a literal can hold; the default context keeps 28 digits."""
+
+
+class NoSuchCast(Exception):
+    """Spark may know this cast of a literal, mdt does not."""
+
+
+def number(text: str, negative: bool = False) -> int | float | Decimal:
+    """Return a numeric literal as Spark types it: 5, 5L, 1.5 (a decimal), 1.5e0 (a double), 1.5D, 0.1F, 1BD."""
+    found = _NUMBER.fullmatch(text)
+    if found is None or len(text) > LITERAL_DIGITS_MAX:
+        raise ValueError(f"a number of {len(text)} characters; at most {LITERAL_DIGITS_MAX} are read")
+    digits, suffix = ("-" if negative else "") + found[1], (found[2] or "").upper()
+    if suffix in ("L", "S", "Y"):
+        return _integer(digits, _SUFFIXES[suffix])
+    if suffix in ("F", "D"):
+        return _floating(digits, _SUFFIXES[suffix])
+    if not suffix and digits.lstrip("-").isdigit():
+        return int(digits)
+    return _decimal(digits) if suffix or "e" not in digits.lower() else _floating(digits, "double")
+
+
+def negated(value: float | Decimal) -> float | Decimal:
+    """Return minus a number, exactly."""
+    return value.copy_negate() if isinstance(value, Decimal) else -value
+
+
+def typed(name: str, text: str) -> Value:
+    """Return DATE '…', TIMESTAMP '…' and X'…'; raises NoSuchCast for other names."""
+    if name == "x":
+        if not re.fullmatch("[0-9a-fA-F]*", text):
+            raise ValueError(f"{text!r} has characters that are no hexadecimal digits")
+        return bytes.fromhex("0" * (len(text) % 2) + text)
+    if name in ("date", "timestamp", "timestamp_ltz", "timestamp_ntz"):
+        return cast(text, name)
+    raise NoSuchCast
+
+
+def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Value:
+    """Return ``cast(value as target)``; ``precision`` and ``scale`` are of decimals.
+
+    ``target``: Spark's name of a type, in its first spelling ("int").  Null stays null.  Raises ValueError where Spark's
+    cast fails, NoSuchCast for a pair of types that is not known here.
+    """
+    if value is None:
+        return None
+    if target in _INTEGER_BITS:
+        return _integer(value, target)
+    if target in ("float", "double"):
+        return _floating(value, target)
+    if target == "decimal":
+        return _rounded(_decimal(value), precision, scale)
+    convert = _CASTS.get((target, value.__class__))
+    if convert is None:
+        raise NoSuchCast
+    return convert(value)
+
+
+def fitted(value: Any, type: pa.DataType) -> Any:
+    """Return a literal that is compared with a column of ``type``: text is read as a value of that type.
+
+    Everything else stays as it is, and is compared exactly.  Raises ValueError for text that is no such value.
+    """
+    if isinstance(value, UUID):
+        return value.bytes if values.kind_of(type) == "binary" else str(value)
+    if not isinstance(value, str):
+        return value
+    read = _READERS.get(values.kind_of(type) or "string")
+    return value if read is None else read(value)
+
+
+def read_date(text: str) -> date:
+    """Return the date of ``2024``, ``2024-2``, ``2024-02-29``; what follows a space or T is dropped, as Spark does."""
+    found = _DATE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{_shown(text)} is no date; write it as 2024-01-31")
+    return _date(found, text)
+
+
+def read_timestamp(text: str) -> datetime:
+    """Return the moment of ``2024-02-29 12:00:00.5+01:00`` and its shorter forms; naive if it names no zone."""
+    found = _TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        hint = "write it as 2024-01-31 12:00:00.123456+01:00, with an offset in place of a zone's name"
+        raise ValueError(f"{_shown(text)} is no time; {hint}")
+    day, fraction = _date(found, text), found["fraction"] or ""
+    if len(fraction) > 6:
+        raise ValueError(f"{_shown(text)} has digits below the microsecond; write at most six")
+    try:
+        hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
+        clock = time(hour, minute, second, int(fraction.ljust(6, "0")), _zone(found))
+        return datetime.combine(day, clock)
+    except ValueError as error:
+        raise ValueError(f"{_shown(text)} is no time: {error}") from None
+
+
+def _date(found: re.Match[str], text: str) -> date:
+    try:
+        return date(int(found["year"]), int(found["month"] or 1), int(found["day"] or 1))
+    except ValueError as error:
+        raise ValueError(f"{_shown(text)} is no date: {error}") from None
+
+
+def _zone(found: re.Match[str]) -> timezone | None:
+    if found["ahead"] is None:
+        return None if found["zone"] is None else UTC
+    offset = timedelta(hours=int(found["hours"]), minutes=int(found["minutes"] or 0))
+    return timezone(-offset if found["ahead"] == "-" else offset)
+
+
+def _day_alone(text: str) -> date:
+    """Return the date that a date column is compared with: Spark would drop a time of day, and its meaning with it."""
+    found = _DATE.fullmatch(text.strip())
+    if found is not None and found["rest"] and found["rest"].strip():
+        raise ValueError(
+            f"{_shown(text)} has a time of day, which no date has; write DATE '{text.strip()[: found.start('rest')]}', "
+            "or TIMESTAMP '…' to compare with midnight"
+        )
+    return read_date(text)
+
+
+def _integer(value: Value, type: str) -> int:
+    """Return a value as an integer of ``type``; fractions are cut off."""
+    if isinstance(value, str):
+        if not _INTEGER_TEXT.fullmatch(value.strip()):
+            raise ValueError(f"{_shown(value)} is no whole number")
+        value = _decimal(value.strip())
+    if isinstance(value, (float, Decimal)):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no whole number")
+        value = int(_bounded(Decimal(value)).to_integral_value(ROUND_DOWN))
+    if not isinstance(value, int):
+        raise NoSuchCast
+    top = 1 << (_INTEGER_BITS[type] - 1)
+    if not -top <= value < top:
+        raise ValueError(f"{value} is outside the range of {type}")
+    return int(value)
+
+
+def _floating(value: Value, type: str) -> float:
+    """Return a value as a double, or as a double that is a float32; rounded but once."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _FLOAT_WORDS:
+            return _FLOAT_WORDS[word]
+        if not _FLOAT_TEXT.fullmatch(word):
+            raise ValueError(f"{_shown(value)} is no number")
+        value = _decimal(word)
+    if not isinstance(value, (int, float, Decimal)):
+        raise NoSuchCast
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if type == "float":
+        found = _float32(found, value)
+    if math.isinf(found) and math.isfinite(value):
+        raise ValueError(f"the number is outside the range of {type}")
+    return found
+
+
+def _float32(double: float, exact: float | Decimal) -> float:
+    """Return the float32 nearest to ``exact``, of which ``double`` is the nearest double."""
+    with np.errstate(over="ignore"):
+        nearest = np.float32(double)
+        if nearest == double or not np.isfinite(nearest):
+            return float(nearest)
+        other = np.nextafter(nearest, np.float32(math.inf if nearest < double else -math.inf))
+    low, high = sorted((float(nearest), float(other)))
+    if (low + high) / 2 == double and exact != double:  # rounding twice would take the even one of the two
+        return high if exact > double else low
+    return float(nearest)
+
+
+def _decimal(value: Value) -> Decimal:
+    if isinstance(value, str):
+        if not _FLOAT_TEXT.fullmatch(value.strip()):
+            raise ValueError(f"{_shown(value)} is no number")
+        if len(value) > LITERAL_DIGITS_MAX:
+            raise ValueError(f"a number of {len(value)} characters; at most {LITERAL_DIGITS_MAX} are read")
+        return _bounded(_EXACT.create_decimal(value.strip()))
+    if isinstance(value, (int, Decimal)):
+        return Decimal(value)
+    raise NoSuchCast
+
+
+def _bounded(value: Decimal) -> Decimal:
+    """Return ``value``, if its exponent is no bomb: as an integer it would have billions of digits."""
+    if value and abs(value.adjusted()) > LITERAL_DIGITS_MAX:
+        raise ValueError(f"a number with an exponent of {value.adjusted()}; at most {LITERAL_DIGITS_MAX} is read")
+    return value
+
+
+def _rounded(value: Decimal, precision: int, scale: int) -> Decimal:
+    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+        raise ValueError(f"decimal({precision},{scale}) is no type: at most 38 digits, scale from 0 to the digits")
+    found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    if found and found.adjusted() >= precision - scale:
+        raise ValueError(f"{value} is outside the range of decimal({precision},{scale})")
+    return found
+
+
+def _boolean(text: str) -> bool:
+    found = _BOOLEAN_WORDS.get(text.strip().lower())
+    if found is None:
+        raise ValueError(f"{_shown(text)} is neither true nor false")
+    return found
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:60] + "…")
+
+
+_CASTS: dict[tuple[str, type], Callable[[Any], Value]] = {
+    ("boolean", str): _boolean, ("boolean", bool): bool, ("boolean", int): bool,
+    ("string", str): str, ("string", int): str, ("string", bool): lambda flag: str(flag).lower(),
+    ("binary", str): str.encode, ("binary", bytes): bytes,
+    ("date", str): read_date, ("date", date): lambda day: day, ("date", datetime): lambda moment: moment.date(),
+    **{
+        (name, source): convert
+        for name in ("timestamp", "timestamp_ltz", "timestamp_ntz")
+        for source, convert in ((str, read_timestamp), (date, _midnight), (datetime, lambda moment: moment))
+    },
+}  # fmt: skip
+"""(type, class of the value) -> conversion."""
+
+_READERS: dict[str, Callable[[str], Value]] = {
+    "int": lambda text: _integer(text, "bigint"), "float": lambda text: _floating(text, "double"),
+    "decimal": _decimal, "bool": _boolean, "binary": str.encode, "date": _day_alone, "timestamp": read_timestamp,
+}  # fmt: skip
+"""Kind of a column -> how text that is compared with it is read."""
