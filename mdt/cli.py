@@ -60,6 +60,7 @@ class Format(StrEnum):
 
 Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
 Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
+Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 
@@ -108,6 +109,7 @@ def scan(
     path: TablePath,
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
+    param: Param = [],  # noqa: B006 - as above
     limit: Annotated[int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")] = None,
     order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
@@ -117,7 +119,7 @@ def scan(
     opened = table.open(path)
     if format is Format.table and limit is None and not explain:
         limit = ROWS_SHOWN
-    found = opened.scan(where, _names(columns) or None, limit=limit, order_by=order_by)
+    found = opened.scan(where, _names(columns) or None, params=_params(param), limit=limit, order_by=order_by)
     if explain:
         output().print(str(found.explain()), markup=False, highlight=False)
         return
@@ -126,10 +128,10 @@ def scan(
 
 
 @app.command()
-def count(path: TablePath, where: Where = None) -> None:
+def count(path: TablePath, where: Where = None, param: Param = []) -> None:  # noqa: B006 - as above
     """Write the number of rows that match."""
     opened = table.open(path)
-    print(opened.scan(where).count())
+    print(opened.scan(where, params=_params(param)).count())
     opened.metadata.usage.report()
 
 
@@ -253,6 +255,15 @@ def _read_ipc(file: Path) -> pa.Table:
         source.seek(0)
         with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
             return reader.read_all()
+
+
+def _params(given: list[str]) -> dict[str, str]:
+    """Return parameters as text, which a filter reads as values of the columns they are compared with."""
+    pairs = [one.partition("=") for one in given]
+    wrong = [name for name, equals, _ in pairs if not equals]
+    if wrong:
+        raise Invalid(f"--param {wrong[0]} has no value", hint="write --param name=value")
+    return {name: value for name, _, value in pairs}
 
 
 def _names(given: Sequence[str]) -> list[str]:

@@ -224,7 +224,10 @@ def _decimal(value: Value) -> Decimal:
             raise ValueError(f"{_shown(value)} is no number")
         if len(value) > LITERAL_DIGITS_MAX:
             raise ValueError(f"a number of {len(value)} characters; at most {LITERAL_DIGITS_MAX} are read")
-        return _bounded(_EXACT.create_decimal(value.strip()))
+        exponent = value.strip().lower().partition("e")[2].lstrip("+-0")
+        if len(exponent) > len(str(LITERAL_DIGITS_MAX)):  # past some digits Python has no such number at all
+            raise ValueError(f"a number with an exponent of {exponent}; at most {LITERAL_DIGITS_MAX} is read")
+        return _bounded(Decimal(value.strip()))
     if isinstance(value, (int, Decimal)):
         return Decimal(value)
     raise NoSuchCast

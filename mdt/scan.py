@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from indexes.paths import top_levels
 from indexes.predicate import Predicate, leaves
+from indexes.predicate import columns as columns_of
 from mdt import lazy
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
@@ -47,9 +49,13 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming the nearest, for an unknown one."""
     if columns is None:
         return tuple(snapshot.definition.schema.names)
+    if not isinstance(columns, Iterable) or isinstance(columns, bytes):
+        raise Invalid(f"columns is a {type(columns).__name__}", hint="pass a list of names")
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     known = with_meta(snapshot.definition.schema).names
     for name in names:
+        if not isinstance(name, str):
+            raise Invalid(f"a column is named by text, not by a {type(name).__name__}", hint=f"columns: {', '.join(known[:20])}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             raise Invalid(f"there is no column {name!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
@@ -66,7 +72,7 @@ class Scan:
 
     def __init__(
         self, metadata: Metadata, snapshot: Snapshot, where: Where, columns: Sequence[str] | None, options: Options,
-        *, limit: int | None = None, order_by: OrderBy = None,
+        *, params: Mapping[str, object] | None = None, limit: int | None = None, order_by: OrderBy = None,
     ) -> None:  # fmt: skip
         self._metadata = metadata
         self._options = options
@@ -77,8 +83,8 @@ class Scan:
         schema = with_meta(snapshot.definition.schema)
         self.schema = pa.schema([schema.field(name) for name in self.columns])
         self.predicate: Predicate | None = None
-        if where is not None:
-            self.predicate = parse_where(where, snapshot.definition.schema)
+        if where is not None or params:
+            self.predicate = parse_where(where, snapshot.definition.schema, params)
         self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
 
     def __repr__(self) -> str:
@@ -146,8 +152,9 @@ class Scan:
 
         With ``order_by`` the result is made first: without ``limit`` all rows that match are in memory then.
         """
-        for table in self._tables(self.columns):
-            yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
+        for table in self._tables(self.columns or [self._cheapest()], ordered=bool(self.columns)):
+            for batch in table.to_batches(max_chunksize=BATCH_ROWS_MAX):
+                yield batch if self.columns else batch.select([])
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
@@ -178,6 +185,9 @@ class Scan:
         ``progress``: a function that takes the number of pieces of work that are done and of all (with a limit that ends
         reading early, of files), or True for a bar on the terminal.
         """
+        if not self.columns:
+            rows = self.count(progress=progress)
+            return pa.table({"": pa.nulls(rows)}).select([])  # Arrow's concat_tables would forget the rows
         with shown(progress, "scan") as told:
             tables = list(self._tables(self.columns, progress=told))
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
@@ -186,8 +196,7 @@ class Scan:
         """Return how many rows match, ``limit`` at most; without a filter no data is read."""
         with shown(progress, "count") as told:
             if self.predicate is not None:
-                names = self.snapshot.definition.schema.names[:1]
-                return sum(len(table) for table in self._tables(names, ordered=False, progress=told))
+                return sum(map(len, self._tables([self._cheapest()], ordered=False, progress=told)))
             rows = int((self.snapshot.rows - self.snapshot.dead_rows).sum())
             return rows if self.limit is None else min(rows, self.limit)
 
@@ -228,6 +237,12 @@ class Scan:
         return top.best(
             self._metadata, self.plan, names, self.order, self.limit, threads=threads, progress=progress
         )
+
+    def _cheapest(self) -> str:
+        """Return a column to read where only the number of rows is wanted: one that is tested, hence read anyway."""
+        schema = self.snapshot.definition.schema
+        tested = top_levels(schema, columns_of(self.predicate)) if self.predicate is not None else ()
+        return min(tested, default=schema.names[0])
 
 
 def _at(

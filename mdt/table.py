@@ -233,17 +233,21 @@ class Table:
     # Reading
 
     def scan(
-        self, where: Where = None, columns: Sequence[str] | None = None, *, limit: int | None = None, order_by: OrderBy = None
-    ) -> Scan:
+        self, where: Where = None, columns: Sequence[str] | None = None, *, params: Mapping[str, object] | None = None,
+        limit: int | None = None, order_by: OrderBy = None,
+    ) -> Scan:  # fmt: skip
         """Return a scan of the newest snapshot.
 
         ``where``: SQL text such as ``"status = 'done' and fare > 10"``, or a list of (column, op, value) joined by AND.
-        ``columns``: names to return, all data columns by default; Hudi's meta columns may be named.  ``limit``: rows at
-        most.  ``order_by``: SQL text such as ``"ts desc, id"``, or a list of (column, "asc" or "desc"[, "nulls first" or
-        "nulls last"]); with a limit, what cannot hold one of the first rows is not read.  Raises Invalid for unknown
-        columns and SQL that does not parse.
+        ``columns``: names to return, all data columns by default; Hudi's meta columns may be named.  ``params``: values for
+        ``:name`` in the text, lists for ``in :names``.  ``limit``: rows at most.  ``order_by``: SQL text such as
+        ``"ts desc, id"``, or a list of (column, "asc" or "desc"[, "nulls first" or "nulls last"]); with a limit, what cannot
+        hold one of the first rows is not read.  Raises Invalid for unknown columns and SQL that does not parse.
         """
-        return Scan(self._metadata, self._metadata.newest(), where, columns, self.options, limit=limit, order_by=order_by)
+        newest = self._metadata.newest()
+        return Scan(
+            self._metadata, newest, where, columns, self.options, params=params, limit=limit, order_by=order_by
+        )
 
     def get(self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null") -> pa.Table | dict[str, Any] | None:
         """Return rows by record key, without SQL: a dict for one key, a table in the order of the keys for several.

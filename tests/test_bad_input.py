@@ -158,17 +158,45 @@ def test_no_rows_are_fine_and_commit_nothing(operation: str, table: mdt.Table) -
 
 
 FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
-    "that does not parse": ("fare >", Invalid, ("not SQL", "\n  fare >\n       ^"), None),
+    "that does not parse": ("fare >", Invalid, ("not SQL", "\n  fare >\n        ^"), None),
     "of an unknown column": ("n = 1 and fair > 1", Invalid, ("no column 'fair'", "\n            ^"), "fare"),
     "of an unknown column in a list": ([("fair", ">", 1)], Invalid, ("no column 'fair'",), "fare"),
     "with a number for text": ("city = 3", Invalid, ("'city' has type string", "\n         ^"), None),
-    "with text for a number": ("fare > 'x'", Invalid, ("'fare' has type double",), None),
-    "with a date that does not exist": ("at > '2024-13-01'", Invalid, ("'2024-13-01' is not a date",), None),
+    "with text for a number": ("fare > 'x'", Invalid, ("'fare' has type double", "'x' is no number"), None),
+    "with a date that does not exist": ("at > '2024-13-01'", Invalid, ("'2024-13-01' is no date",), None),
     "with an unknown operator": ([("fare", "~", 1)], Invalid, ("unknown operator '~'", "'fare'"), None),
-    "as one tuple": (("fare", ">", 1), Invalid, ("is not a test",), "('fare', '>', 10)"),
+    "as one tuple": (("fare", ">", 1), Invalid, ("is not a test",), "[('fare', '>', 10)]"),
     "that is empty": ("", Invalid, ("empty",), "leave where out"),
-    "that calls a function": ("upper(city) = 'X'", Unsupported, ("UPPER(city)",), "comparisons"),
-    "that compares columns": ("fare > n", Unsupported, ("cannot be used",), "comparisons"),
+    "that calls a function": ("upper(city) = 'X'", Unsupported, ("'upper'", "\n  ^"), "comparisons"),
+    "that compares columns": ("fare > n", Unsupported, ("two columns", "\n         ^"), "comparisons"),
+    "that is a number": (5, Invalid, ("where is a int",), "SQL text"),
+    "that is bytes": (b"n = 1", Invalid, ("where is a bytes",), "SQL text"),
+    "that is a dict": ({"n": 1}, Invalid, ("where is a dict",), "list of tests"),
+    "with a pattern of 400,000 characters": (f"city like '{'a_' * 200_000}'", Invalid, ("a pattern of 400000",), None),
+    "with a part of 400,000 characters": (f"contains(city, '{'a' * 400_000}')", Invalid, ("a pattern of 400002",), None),
+    "with a literal of 6,000 digits": ("n = " + "1" * 6_000, Invalid, ("a number of 6000 characters",), None),
+    "with 6,000 digits and a suffix": ("n = " + "1" * 6_000 + "L", Invalid, ("a number of 6001 characters",), None),
+    "with text of 6,000 digits": (f"n = '{'1' * 6_000}'", Invalid, ("a number of 6000 characters",), None),
+    "with an integer of 6,000 digits": ([("n", "=", 10**6_000)], Invalid, ("19932 bits",), None),
+    "with an exponent of a billion": ("n = 1e1000000000", Invalid, ("an exponent of 1000000000",), None),
+    "with a decimal's exponent of a billion": ("n = 1e1000000000BD", Invalid, ("an exponent of 1000000000",), None),
+    "with an exponent that no decimal has": ("n = 1e99999999999999999999BD", Invalid, ("an exponent of 99999999999999999999",), None),
+    "with 5,000 brackets": ("(" * 5_000 + "n = 1" + ")" * 5_000, Invalid, ("nests too deeply",), "IN"),
+    "with 5,000 brackets around a literal": ("n = " + "(" * 5_000 + "1" + ")" * 5_000, Invalid, ("nests too deeply",), "IN"),
+    "with brackets that never close": ("(" * 100_000, Invalid, ("nests too deeply",), "IN"),
+    "of two megabytes": ("n = 1 or " * 250_000, Invalid, ("2250000 bytes",), "join"),
+    "with a NUL": ("n = 1 \0", Invalid, (r"'\x00' means nothing",), None),
+    "with half a character": ("city = '\ud800'", Invalid, ("half a character",), None),
+    "with half a character escaped": (r"city = '\ud800'", Invalid, ("no Unicode character",), None),
+    "with half a character in a list": ([("city", "=", "\ud800")], Invalid, ("half a character",), None),
+    "with a column that is half a character": ([("\ud800", "=", 1)], Invalid, ("is not possible",), None),
+    "with a list that cannot be hashed": ([("n", "in", [[1], [2]])], Invalid, ("list",), None),
+    "with a list for one value": ([("n", "=", [1])], Invalid, ("type list",), None),
+    "with an object": ([("n", "=", object())], Invalid, ("type object",), None),
+    "with a dict": ([("n", "=", {})], Invalid, ("type dict",), None),
+    "with a null test that has a value": ([("n", "is null", 1)], Invalid, ("takes no value",), None),
+    "of a year beyond the calendar": ("at > '12024-01-01'", Invalid, ("is no time",), None),
+    "of a moment before the calendar": ("at > timestamp '0000-01-01 00:00:00'", Invalid, ("is no date",), None),
 }
 
 
@@ -176,6 +204,19 @@ FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
 def test_a_filter(case: tuple[Any, type[MdtError], tuple[str, ...], str | None], table: mdt.Table) -> None:
     where, kind, texts, hint = case
     refused(kind, lambda: table.scan(where), *texts, hint=hint)
+
+
+@pytest.mark.parametrize("columns", [5, [5], [None], b"id", [["id"]], ["id\0"], ["\ud800"], object()])
+def test_columns_that_are_no_names(columns: Any, table: mdt.Table) -> None:
+    with pytest.raises(Invalid) as caught:
+        table.scan(columns=columns)
+    str(caught.value).encode("utf-8")
+
+
+@pytest.mark.parametrize("spec", [5, None, [None], [["bitmap(n)"]], b"bitmap(n)"])
+def test_indexes_that_are_no_specifications(spec: Any, table: mdt.Table) -> None:
+    with pytest.raises(Invalid, match="text"):
+        table.create_index(spec)
 
 
 def test_an_unknown_column_to_scan_gets_the_nearest_name(table: mdt.Table) -> None:

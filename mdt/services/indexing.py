@@ -240,7 +240,11 @@ def build(
 
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
     """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec` does."""
-    texts = (given,) if isinstance(given, str) else tuple(given)
+    texts = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        hint = 'write "bitmap(status)", or a list of such'
+        raise Invalid(f"an index is specified by text, not by a {type(wrong[0]).__name__}", hint=hint)
     return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in texts))
 
 
