@@ -6,7 +6,6 @@ length that people read.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -54,4 +53,6 @@ def html_columns(schema: pa.Schema) -> str:
 
 
 def _escaped(value: object) -> str:
-    return html.escape(visible(value), quote=True)
+    from html import escape  # its tables of entities take a millisecond to load, which every import of mdt would pay
+
+    return escape(visible(value), quote=True)
