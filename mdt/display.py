@@ -17,7 +17,7 @@ TEXT_CHARACTERS_MAX = 200
 ROWS_MAX = 100
 """Rows of an HTML table; notebooks keep what they show."""
 
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+_UNSEEN = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff]"
 """Control characters, marks without width and those that turn the direction of text."""
 
 
@@ -25,7 +25,7 @@ def visible(value: object) -> str:
     """Return ``value`` as one line of harmless text of bounded length."""
     text = str(value)
     cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
-    return _UNSEEN.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", cut)
+    return re.sub(_UNSEEN, lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", cut)
 
 
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

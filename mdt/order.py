@@ -74,6 +74,9 @@ def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
     """Return the sort keys that ``order_by`` means for columns of ``schema``; a column that comes again is left out.
 
     Raises Invalid for text that is no order, unknown columns, and columns whose values have no order.
+
+    >>> print(*parse_order("ts desc, id nulls last", pa.schema([("id", pa.string()), ("ts", pa.int64())])), sep=", ")
+    ts desc, id asc nulls last
     """
     if order_by is None:
         return ()

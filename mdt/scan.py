@@ -68,6 +68,14 @@ class Scan:
     It speaks the Arrow stream protocol, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")``, ``pa.table(scan)`` and
     ``pa.RecordBatchReader.from_stream(scan)`` take it as it is, and as often as they like; iterating over it yields record
     batches.  How many rows there are is known by reading: :meth:`count`, there is no ``len``.
+
+    >>> scan = t.scan("fare > 4", columns=["id", "fare"], order_by="fare desc", limit=2)
+    >>> scan
+    <mdt scan of trips at commit 1: 2 columns, where fare > 4, order by fare desc, limit 2>
+    >>> scan.to_arrow().to_pylist()
+    [{'id': 'a', 'fare': 9.5}, {'id': 'c', 'fare': 7.25}]
+    >>> pa.table(scan).num_rows, scan.count(), [batch.num_rows for batch in scan]
+    (2, 2, [2])
     """
 
     def __init__(
@@ -228,7 +236,8 @@ class Scan:
         if self.order and ordered:
             return iter((self._in_order(names, threads, progress),))
         if self.limit is None or self.predicate is None:
-            return read(self._metadata, self.plan, names, threads=threads, progress=progress)
+            wanted = top.within(self.plan, self.limit) if self.order and self.limit is not None else self.plan
+            return read(self._metadata, wanted, names, threads=threads, progress=progress)
         return top.first_matches(self._metadata, self.plan, names, self.limit, threads=threads, progress=progress)
 
     def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:

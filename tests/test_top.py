@@ -241,6 +241,17 @@ def test_a_limit_may_be_any_integer() -> None:
         assert table.scan(limit=10**40, **more).to_arrow().num_rows == 20
 
 
+@pytest.mark.parametrize("where", [None, "ts >= 100", "ts < 0"])
+@pytest.mark.parametrize("order_by", [None, "ts desc"])
+@pytest.mark.parametrize("limit", [None, 0, 7, 10_000])
+def test_without_columns_there_are_as_many_rows(where: str | None, order_by: str | None, limit: int | None) -> None:
+    table = files_by_time(MemoryStorage(), files=3, rows=150)
+    expected = table.scan(where, limit=limit).count()
+    scan = table.scan(where, [], order_by=order_by, limit=limit)
+    assert scan.count() == scan.to_arrow().num_rows == sum(batch.num_rows for batch in scan) == expected
+    assert pa.table(scan).num_rows == pa.RecordBatchReader.from_stream(scan).read_all().num_rows == expected
+
+
 def test_an_empty_table_has_no_first_rows() -> None:
     table = mdt.create(MemoryStorage(), ORDERED, ["id"])
     for more in ({"limit": 3}, {"order_by": "ts"}, {"order_by": "ts", "limit": 3}, {"where": "ts > 1", "limit": 3}):
