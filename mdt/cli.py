@@ -23,6 +23,7 @@ from mdt.definition import MERGE_ON_READ
 from mdt.errors import Invalid, MdtError
 from mdt.progress import bar
 from mdt.terminal import Settings, TablePath, output, settings, show, show_error, show_table, warn
+from mdt.write_result import WriteResult
 
 ROWS_SHOWN = 20
 """Rows that ``scan`` shows as a table unless told otherwise."""
@@ -308,7 +309,7 @@ def _json_text(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _tell(result: table.WriteResult) -> None:
+def _tell(result: WriteResult) -> None:
     names = ("inserted", "updated", "deleted", "late", "missing")
     done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
     print(f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest"))

@@ -162,3 +162,12 @@ LIMIT_ROWS_MAX = (1 << 63) - 1
 
 SPARK_LIMIT_MAX = (1 << 31) - 1
 """Spark counts the rows of a limit as a 32-bit number."""
+
+STORE_RETRIES_MAX = 8
+"""Tries of one request to a store on the network after the first, each after a longer pause, together some 15 seconds."""
+
+STORE_RETRY_SECONDS = 30
+"""No request is tried again later than this, so that a wrong endpoint or missing credentials are told while somebody waits."""
+
+STORE_TIMEOUT_SECONDS = 60
+"""One request with its answer: a full base file (120 MiB) at 2 MiB a second."""

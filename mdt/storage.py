@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
 from mdt.stores.faulty import Crash, FaultyStorage
 from mdt.stores.local import LocalStorage
 from mdt.stores.memory import MemoryStorage
+from mdt.stores.options import parse_store_options
 
 if TYPE_CHECKING:
     from mdt.stores import object_store, page_cache
@@ -52,29 +54,58 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def open_storage(path_or_url: str | os.PathLike[str], *, durable: bool = True) -> Storage:
-    """Return the storage whose root is a local path or a URL; nothing is read or written yet.
+def open_storage(
+    place: str | os.PathLike[str] | Any, *, durable: bool = True, storage_options: Mapping[str, object] | None = None
+) -> Storage:
+    """Return the storage whose root is a local path, a URL, or a ready obstore store; nothing is read or written yet.
 
     ``file:///absolute/path`` (percent-encoded), ``s3://bucket/table``, ``gs://…``, ``az://…``, ``memory:///`` (new and
-    empty at every call).  ``durable=False``: see :class:`LocalStorage`.  Raises ``errors.Invalid`` for an empty path
-    or a file URL of another machine, ``errors.Unsupported`` for another scheme.
+    empty at every call).  ``durable=False``: see :class:`LocalStorage`.  ``storage_options``: see ``mdt.stores.options``; those
+    of a local path have no effect.  A :class:`Storage` is returned as it is.  Raises ``errors.Invalid`` for an empty path, one
+    with a NUL, a file URL of another machine, and anything that is no path; ``errors.Unsupported`` for another scheme.
     """
-    text = os.fspath(path_or_url)
-    if not text:
-        raise errors.Invalid("the path of the table is empty")
+    if isinstance(place, Storage) or type(place).__module__.partition(".")[0] == "obstore":
+        if storage_options:
+            raise errors.Invalid("storage_options and a ready store are given", hint="give the store its options, or give a URL")
+        return place if isinstance(place, Storage) else _of_ready_store(place, durable)
+    text = _path_text(place)
     # At least two letters, so that a drive such as C: is a path.
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", text)
-    if found is None:
-        return LocalStorage(text, durable=durable)
-    scheme = found[1].lower()
-    if scheme == "file":
-        return LocalStorage(_path_of_file_url(text), durable=durable)
-    if scheme not in _SCHEMES:
+    scheme = found[1].lower() if found else "file"
+    if scheme != "file" and scheme not in _SCHEMES:
         raise errors.Unsupported(
             f"storage of the kind {scheme!r} is not supported: {text}",
             hint=f"use a local path, file, {', '.join(sorted(_SCHEMES))}",
         )
-    return object_store.ObjectStorage("s3" + text[3:] if scheme == "s3a" else text)
+    if scheme == "file":
+        parse_store_options("", storage_options)
+        return LocalStorage(_path_of_file_url(text) if found else text, durable=durable)
+    return object_store.ObjectStorage("s3" + text[3:] if scheme == "s3a" else text, None, storage_options)
+
+
+def _path_text(path: Any) -> str:
+    """Return a path or URL as text.  Raises ``errors.Invalid`` for what cannot be one, without its password if it has one."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise errors.Invalid(
+            f"the path of a table is of type {type(path).__name__}", hint="give text, a pathlib.Path, a URL or an obstore store"
+        )
+    if not text:
+        raise errors.Invalid("the path of the table is empty")
+    if "\0" in text:
+        raise errors.Invalid(f"the path {text!r} has a NUL in it", hint="no file system knows such a name")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://[^/]*:[^/]*@", text):
+        raise errors.Invalid("the URL of the table has a password in it", hint="give storage_options, or set the environment")
+    return text
+
+
+def _of_ready_store(store: Any, durable: bool) -> Storage:
+    if type(store).__name__ == "LocalStore":
+        return LocalStorage(store.prefix or "/", durable=durable)
+    return object_store.ObjectStorage(object_store.store_url(store), store)
 
 
 def _path_of_file_url(url: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from mdt.row_sets import warm_index
 from mdt.scan import Scan, Where, checked_columns
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage, open_storage
+from mdt.write_result import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,28 +60,6 @@ else:  # readers never load these; see mdt.lazy
     normalize_keys = lazy.Callable("mdt.write.normalize", "normalize_keys")
     Delete = lazy.Callable("mdt.write.operations", "Delete")
     Upsert = lazy.Callable("mdt.write.operations", "Upsert")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteResult:
-    """How a write ended.
-
-    ``seq``: number of its commit, or of the newest one if nothing had to change.  ``instant``: its Hudi instant, or "".
-    ``inserted``, ``updated``, ``deleted``: rows.  ``late``: rows dropped because the table had a larger ordering value,
-    or the batch a newer row of the same key.  ``missing``: keys to delete that did not exist.  ``attempts``: how often
-    it was tried.  ``engine``: "arrow" or "spark".  ``warnings``: what did not matter.
-    """
-
-    seq: int
-    instant: str
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    late: int = 0
-    missing: int = 0
-    attempts: int = 1
-    engine: str = "arrow"
-    warnings: tuple[str, ...] = field(default=())
 
 
 class Table:
@@ -443,10 +421,11 @@ def create(
     scope: str = "partition",
     indexes: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Table:
     """Create a table and return it.
 
-    ``path``: local path or URL of a directory that holds no table yet.  ``schema``: data columns; types that Hudi cannot
+    ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns; types that Hudi cannot
     keep are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
     ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
     COPY_ON_WRITE.  ``key_index``: "bloom" or "record".  ``scope``: a key is unique per "partition" or per "table".
@@ -458,7 +437,7 @@ def create(
     parsed = parse_options(options)
     if not parsed.update_partition_path:
         raise Unsupported("mdt.update.partition.path=false is not possible yet", hint="leave the option out")
-    storage = path if isinstance(path, Storage) else open_storage(path, durable=parsed.durable)
+    storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
     storage.require_conditional_put()
     name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
     definition = create_table.define(
@@ -469,27 +448,34 @@ def create(
     return Table(storage)
 
 
-def open(path: Any, options: Mapping[str, Any] | None = None) -> Table:
-    """Open the table at ``path`` (local path or URL); ``options`` override tuning options for this object.
+def open(
+    path: Any, options: Mapping[str, Any] | None = None, *, storage_options: Mapping[str, object] | None = None
+) -> Table:
+    """Open the table at ``path``; ``options`` override tuning options for this object.
+
+    ``path``: local path, URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store whose root is the table.
+    ``storage_options``: endpoint, region, credentials and the like, by the names that object_store, deltalake and polars take;
+    what is not given comes from the environment.
 
     Raises Invalid if there is no table, Unsupported if it was written by a newer version or another Hudi writer has
-    committed to it, Corrupt if it is damaged.
+    committed to it, Corrupt if it is damaged, Unavailable if the storage cannot be reached or lacks credentials.
     """
-    storage = path if isinstance(path, Storage) else open_storage(path)
+    storage = open_storage(path, storage_options=storage_options)
     table = Table(storage, options)
     if storage is not path and not table.options.durable:
-        table = Table(open_storage(path, durable=False), options)
+        table = Table(open_storage(path, durable=False, storage_options=storage_options), options)
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
     return table
 
 
-def read(spark: SparkSession, path: Any) -> DataFrame:
+def read(spark: SparkSession, path: Any, *, storage_options: Mapping[str, object] | None = None) -> DataFrame:
     """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
 
     Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
+    ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
     from mdt.spark import frame  # as above
 
-    return frame.read(spark, open(path).metadata)
+    return frame.read(spark, open(path, storage_options=storage_options).metadata)

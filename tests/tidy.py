@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("display", "errors", "lazy", "limits", "progress"),
     (
         "codec", "config", "definition", "input", "key_indexes", "leaves", "literals", "order", "parameters",
-        "paths", "skipping", "sql", "storage", "stores", "tokens", "where",
+        "paths", "skipping", "sql", "storage", "stores", "tokens", "where", "write_result",
     ),
     ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
     ("layered", "recent", "columns", "history", "pieces", "groups", "files_view", "units"),

@@ -35,7 +35,7 @@ from mdt.spark import tasks
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.columns import quoted
 from mdt.spark.failures import in_driver
-from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work
+from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.transaction import Changes, Claim, CommitResult, is_written_by, run
 from mdt.write.assign import Assignment, assign
 from mdt.write.normalize import conform
@@ -217,8 +217,7 @@ class SparkWrite:
         return
 
     def _source(self, snapshot: Snapshot) -> Source:
-        options = tuple(self.options.to_mapping().items())
-        return Source(self.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options, snapshot.base.seq)
+        return source_of(self.metadata, snapshot, self.options, snapshot.base.seq)
 
     def _count(self, counted: Sequence[Row]) -> None:
         rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}

@@ -36,7 +36,7 @@ from mdt.snapshot import Snapshot
 from mdt.spark import tasks
 from mdt.spark.failures import in_driver, in_task
 from mdt.spark.file_index import PlannerWarning
-from mdt.spark.tasks import Source
+from mdt.spark.tasks import Source, source_of
 
 SUMMARY_BYTES = 256 << 10
 """A summary counts once for each of so many bytes: one of LIKE reads most of them."""
@@ -84,9 +84,7 @@ class IndexTasks:
         weights = np.sum([_weights(of_one)[places.order[places.start[:-1]]] for of_one in sizes], axis=0)
         if weights.sum() <= options.spark_driver_summaries_max:
             return None
-        source = Source(
-            work.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items())
-        )
+        source = source_of(work.metadata, snapshot, options)
         question = Question(source, work.predicate, tuple(one.spec for one in indexes), self._with_positions)
         parts = [share(work, asked[part]) for part in dealt(places, weights, self._context.defaultParallelism)]
         try:

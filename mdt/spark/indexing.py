@@ -20,7 +20,7 @@ from mdt.services.indexing import Work, summaries_of
 from mdt.snapshot import Snapshot
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.failures import in_driver, in_task
-from mdt.spark.tasks import Source, opened
+from mdt.spark.tasks import Source, opened, source_of
 from mdt.transaction import Claim
 from mdt.write.summarize import Found, placed_all
 
@@ -38,9 +38,7 @@ class SparkRunner:
         self, metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
     ) -> Iterator[tuple[Work, Found]]:
         """Summarize ``work`` in Spark tasks; yields when all of them have ended."""
-        source = Source(
-            metadata.storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items())
-        )
+        source = source_of(metadata, snapshot, options)
         tasks = min(len(work), _TASKS_PER_PROCESSOR * self._spark.sparkContext.defaultParallelism)
         rows = [(one.row, json.dumps(one.specs)) for one in work]
         with in_driver(writing=True):

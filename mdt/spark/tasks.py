@@ -55,7 +55,8 @@ BUCKET = "__mdt_bucket"
 class Source:
     """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options.
 
-    ``base_seq``: the base of the driver's snapshot, on which the numbers of file groups depend.
+    ``base_seq``: the base of the driver's snapshot, on which the numbers of file groups depend.  ``storage_options``: those that
+    are no secrets; a task takes credentials from the environment of its own machine.
     """
 
     url: str
@@ -63,21 +64,34 @@ class Source:
     seq: int
     options: tuple[tuple[str, str], ...]
     base_seq: int | None = None
+    storage_options: tuple[tuple[str, str], ...] = ()
 
     def parsed(self) -> Options:
         """Return the options."""
         return parse_options(dict(self.options))
 
 
+def source_of(metadata: Metadata, snapshot: Snapshot, options: Options, base_seq: int | None = None) -> Source:
+    """Return where tasks find ``snapshot``."""
+    storage = metadata.storage
+    return Source(
+        storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), base_seq,
+        tuple(storage.public_options.items()),
+    )  # fmt: skip
+
+
 @lru_cache(maxsize=4)
-def _metadata(url: str, table_id: str, options: tuple[tuple[str, str], ...]) -> Metadata:
+def _metadata(
+    url: str, table_id: str, options: tuple[tuple[str, str], ...], storage_options: tuple[tuple[str, str], ...]
+) -> Metadata:
     """Return what a worker keeps of a table; a table that replaced another at the same path has another id."""
-    return Metadata(open_storage(url, durable=parse_options(dict(options)).durable), dict(options))
+    durable = parse_options(dict(options)).durable
+    return Metadata(open_storage(url, durable=durable, storage_options=dict(storage_options)), dict(options))
 
 
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
-    metadata = _metadata(source.url, source.table_id, source.options)
+    metadata = _metadata(source.url, source.table_id, source.options, source.storage_options)
     try:
         snapshot = metadata.at(source.seq, source.base_seq)
     except Invalid as error:

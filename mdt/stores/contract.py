@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -52,6 +53,9 @@ class Storage(ABC):
 
     url: str
     """The root, in the form that ``open_storage`` takes."""
+
+    public_options: Mapping[str, str] = MappingProxyType({})
+    """``storage_options`` without secrets: what another process is told to open the same root."""
 
     is_remote: bool = False
     """Whether a read costs a request, so that what was read is worth keeping on the local disk."""
@@ -247,7 +251,11 @@ def temporary_name(path: str, token: str) -> str:
 
 def missing(path: str) -> errors.Missing:
     """Return the error for an absent object."""
-    return errors.Missing("there is no such object", path=path)
+    hint = (
+        "if a table refers to it, somebody has removed it: mdt check PATH names all that is missing; restore them from a copy "
+        "or from the bucket's older versions"
+    )
+    return errors.Missing("there is no such object", path=path, hint=hint)
 
 
 def name_taken(path: str) -> errors.Internal:

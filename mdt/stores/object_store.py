@@ -6,8 +6,9 @@ ignore it, so it is tried out once, on an object of its own, before the first wr
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -32,9 +33,10 @@ from mdt.stores.contract import (
     is_between,
     is_temporary,
     joined,
-    missing,
     name_taken,
 )
+from mdt.stores.options import SERVICES, StoreOptions, parse_store_options
+from mdt.stores.store_errors import Place, explained, refused_options, shows_secrets
 
 _PROBE_PATH = ".hoodie/.mdt/probe"
 _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses the second one\n"
@@ -42,19 +44,32 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ObjectStorage(Storage):
-    """The objects below a URL such as ``s3://bucket/table``; credentials come from the environment.
+    """The objects below a URL such as ``s3://bucket/table``.
 
-    ``store``: an obstore store to use instead of the one that ``from_url`` makes (other credentials, retries, tests).
+    ``store``: a ready obstore store, for credentials of another kind; without one it is made from the URL, ``options`` and the
+    environment, options first.  A pickle has the URL and those options that are no secrets.
     """
 
     is_remote = True
 
-    def __init__(self, url: str, store: Any = None) -> None:
+    def __init__(self, url: str, store: Any = None, options: Mapping[str, object] | None = None) -> None:
         self.url = url.rstrip("/")
-        with _translated(url):
-            self._store = from_url(url) if store is None else store
+        scheme = url.partition(":")[0]
+        given = parse_store_options(scheme, options, os.environ)
+        self.public_options = dict(given.public) if store is None else _public_options(scheme, store)
+        self._place = Place(self.url, given.secrets)
+        self._store = _made(url, given, self._place) if store is None else store
         self._conditional_put: bool | None = None
         self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<objects below {self.url}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle opens the same URL anew; it carries no secrets."""
+        if self.url.startswith("memory:"):
+            return super().__reduce__()  # which refuses
+        return ObjectStorage, (self.url, None, self.public_options)
 
     @property
     def conditional_put(self) -> bool:  # type: ignore[override]
@@ -66,7 +81,7 @@ class ObjectStorage(Storage):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See :class:`Storage`."""
-        with _translated(path):
+        with self._translated(path):
             if offset == 0 and length is None:
                 return obstore.get(self._store, check_path(path)).bytes().to_bytes()
             count = check_range(path, offset, length, self._require_size(path)) if length is None else length
@@ -74,7 +89,7 @@ class ObjectStorage(Storage):
 
     def read_whole(self, path: str, bytes_max: int) -> bytes:
         """See :class:`Storage`; one request, whose answer begins with the size."""
-        with _translated(path):
+        with self._translated(path):
             found = obstore.get(self._store, check_path(path))
             check_size(path, int(found.meta["size"]), bytes_max)
             return found.bytes().to_bytes()
@@ -104,7 +119,7 @@ class ObjectStorage(Storage):
         """See :class:`Storage`; many in one request where the store can."""
         names = [check_path(path) for path in paths]
         try:
-            with _translated(names[0] if names else ""):
+            with self._translated(names[0] if names else ""):
                 if names:
                     obstore.delete(self._store, names)
         except errors.Missing:
@@ -115,13 +130,13 @@ class ObjectStorage(Storage):
     def list(self, prefix: str) -> Listing:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
-        with _translated(prefix):
+        with self._translated(prefix):
             return _infos(obstore.list(self._store, directory or None, chunk_size=1000).collect())
 
     def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
         """See :class:`Storage`; with ``after`` what stands deeper is listed too, and left out: give a near ``before``."""
         directory = check_directory(prefix)
-        with _translated(prefix):
+        with self._translated(prefix):
             if not after:
                 found = _infos(obstore.list_with_delimiter(self._store, directory or None)["objects"])
             else:
@@ -133,7 +148,7 @@ class ObjectStorage(Storage):
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
-        with _translated(prefix):
+        with self._translated(prefix):
             found = obstore.list_with_delimiter(self._store, directory or None)
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
         return sorted(path.rpartition("/")[2] for path in paths if not is_temporary(path))
@@ -150,9 +165,20 @@ class ObjectStorage(Storage):
         root = "s3a" + self.url[2:] if self.url.startswith("s3://") else self.url
         return f"{root}/{path}" if path else root
 
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        """Turn what obstore says into our kinds of error; a text with secrets in it is not kept as their cause."""
+        try:
+            yield
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+            raise _Exists from error
+        except (exceptions.BaseError, OSError, NotImplementedError) as error:
+            hidden = isinstance(error, FileNotFoundError) or shows_secrets(error, self._place)
+            raise explained(error, path, self._place) from (None if hidden else error)
+
     def _put(self, path: str, data: Data, mode: Any) -> bool:
         try:
-            with _translated(path):
+            with self._translated(path):
                 obstore.put(self._store, check_path(path), joined(data), mode=mode, use_multipart=False)
         except _Exists:
             return False
@@ -167,7 +193,7 @@ class ObjectStorage(Storage):
             return False
 
     def _require_size(self, path: str) -> int:
-        with _translated(path):
+        with self._translated(path):
             return int(obstore.head(self._store, check_path(path))["size"])
 
     def _read_range(self, path: str, offset: int, count: int) -> bytes:
@@ -233,23 +259,44 @@ def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:
     return sorted(infos, key=lambda info: info.path)
 
 
-@contextmanager
-def _translated(path: str) -> Iterator[None]:
-    """Turn what obstore says into our kinds of error; the first line of its message is for people."""
+def store_url(store: Any) -> str:
+    """Return the URL of an obstore store.  Raises Unsupported for a kind that is no store of objects on a network."""
+    kind = type(store).__name__
+    scheme, bucket = {
+        "S3Store": ("s3", "bucket"), "GCSStore": ("gs", "bucket"), "AzureStore": ("az", "container_name"), "MemoryStore": ("memory", ""),
+    }.get(kind, ("", ""))  # fmt: skip
+    if not scheme:
+        raise errors.Unsupported(
+            f"a store of the type {kind} cannot hold a table", hint="give an S3Store, GCSStore, AzureStore, or a path or URL"
+        )
+    if scheme == "memory":
+        return "memory:///"
+    return f"{scheme}://{store.config[bucket]}/{store.prefix or ''}".rstrip("/")
+
+
+def _made(url: str, given: StoreOptions, place: Place) -> Any:
+    """Return a new obstore store.  Raises Invalid if it refuses the options or what the environment says.
+
+    A refused value may be a secret in a wrong place, so no value is shown then.
+    """
+    unseen = Place(place.url, sorted(given.config.values(), key=len, reverse=True))
     try:
-        yield
-    except FileNotFoundError:
-        raise missing(path) from None
-    except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-        raise _Exists from error
-    except (exceptions.NotSupportedError, NotImplementedError) as error:
-        raise errors.Unsupported(f"the store cannot do this for {path!r}: {_first_line(error)}") from error
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        hint = "check the credentials in the environment and their rights on the bucket"
-        raise errors.Unavailable(f"the store refused {path!r}: {_first_line(error)}", hint=hint) from error
-    except (exceptions.BaseError, OSError) as error:
-        raise errors.Unavailable(f"the store failed on {path!r}: {_first_line(error)}") from error
+        if url.startswith("memory:"):
+            return from_url(url)
+        return from_url(
+            url,
+            config=dict(given.config),  # type: ignore[call-overload]
+            client_options=dict(given.client),
+            retry_config=dict(given.retry),
+        )
+    except (exceptions.BaseError, OSError, ValueError, TypeError) as error:
+        raise refused_options(error, unseen) from (None if shows_secrets(error, unseen) else error)
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
+def _public_options(scheme: str, store: Any) -> dict[str, str]:
+    """Return what another process may know of a ready store."""
+    service = SERVICES.get(scheme)
+    if service is None or not hasattr(store, "config"):
+        return {}
+    found = {**store.config, **(store.client_options or {})}
+    return {name: str(value) for name, value in found.items() if name in service.public or name == "allow_http"}

@@ -102,7 +102,7 @@ class Pair:
     on_spark: Table
     in_process: Table
 
-    def run(self, name: str, some: list[dict[str, Any]]) -> mdt.table.WriteResult:
+    def run(self, name: str, some: list[dict[str, Any]]) -> mdt.WriteResult:
         data = arrow(some)
         theirs = getattr(self.on_spark, name)(frame_of(self.spark, data))
         ours = getattr(self.in_process, name)(data)

@@ -1,0 +1,254 @@
+"""``storage_options``: what a store on the network is told beside its URL, by the names that object_store, deltalake and
+polars take.
+
+A name may be upper or lower case, with the prefix of its service or without (``AWS_REGION``, ``aws_region``, ``region``).
+Values may hold secrets.  No text that this module makes shows one, and a pickle leaves them out: whoever opens it takes the
+secrets from its own environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from mdt.errors import Invalid
+from mdt.limits import STORE_RETRIES_MAX, STORE_RETRY_SECONDS, STORE_TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A kind of store.
+
+    ``prefixes``: what the names of its options may begin with.  ``names``: such a name -> the one that obstore takes.  ``public``:
+    those of which the value is no secret.  ``credentials``: what to do without any.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    names: Mapping[str, str]
+    public: frozenset[str]
+    credentials: str
+
+
+def _names(own: str, **synonyms: str) -> dict[str, str]:
+    return {**{name: name for name in own.split()}, **synonyms}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+S3 = Service(
+    "S3",
+    ("aws_",),
+    _names(
+        "access_key_id secret_access_key session_token region default_region endpoint virtual_hosted_style_request"
+        " skip_signature unsigned_payload request_payer conditional_put copy_if_not_exists checksum_algorithm disable_tagging"
+        " imdsv1_fallback metadata_endpoint container_credentials_relative_uri container_credentials_full_uri"
+        " container_authorization_token_file web_identity_token_file role_arn role_session_name endpoint_url_sts"
+        " server_side_encryption sse_kms_key_id sse_bucket_key_enabled sse_customer_key_base64 s3_express",
+        token="session_token",
+        endpoint_url="endpoint",
+        endpoint_url_s3="endpoint",
+        sts_endpoint="endpoint_url_sts",
+        requester_pays="request_payer",
+    ),
+    _words(
+        "region default_region endpoint virtual_hosted_style_request skip_signature unsigned_payload request_payer"
+        " conditional_put checksum_algorithm disable_tagging metadata_endpoint endpoint_url_sts s3_express"
+    ),
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or give storage_options={'access_key_id': …, "
+    "'secret_access_key': …}; a public bucket needs 'skip_signature': 'true'; profiles in ~/.aws are not read",
+)
+GCS = Service(
+    "Google Cloud Storage",
+    ("google_", "gcs_", "gcp_"),
+    _names(
+        "service_account service_account_key application_credentials bearer_token base_url skip_signature",
+        service_account_path="service_account",
+    ),
+    _words("base_url skip_signature"),
+    "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT in the environment, or give "
+    "storage_options={'service_account': path of its JSON file}; a public bucket needs 'skip_signature': 'true'",
+)
+AZURE = Service(
+    "Azure",
+    ("azure_storage_", "azure_"),
+    _names(
+        "account_name account_key client_id client_secret tenant_id authority_host sas_key token use_emulator"
+        " use_fabric_endpoint endpoint msi_endpoint object_id msi_resource_id federated_token_file use_azure_cli"
+        " skip_signature disable_tagging credential_type encryption_key fabric_token_service_url fabric_workload_host"
+        " fabric_session_token fabric_cluster_identifier",
+        access_key="account_key",
+        master_key="account_key",
+        sas_token="sas_key",
+        authority_id="tenant_id",
+        bearer_token="token",
+    ),
+    _words(
+        "account_name authority_host use_emulator use_fabric_endpoint endpoint msi_endpoint use_azure_cli skip_signature"
+        " disable_tagging"
+    ),
+    "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY in the environment, or give storage_options="
+    "{'account_name': …, 'account_key': …} (or 'sas_token', or 'client_id', 'client_secret', 'tenant_id')",
+)
+SERVICES: Mapping[str, Service] = {
+    "s3": S3, "s3a": S3, "gs": GCS, "az": AZURE, "azure": AZURE, "abfs": AZURE, "abfss": AZURE, "adl": AZURE,
+}  # fmt: skip
+"""Scheme of a URL -> what speaks it."""
+
+_CLIENT = {
+    "allow_http": bool, "allow_invalid_certificates": bool, "http1_only": bool, "http2_only": bool,
+    "connect_timeout": timedelta, "timeout": timedelta, "read_timeout": timedelta, "pool_idle_timeout": timedelta,
+    "pool_max_idle_per_host": int, "proxy_url": str, "proxy_ca_certificate": str, "proxy_excludes": str,
+    "root_certificate": str, "user_agent": str,
+}  # fmt: skip
+"""Options of the HTTP client, the same for every service."""
+_RETRY = {"max_retries": int, "retry_timeout": timedelta}
+"""Options of retries, the same for every service."""
+_NOT_SECRET = frozenset({*_CLIENT, *_RETRY} - {"proxy_url"})
+_ADDRESS = {"bucket", "bucket_name", "container", "container_name"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Checked options.  ``config``: for the service; ``client``: for HTTP; ``retry``: as obstore takes them.
+
+    ``public``: the given ones that are no secrets, under the names that :func:`parse_store_options` takes.
+    """
+
+    config: Mapping[str, str] = field(repr=False, default_factory=dict)
+    client: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    retry: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    public: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = field(repr=False, default=())
+    """Values that no text may show, the longest first."""
+
+
+def parse_store_options(
+    scheme: str, given: Mapping[str, object] | None, environment: Mapping[str, str] = MappingProxyType({})
+) -> StoreOptions:
+    """Return the options for a URL of ``scheme`` ("": a local path, for which names are checked and nothing else).
+
+    ``environment``: where options of HTTP that are not given are looked up, such as AWS_ALLOW_HTTP; obstore, which finds the
+    others there by itself, takes these only if it is given none.
+
+    Raises ``errors.Invalid``: no mapping, an unknown name (with the nearest known one), an option given twice with different
+    values, a value of a wrong type, an endpoint without encryption that nobody has allowed.
+    """
+    if given is not None and not isinstance(given, Mapping):
+        raise Invalid(f"storage_options is of type {type(given).__name__}", hint="give a dict such as {'region': 'eu-west-1'}")
+    services = (SERVICES[scheme],) if scheme in SERVICES else (S3, GCS, AZURE)
+    texts: dict[str, str] = {}
+    typed: dict[str, Any] = {}
+    for name, value in (given or {}).items():
+        known, kind = _known(name, services)
+        text = _text(name, value)
+        if texts.setdefault(known, text) != text:
+            raise Invalid(f"the storage option {known} is given twice, with different values", hint=f"{name} is one of them")
+        typed[known] = _parsed(name, text, kind)
+    if scheme not in SERVICES:
+        return StoreOptions()
+    return _sorted(SERVICES[scheme], texts, typed, environment)
+
+
+def _sorted(
+    service: Service, texts: Mapping[str, str], typed: Mapping[str, Any], environment: Mapping[str, str]
+) -> StoreOptions:
+    config = {name: value for name, value in texts.items() if name not in _CLIENT and name not in _RETRY}
+    client = {
+        "timeout": timedelta(seconds=STORE_TIMEOUT_SECONDS),
+        **_client_of(service, environment),
+        **{name: value for name, value in typed.items() if name in _CLIENT},
+    }
+    retry = {
+        "max_retries": STORE_RETRIES_MAX,
+        "retry_timeout": timedelta(seconds=STORE_RETRY_SECONDS),
+        **{name: value for name, value in typed.items() if name in _RETRY},
+    }
+    if config.get("endpoint", "").lower().startswith("http:") and "allow_http" not in client:
+        raise Invalid(
+            "the endpoint has no encryption: its address begins with http:",
+            hint="use https, or allow it: storage_options={'allow_http': 'true', …}",
+        )
+    public = {name: text for name, text in texts.items() if name in service.public or name in _NOT_SECRET}
+    secrets = sorted((text for name, text in texts.items() if name not in public), key=len, reverse=True)
+    return StoreOptions(config, client, retry, public, tuple(secrets))
+
+
+def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of HTTP that the environment has."""
+    names = {prefix.upper() + name.upper(): name for prefix in service.prefixes for name in _CLIENT}
+    return {names[name]: _parsed(name, text, _CLIENT[names[name]]) for name, text in environment.items() if name in names}
+
+
+def _known(name: object, services: tuple[Service, ...]) -> tuple[str, type]:
+    """Return obstore's name and the type of an option."""
+    if isinstance(name, str):
+        for service in services:
+            for short in _without_prefix(name.lower(), service.prefixes):
+                if short in _ADDRESS:
+                    raise Invalid(f"the storage option {name!r} has no use: the URL says where the table is")
+                if short in _CLIENT or short in _RETRY:
+                    return short, {**_CLIENT, **_RETRY}[short]
+                if short in service.names:
+                    return service.names[short], str
+    return _refuse(name, services)
+
+
+def _without_prefix(name: str, prefixes: tuple[str, ...]) -> list[str]:
+    return [name, *(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))]
+
+
+def _refuse(name: object, services: tuple[Service, ...]) -> NoReturn:
+    asked = str(name)
+    known = [n for service in services for n in (*service.names, *(service.prefixes[0] + n for n in service.names))]
+    known += [*_CLIENT, *_RETRY]
+    near = difflib.get_close_matches(asked.lower(), known, n=2, cutoff=0.5)
+    spelled = [n.upper() if asked.isupper() else n for n in near]
+    kinds = " and ".join(service.name for service in services)
+    hint = f"did you mean {' or '.join(spelled)}?" if near else f"{kinds} take {', '.join(known[:6])} …"
+    raise Invalid(f"unknown storage option {asked[:80]!r} for {kinds}", hint=hint)
+
+
+def _text(name: str, value: object) -> str:
+    """Return a value as text, as the environment would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()}s"
+    if isinstance(value, (int, float)) or hasattr(value, "__fspath__"):
+        return str(value)
+    if not isinstance(value, str):
+        raise Invalid(f"the storage option {name} is of type {type(value).__name__}", hint="give text, a number or a bool")
+    return value
+
+
+def _parsed(name: str, text: str, kind: type) -> Any:
+    """Return the value of an option of HTTP or retries as obstore takes it.  Its text is not shown: it may be misplaced."""
+    if kind is bool and text.lower() not in ("true", "false"):
+        raise Invalid(f"the storage option {name} is neither true nor false", hint=f"give {name}='true'")
+    if kind is bool:
+        return text.lower() == "true"
+    if kind is int:
+        if not re.fullmatch(r"[0-9]{1,3}", text):
+            raise Invalid(f"the storage option {name} is no number from 0 to 999", hint=f"give {name}='3'")
+        return int(text) if name.lower().endswith("retries") else text
+    if kind is timedelta:
+        return _duration(name, text)
+    return text
+
+
+_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def _duration(name: str, text: str) -> timedelta:
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([a-z]*)", text.strip())
+    if found is None or found[2] not in _UNITS:
+        raise Invalid(f"the storage option {name} is no duration", hint=f"give {name}='30s', '500ms' or '2m'")
+    return timedelta(seconds=float(found[1]) * _UNITS[found[2]])

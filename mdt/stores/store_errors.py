@@ -1,0 +1,144 @@
+"""What a store on the network says when it fails -> an error of ours that names what is missing and what to do.
+
+obstore tells causes in text only, so they are recognised by what the services themselves write: codes of their XML answers,
+and the few sentences of obstore's HTTP client.  What is not recognised is Unavailable with the first line of that text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from obstore import exceptions
+
+from mdt.errors import Invalid, MdtError, Unavailable, Unsupported
+from mdt.stores.contract import missing
+from mdt.stores.options import AZURE, GCS, S3, Service
+
+_ANSWER = re.compile(r"<Code>([^<]{1,100})</Code>\s*<Message>([^<]{1,500})")
+_ADDRESS = re.compile(r"Error performing [A-Z]+ (https?://[^/\s]+)")
+_REASON = re.compile(r'message: "([^"]+)"|error: "([^"]+)"|source: (TimedOut)')
+_SIGNED = re.compile(r"(?i)\b(sig|signature|token|x-amz-[a-z-]+)=[^&\s\"]+")
+
+_SECRET_LETTERS_MIN = 4
+"""Shorter values are no secrets, and common in texts."""
+
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|The specified bucket does not exist")
+_NO_CREDENTIALS = re.compile(
+    r"/latest/api/token|/latest/meta-data|/computeMetadata/|/metadata/identity|CredentialsNotFound|MissingSecretAccessKey"
+    r"|MissingAccessKeyId|Missing SecretAccessKey|Missing AccessKeyId|MissingAccount|az account get-access-token"
+)
+_WRONG_REGION = re.compile(
+    r"redirect without LOCATION|PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|region '[^']*' is wrong"
+)
+_REGION = re.compile(r"expecting '([a-z0-9-]{1,40})'|<Region>([a-z0-9-]{1,40})</Region>")
+_NO_ANSWER = re.compile(r"kind: (Connect|Timeout)|error sending request|operation timed out")
+_NO_TLS = "HTTP error: builder error"
+_KEY_REFUSED = re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|TokenRefreshRequired|InvalidToken|AuthenticationFailed")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which store an error comes from: URL of the table, and values that no text may show."""
+
+    url: str
+    secrets: Sequence[str] = field(repr=False, default=())
+
+    @property
+    def bucket(self) -> str:
+        """The bucket or container of the URL."""
+        return self.url.partition("://")[2].partition("/")[0]
+
+    @property
+    def service(self) -> Service:
+        """What speaks the URL."""
+        scheme = self.url.partition(":")[0]
+        return GCS if scheme == "gs" else S3 if scheme == "s3" else AZURE
+
+    def without_secrets(self, text: str) -> str:
+        """Return ``text`` with stars in the place of secrets."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***") if len(secret) >= _SECRET_LETTERS_MIN else text
+        return _SIGNED.sub(r"\1=***", text)
+
+
+def explained(error: BaseException, path: str, place: Place) -> MdtError:
+    """Return the error of ours for one of obstore's that was raised for ``path``."""
+    text = str(error)
+    if _NO_BUCKET.search(text):
+        return Invalid(
+            f"there is no bucket {place.bucket!r} at {_address(text, place)}",
+            hint="create it, or check its name, the account and the endpoint",
+        )
+    if isinstance(error, FileNotFoundError):
+        return missing(path)
+    if _NO_CREDENTIALS.search(text):
+        return Unavailable(f"no credentials were found for {place.url}", hint=place.service.credentials)
+    if _WRONG_REGION.search(text):
+        return _wrong_region(text, place)
+    if isinstance(error, (exceptions.NotSupportedError, NotImplementedError)):
+        return Unsupported(f"the store cannot do this for {path!r}: {said(error, place)}")
+    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or _KEY_REFUSED.search(text):
+        hint = "check the credentials and their rights on the bucket" if _KEY_REFUSED.search(text) else (
+            f"check the rights on the bucket; without credentials: {place.service.credentials}"
+        )  # fmt: skip
+        return Unavailable(f"the store refused {path!r}: {said(error, place)}", hint=hint)
+    return _no_answer(error, path, place)
+
+
+def _no_answer(error: BaseException, path: str, place: Place) -> MdtError:
+    text = str(error)
+    if _NO_TLS in text:
+        return Invalid(
+            f"the endpoint {_address(text, place)} has no encryption",
+            hint="use https, or allow it: storage_options={'allow_http': 'true', …}",
+        )
+    if _NO_ANSWER.search(text):
+        return Unavailable(
+            f"nothing answers at {_address(text, place)}: {_reason(text)}",
+            hint="check the endpoint (storage_options={'endpoint': …}), the network and the proxy; then try again",
+        )
+    return Unavailable(f"the store failed on {path!r}: {said(error, place)}")
+
+
+def _wrong_region(text: str, place: Place) -> MdtError:
+    found = _REGION.search(text)
+    region = (found[1] or found[2]) if found else ""
+    return Invalid(
+        f"the bucket {place.bucket!r} is in another region than the one that was asked" + (f": {region}" if region else ""),
+        hint=f"storage_options={{'region': {region or '…'!r}}}, or AWS_REGION in the environment",
+    )
+
+
+def refused_options(error: BaseException, place: Place) -> MdtError:
+    """Return the error for options with which no store can be made."""
+    text = str(error)
+    if _NO_CREDENTIALS.search(text):
+        return Invalid(f"credentials are incomplete: {said(error, place)}", hint=place.service.credentials)
+    return Invalid(f"no store can be made for {place.url}: {said(error, place)}", hint="check storage_options and the environment")
+
+
+def said(error: BaseException, place: Place) -> str:
+    """Return what the service answered, else the first line of the error; without secrets."""
+    text = str(error).partition("\n\nDebug source")[0]
+    answer = _ANSWER.search(text)
+    return place.without_secrets(f"{answer[1]}: {answer[2]}" if answer else text.partition("\n")[0][:500])
+
+
+def shows_secrets(error: BaseException, place: Place) -> bool:
+    """Return whether the text of ``error`` has a secret in it, so that it may not be kept as a cause."""
+    text = str(error)
+    return place.without_secrets(text) != text
+
+
+def _address(text: str, place: Place) -> str:
+    found = _ADDRESS.search(text)
+    return found[1] if found else place.service.name
+
+
+def _reason(text: str) -> str:
+    found = _REASON.search(text)
+    if found is None:
+        return "the request could not be sent"
+    return (found[1] or found[2] or "no answer in time").lower()

@@ -1,0 +1,27 @@
+"""What a write returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """How a write ended.
+
+    ``seq``: number of its commit, or of the newest one if nothing had to change.  ``instant``: its Hudi instant, or "".
+    ``inserted``, ``updated``, ``deleted``: rows.  ``late``: rows dropped because the table had a larger ordering value,
+    or the batch a newer row of the same key.  ``missing``: keys to delete that did not exist.  ``attempts``: how often
+    it was tried.  ``engine``: "arrow" or "spark".  ``warnings``: what did not matter.
+    """
+
+    seq: int
+    instant: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    late: int = 0
+    missing: int = 0
+    attempts: int = 1
+    engine: str = "arrow"
+    warnings: tuple[str, ...] = field(default=())
