@@ -74,6 +74,7 @@ def main(
     seed: Annotated[int, typer.Option(help="of all random data")] = 7,
     repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
+    integers: Annotated[bool, typer.Option(help="keys are numbers instead of text")] = False,
     out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
     files: Annotated[list[int] | None, typer.Option(min=1, help="planning: files of the tables, may be repeated")] = None,
 ) -> None:
@@ -87,7 +88,7 @@ def main(
     for bench in benches:
         for peer in (name for name in chosen(peers) if name in PEERS):
             people.print(f"[dim]{bench}: {peer} ...")
-            for figure in run(Job(bench, peer, rows, seed, shuffled, repeat)):
+            for figure in run(Job(bench, peer, rows, seed, shuffled, repeat, integers)):
                 compare(figure, reference)
                 results.append(figure)
                 print(line(figure), flush=True)
@@ -98,7 +99,8 @@ def main(
         if figure.error:
             people.print(f"[red]{figure.bench}: {figure.peer} failed:[/red] {figure.error}")
     if results:
-        people.print(table(results, f"trips, {rows:,} rows{', shuffled keys' if shuffled else ''}"))
+        keys = f"{'shuffled ' if shuffled else ''}{'integer' if integers else 'text'} keys"
+        people.print(table(results, f"trips, {rows:,} rows, {keys}"))
     sys.exit(any(figure.error for figure in results))
 
 

@@ -26,6 +26,7 @@ from benchmarks.trips import Trips
 UPSERT_ROUNDS = 5
 MANY_KEYS = 100
 QUERIES = 9
+LOOKUPS = 15
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Job:
     seed: int
     shuffled: bool
     repeat: int
+    integers: bool = False
+
+    def trips(self) -> Trips:
+        """Return the workload."""
+        return Trips(self.rows, self.seed, self.shuffled, self.integers)
 
 
 @dataclass
@@ -52,6 +58,7 @@ class Figure:
     workload: str
     rows: int
     shuffled: bool
+    integers: bool
     seed: int
     seconds: float | None = None
     cpu_seconds: float | None = None
@@ -95,7 +102,7 @@ class Bench:
     def loaded(self, workload: str | None) -> tuple[Peer, Trips]:
         """Return a peer that holds the load, measured as ``workload`` unless None."""
         path = tempfile.mkdtemp(dir=self.folder)
-        peer, trips = open_peer(self.job.peer, path), Trips(self.job.rows, self.job.seed, self.job.shuffled)
+        peer, trips = open_peer(self.job.peer, path), self.job.trips()
         rows = trips.load()
         with self.watch.lap(workload or "unnamed"):
             peer.load(rows)
@@ -120,13 +127,15 @@ class Bench:
 
     def lookup(self, when: str, peer: Peer, trips: Trips) -> None:
         """Measure look-ups of one key and of many, warm: other keys each time, after one look-up for warmth."""
-        trips.check(peer.lookup(first := trips.some_keys(1)), first)
-        for workload, count in (("W5 1 key", 1), (f"W5 {MANY_KEYS} keys", MANY_KEYS)):
-            for _ in range(max(5, self.job.repeat)):
-                keys = trips.some_keys(count)
-                with self.watch.lap(workload + when):
-                    found = peer.lookup(keys)
-                trips.check(found, keys)
+        ways = [("", peer.lookup), (" by a filter", peer.filtered)] if peer.filters else [("", peer.lookup)]
+        for way, look_up in ways:
+            trips.check(look_up(first := trips.some_keys(1)), first)
+            for workload, count in (("W5 1 key", 1), (f"W5 {MANY_KEYS} keys", MANY_KEYS)):
+                for _ in range(max(LOOKUPS, self.job.repeat)):
+                    keys = trips.some_keys(count)
+                    with self.watch.lap(workload + way + when):
+                        found = look_up(keys)
+                    trips.check(found, keys)
 
 
     def queries(self, when: str, peer: Peer, truth: Truth) -> None:
@@ -171,7 +180,7 @@ def bench_scan(bench: Bench) -> None:
 def bench_index(bench: Bench) -> None:
     """Secondary indexes: build, W6 on a fresh table and after W2 with nothing re-optimised, W2 with indexes on."""
     path = tempfile.mkdtemp(dir=bench.folder)
-    peer, trips = open_peer(bench.job.peer, path), Trips(bench.job.rows, bench.job.seed, bench.job.shuffled)
+    peer, trips = open_peer(bench.job.peer, path), bench.job.trips()
     if not peer.indexes:
         return
     rows = trips.load()
@@ -200,7 +209,7 @@ def figures(job: Job, watch: Stopwatch) -> list[Figure]:
     """Return medians by workload, in the order of measurement."""
     result = []
     for workload, laps in watch.laps.items():
-        figure = Figure(job.bench, job.peer, workload, job.rows, job.shuffled, job.seed)
+        figure = Figure(job.bench, job.peer, workload, job.rows, job.shuffled, job.integers, job.seed)
         figure.seconds = statistics.median(wall for wall, _ in laps)
         figure.cpu_seconds = statistics.median(cpu for _, cpu in laps)
         figure.first_seconds, figure.times = laps[0][0], len(laps)
@@ -217,7 +226,7 @@ def run_here(job: Job, folder: str, answer: Connection) -> None:
     except Exception as error:  # noqa: BLE001 (whatever a peer raises is its result)
         traceback.print_exc()
         text = f"{type(error).__name__}: {error}".splitlines()[0]
-        failure = [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.seed, error=text)]
+        failure = [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=text)]
     answer.send([asdict(figure) for figure in figures(job, bench.watch) + failure])
     answer.close()
 
@@ -237,5 +246,5 @@ def run(job: Job) -> list[Figure]:
         process.join()
     if not received:
         error = f"process ended with {process.exitcode}" if process.exitcode else "measured nothing"
-        return [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.seed, error=error)]
+        return [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=error)]
     return [Figure(**figure) for figure in received]

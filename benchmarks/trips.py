@@ -1,6 +1,6 @@
 """The workload `trips`: taxi rides with a key, and the truth about them.
 
-Key `id` is ``id_%012d`` of a number; `ts` grows with every change; `city` (100 values), `rider` (about a tenth of the
+Key `id` is ``id_%012d`` of a number, or the number itself; `ts` grows with every change; `city` (100 values), `rider` (about a tenth of the
 rows, at most 100,000), `status` (8 values, skewed), `fare` and `distance` (double), `age` 0..99, `note` (six words of a
 vocabulary of 5,000, some frequent, most rare).  Only the key is clustered.  Fares are multiples of 1/4, so that their sum is exact in any order
 of addition.
@@ -30,6 +30,7 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
+Key = str | int
 FILES = 64
 BATCH_ROWS = 50_000
 WORDS = 5_000
@@ -52,12 +53,14 @@ def keys_of(numbers: Int64Array) -> pa.Array:
 class Trips:
     """A generator of loads and batches that remembers what the table must now hold.
 
-    ``rows``: rows of the load; ``seed``: of every random choice; ``shuffled``: whether keys arrive in random order.
+    ``rows``: rows of the load; ``seed``: of every random choice; ``shuffled``: whether keys arrive in random order; ``integers``: whether they
+    are numbers instead of text.
     """
 
     rows: int
     seed: int = 7
     shuffled: bool = False
+    integers: bool = False
     fare: npt.NDArray[np.float64] = field(init=False, repr=False)
     ts: Int64Array = field(init=False, repr=False)
 
@@ -66,6 +69,15 @@ class Trips:
         self._words = self._vocabulary()
         self.fare, self.ts = np.empty(0), np.empty(0, np.int64)
         self._round = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns: SCHEMA, with the key's type."""
+        return SCHEMA.set(0, pa.field("id", pa.int64(), nullable=False)) if self.integers else SCHEMA
+
+    def keys_of(self, numbers: Int64Array) -> pa.Array:
+        """Return record keys for key numbers -> string[n] or int64[n]."""
+        return pa.array(numbers, pa.int64()) if self.integers else keys_of(numbers)
 
     @property
     def batch_rows(self) -> int:
@@ -97,14 +109,14 @@ class Trips:
         """Return a batch: 90 % updates of the newest 2 % of the keys (each at most once), 10 % inserts (W3)."""
         return self._batch(int(len(self.fare) * (1 - NEWEST_SHARE)))
 
-    def some_keys(self, count: int) -> list[str]:
+    def some_keys(self, count: int) -> list[Key]:
         """Return ``count`` random keys that exist."""
-        keys: list[str] = keys_of(self._random.choice(len(self.fare), count, replace=False)).to_pylist()
+        keys: list[Key] = self.keys_of(self._random.choice(len(self.fare), count, replace=False)).to_pylist()
         return keys
 
-    def check(self, found: pa.Table, keys: list[str] | None = None) -> None:
+    def check(self, found: pa.Table, keys: list[Key] | None = None) -> None:
         """Raise WrongAnswer unless ``found`` holds all rows, or those of ``keys``, as last written."""
-        numbers = np.arange(len(self.fare)) if keys is None else np.array([int(key[3:]) for key in keys])
+        numbers = np.arange(len(self.fare)) if keys is None else np.array([int(str(key).removeprefix("id_")) for key in keys])
         expected = (len(numbers), float(self.fare[numbers].sum()), int(self.ts[numbers].sum()))
         got = (found.num_rows, pc.sum(found["fare"]).as_py(), pc.sum(found["ts"]).as_py())
         if expected != got or (keys is not None and sorted(found["id"].to_pylist()) != sorted(keys)):
@@ -130,7 +142,7 @@ class Trips:
         draw, n = self._random, len(numbers)
         self._round += 1
         columns = [
-            keys_of(numbers),
+            self.keys_of(numbers),
             1_700_000_000_000 + self._round * 10_000_000_000 + draw.integers(0, 10_000_000_000, n),
             self._named("city_", 100, n),
             self._named("rider_", self.riders, n),
@@ -140,7 +152,7 @@ class Trips:
             draw.integers(0, 100, n),
             pc.binary_join_element_wise(*(self._words.take(self._ranks(n)) for _ in range(6)), pa.scalar(" ")),
         ]
-        return pa.table([pa.array(column) for column in columns], schema=SCHEMA)
+        return pa.table([pa.array(column) for column in columns], schema=self.schema)
 
     def _named(self, prefix: str, values: int, n: int) -> pa.Array:
         names = pa.array([f"{prefix}{value}" for value in range(values)])

@@ -11,6 +11,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from benchmarks.queries import Query
+from benchmarks.trips import Key
 
 PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
@@ -36,8 +37,15 @@ class Peer(ABC):
         """Write the table, with whatever finds keys quickly."""
 
     @abstractmethod
-    def lookup(self, keys: Sequence[str]) -> pa.Table:
+    def lookup(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of ``keys``."""
+
+    filters: ClassVar[bool] = False
+    """Whether :meth:`filtered` is another way than :meth:`lookup`."""
+
+    def filtered(self, keys: Sequence[Key]) -> pa.Table:
+        """Return the rows of ``keys`` by a filter on the key column."""
+        return self.lookup(keys)
 
     @abstractmethod
     def scan(self) -> pa.Table:
@@ -71,6 +79,6 @@ def bytes_below(path: str) -> int:
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
 
 
-def sql_list(keys: Sequence[str]) -> str:
-    """Return keys as a SQL list of literals: ``('a', 'b')``."""
-    return "(" + ", ".join(f"'{key}'" for key in keys) + ")"
+def sql_list(keys: Sequence[Key]) -> str:
+    """Return keys as a SQL list of literals: ``('a', 'b')``, ``(1, 2)``."""
+    return "(" + ", ".join(str(key) if isinstance(key, int) else f"'{key}'" for key in keys) + ")"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from benchmarks.peers import Peer
-from benchmarks.trips import FILES, SCHEMA
+from benchmarks.trips import FILES, Key
 
 
 class ArrowDataset(Peer):
@@ -17,17 +17,18 @@ class ArrowDataset(Peer):
     upserts = False
 
     def load(self, rows: pa.Table) -> None:
+        self._schema = rows.schema
         size = -(-rows.num_rows // FILES)
         options = ds.ParquetFileFormat().make_write_options(compression="zstd")
         ds.write_dataset(
             rows, self.path, format="parquet", file_options=options, max_rows_per_file=size, max_rows_per_group=size
         )
 
-    def lookup(self, keys: Sequence[str]) -> pa.Table:
+    def lookup(self, keys: Sequence[Key]) -> pa.Table:
         return self._dataset().to_table(filter=ds.field("id").isin(keys))
 
     def scan(self) -> pa.Table:
         return self._dataset().to_table()
 
     def _dataset(self) -> ds.Dataset:
-        return ds.dataset(self.path, schema=SCHEMA, format="parquet")
+        return ds.dataset(self.path, schema=self._schema, format="parquet")

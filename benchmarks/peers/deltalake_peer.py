@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from benchmarks.peers import Peer, sql_list
-from benchmarks.trips import FILES
+from benchmarks.trips import FILES, Key
 
 BYTES_A_ROW = 110
 """Of its Parquet files, measured: sets the number of files."""
@@ -25,7 +25,7 @@ class DeltaLake(Peer):
         merge = self.table.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    def lookup(self, keys: Sequence[str]) -> pa.Table:
+    def lookup(self, keys: Sequence[Key]) -> pa.Table:
         return self._query(f"select * from trips where id in {sql_list(keys)}")
 
     def scan(self) -> pa.Table:

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from benchmarks.peers import Peer, sql_list
 from benchmarks.queries import Query
+from benchmarks.trips import Key
 
-COLUMNS = """id varchar primary key, ts bigint, city varchar, rider varchar, status varchar, fare double,
+COLUMNS = """id {} primary key, ts bigint, city varchar, rider varchar, status varchar, fare double,
              distance double, age bigint, note varchar"""
 
 
@@ -22,13 +23,14 @@ class DuckDB(Peer):
     def load(self, rows: pa.Table) -> None:
         self.connection = duckdb.connect(f"{self.path}/trips.duckdb")
         self.connection.execute("set enable_progress_bar = false")
-        self.connection.execute(f"create table trips ({COLUMNS})")
+        columns = COLUMNS.format("bigint" if pa.types.is_integer(rows.schema.field("id").type) else "varchar")
+        self.connection.execute(f"create table trips ({columns})")
         self._change("insert into trips select * from batch", rows)
 
     def upsert(self, rows: pa.Table) -> None:
         self._change("insert or replace into trips select * from batch", rows)
 
-    def lookup(self, keys: Sequence[str]) -> pa.Table:
+    def lookup(self, keys: Sequence[Key]) -> pa.Table:
         # The quicker call for few rows; for many it copies them once more than a relation does.
         return self.connection.execute(f"select * from trips where id in {sql_list(keys)}").to_arrow_table()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from benchmarks.peers import Peer, bytes_below, sql_list
 from benchmarks.queries import Query
-from benchmarks.trips import FILES
+from benchmarks.trips import FILES, Key
 
 INDEXES = (
     ("status", "BITMAP"), ("city", "BITMAP"), ("age", "BITMAP"), ("fare", "BTREE"), ("rider", "BTREE"), ("note", "NGRAM")
@@ -28,7 +28,7 @@ class Lance(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
-    def lookup(self, keys: Sequence[str]) -> pa.Table:
+    def lookup(self, keys: Sequence[Key]) -> pa.Table:
         return self.dataset.to_table(filter=f"id in {sql_list(keys)}")
 
     def index(self) -> int:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import mdt
-from benchmarks.peers import Peer
+from benchmarks.peers import Peer, sql_list
 from benchmarks.queries import Query
-from benchmarks.trips import FILES, SCHEMA
+from benchmarks.trips import FILES, Key
 
 BYTES_A_ROW = 47
 """Of a base file, measured: sets the number of files."""
@@ -23,12 +23,13 @@ class Mdt(Peer):
     """The table under test."""
 
     indexes = True
+    filters = True
 
     def load(self, rows: pa.Table) -> None:
         options = {"mdt.max.file.bytes": max(1024, rows.num_rows * BYTES_A_ROW // FILES)}
         self.table = mdt.create(
             self.path,
-            SCHEMA,
+            rows.schema,
             key=["id"],
             ordering="ts",
             table_type="MERGE_ON_READ",
@@ -40,8 +41,11 @@ class Mdt(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.table.upsert(rows)
 
-    def lookup(self, keys: Sequence[str]) -> pa.Table:
-        where = f"id = '{keys[0]}'" if len(keys) == 1 else [("id", "in", tuple(keys))]
+    def lookup(self, keys: Sequence[Key]) -> pa.Table:
+        return self.table.get(list(keys))
+
+    def filtered(self, keys: Sequence[Key]) -> pa.Table:
+        where = f"id = {sql_list(keys)[1:-1]}" if len(keys) == 1 else [("id", "in", tuple(keys))]
         return self.table.scan(where=where).to_arrow()
 
     def index(self) -> int:
