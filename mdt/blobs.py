@@ -110,18 +110,18 @@ class Blobs:
         return file
 
     def key_map(self, blob: Blob) -> KeyMap:
-        """Return the key map at ``blob``, from memory if it was read before."""
-        return self._decoded(self.key_maps, blob, key_map.decode, lambda _: blob.length)
+        """Return the key map at ``blob``, which verifies itself where it is looked into; from memory if it was read before."""
+        return self._decoded(self.key_maps, blob, key_map.decode, lambda _: blob.length, verify=False)
 
     def page_map(self, blob: Blob) -> PageMap:
         """Return the page map at ``blob``, from memory if it was read before."""
         return self._decoded(self.page_maps, blob, page_map.decode, lambda found: found.nbytes)
 
     def _decoded(
-        self, cache: Recent[Blob, _T], blob: Blob, decode: Callable[..., _T], size: Callable[[_T], int]
+        self, cache: Recent[Blob, _T], blob: Blob, decode: Callable[..., _T], size: Callable[[_T], int], *, verify: bool = True
     ) -> _T:
         found = cache.get(blob)
         if found is None:
-            found = decode(self.read(blob, verify=True), path=blob.path, offset=blob.offset)
+            found = decode(self.read(blob, verify=verify), path=blob.path, offset=blob.offset)
             cache.put(blob, found, size(found))
         return found

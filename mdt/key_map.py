@@ -4,15 +4,21 @@ A key map is the sorted 128-bit hashes of a segment's record keys with their pos
 ordering field, the ordering values.  It answers exactly (up to a collision of 128-bit hashes, about 1e-20 for a billion
 keys) what a key index can only guess.
 
-Bytes, little-endian (see FORMAT.md): ``b"MKM1" | u32 flags (1 = has ordering) | u64 n | u64 hi[n] | u64 lo[n] |
-u64 ordering[n] if flagged | u32 position[n]``.  Sorted by (hi, lo).  Integrity is the reference's CRC.
+It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a few keys verifies, and on
+a local disk reads, no more than their shards.  Header and starts of the shards have a CRC, so a search never leaves what was verified.
+
+Bytes, little-endian (see FORMAT.md): ``b"MKM2" | u32 flags (1 = has ordering) | u64 n | u32 b | u32 crc | u32 start[2^b + 1] |
+u32 check[2^b] | u32 0 | u64 hi[n] | u64 lo[n] | u64 ordering[n] if flagged | u32 position[n]``.  Sorted by (hi, lo).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+import zlib
+from dataclasses import dataclass, field
 from typing import Any
 
+import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,37 +28,103 @@ from indexes import values
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt, Invalid
 
-MAGIC = b"MKM1"
+MAGIC = b"MKM2"
 HAS_ORDERING = 1
-_HEADER_BYTES = 16
+_HEADER = struct.Struct("<4sIQI")
+_CRC = struct.Struct("<I")
+_STARTS_AT = _HEADER.size + _CRC.size
+_SHARD_ENTRIES = 1024
+_SHARD_BITS_MAX = 16
+_FEW = 4
+"""Of a map with this many times as many shards as keys are looked for, only the shards of these keys are verified."""
+
+UInt32Array = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of a stored key map: ``start``: first entry of each, and the end -> int64[2^b + 1]; ``check``: checksums,
+    uint32[2^b]; ``verified``: which have been compared with them so far, bool[2^b].  ``path``, ``offset`` name the map in errors.
+    """
+
+    bits: int
+    start: Int64Array
+    check: UInt32Array
+    verified: npt.NDArray[np.bool_]
+    path: str
+    offset: int
+
+    def of(self, hi: UInt64Array) -> Int64Array:
+        """Return the shard of each hash -> int64[n]."""
+        return (hi >> np.uint64(64 - self.bits)).astype(np.int64) if self.bits else np.zeros(len(hi), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMap:
-    """Hashes (sorted), positions and ordering values of one segment; arrays of length n, ``ordering`` may be None."""
+    """Hashes (sorted), positions and ordering values of one segment; arrays of length n, ``ordering`` may be None.
+
+    Of a stored map (``shards``) nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
+    """
 
     hashes: KeyHashes
     position: npt.NDArray[np.uint32]
     ordering: UInt64Array | None
+    shards: Shards | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.position)
 
     def find(self, wanted: KeyHashes) -> Int64Array:
-        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted`` is sorted."""
-        n, hi, lo = len(self), self.hashes.hi, self.hashes.lo
-        if n == 0 or len(wanted) == 0:
+        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted`` is sorted.
+
+        Raises Corrupt if a shard that may hold one of the keys is damaged.
+        """
+        if len(self) == 0 or len(wanted) == 0:
             return np.full(len(wanted), -1, dtype=np.int64)
-        at = hi.searchsorted(wanted.hi)
+        if self.shards is None or bool(self.shards.verified.all()):
+            return self._exact(wanted, self.hashes.hi.searchsorted(wanted.hi))
+        if _FEW * len(wanted) > len(self.shards.check):
+            return self.whole().find(wanted)
+        shard = self.shards.of(wanted.hi).tolist()
+        self._verify(self.shards, shard)
+        at = np.empty(len(wanted), np.int64)
+        for i, number in enumerate(shard):
+            start, stop = self.shards.start[number : number + 2].tolist()
+            at[i] = start + int(self.hashes.hi[start:stop].searchsorted(wanted.hi[i]))
+        return self._exact(wanted, at)
+
+    def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
+        """Return ``at``, where the first hash that is not smaller stands, for keys that are there, else -1."""
+        n, hi, lo = len(self), self.hashes.hi, self.hashes.lo
         np.minimum(at, n - 1, out=at)
         same = hi[at] == wanted.hi
         found = same & (lo[at] == wanted.lo)
         # Equal first words with other second words are next to impossible; the loop is for correctness.
-        for open_ in np.flatnonzero(same & ~found).tolist():
-            while at[open_] + 1 < n and hi[at[open_] + 1] == wanted.hi[open_] and not found[open_]:
-                at[open_] += 1
-                found[open_] = lo[at[open_]] == wanted.lo[open_]
+        for i in np.flatnonzero(same & ~found).tolist():
+            while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not found[i]:
+                at[i] += 1
+                found[i] = lo[at[i]] == wanted.lo[i]
         return np.where(found, at, -1)
+
+    def whole(self) -> KeyMap:
+        """Return this map after all of it was verified.  O(n), once.  Raises Corrupt if it is not as it was written."""
+        if self.shards is not None:
+            self._verify(self.shards, np.flatnonzero(~self.shards.verified).tolist())
+        return self
+
+    def _verify(self, shards: Shards, numbers: list[int]) -> None:
+        arrays = [self.hashes.hi, self.hashes.lo, *(() if self.ordering is None else (self.ordering,)), self.position]
+        for number in numbers:
+            if shards.verified[number]:
+                continue
+            start, stop = shards.start[number : number + 2].tolist()
+            found = _checksum([array[start:stop] for array in arrays])
+            if found != shards.check[number]:
+                raise Corrupt(
+                    "a key map is damaged", path=shards.path, offset=shards.offset,
+                    expected=f"{shards.check[number]:08x} for shard {number}", got=f"{found:08x}",
+                )  # fmt: skip
+            shards.verified[number] = True
 
     def check(self) -> None:
         """Assert the invariants: strictly increasing hashes, each position once."""
@@ -60,6 +132,14 @@ class KeyMap:
         rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
         assert bool(np.all(rising)), "hashes must rise strictly"
         assert len(np.unique(self.position)) == len(self.position), "positions must be unique"
+
+
+def _checksum(parts: list[npt.NDArray[Any]]) -> int:
+    """Return the checksum of a shard: the first word of MurmurHash3_x64_128 of each array, seeded with that of the one before."""
+    seed = 0
+    for part in parts:
+        seed = int.from_bytes(mmh3.mmh3_x64_128_digest(part.data, seed)[:4], "little")
+    return seed
 
 
 def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
@@ -70,32 +150,48 @@ def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
 
 def encode(key_map: KeyMap) -> bytes:
     """Return the bytes of ``key_map``."""
-    has_ordering = key_map.ordering is not None
-    head = MAGIC + (HAS_ORDERING if has_ordering else 0).to_bytes(4, "little") + len(key_map).to_bytes(8, "little")
-    parts = [head, key_map.hashes.hi.astype("<u8").tobytes(), key_map.hashes.lo.astype("<u8").tobytes()]
-    if key_map.ordering is not None:
-        parts.append(key_map.ordering.astype("<u8").tobytes())
-    parts.append(key_map.position.astype("<u4").tobytes())
-    return b"".join(parts)
+    n, flags = len(key_map), 0 if key_map.ordering is None else HAS_ORDERING
+    hi, lo = key_map.hashes.hi.astype("<u8"), key_map.hashes.lo.astype("<u8")
+    arrays: list[npt.NDArray[Any]] = [hi, lo, *(() if key_map.ordering is None else (key_map.ordering.astype("<u8"),))]
+    arrays.append(key_map.position.astype("<u4"))
+    bits = min(_SHARD_BITS_MAX, (n // _SHARD_ENTRIES).bit_length())
+    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
+    start = np.concatenate([[0], np.searchsorted(hi, bounds), [n]]).astype("<u4")
+    pairs = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
+    check = [_checksum([array[first:last] for array in arrays]) for first, last in pairs]
+    shards = start.tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
+    header = _HEADER.pack(MAGIC, flags, n, bits)
+    crc = _CRC.pack(zlib.crc32(shards, zlib.crc32(header)))
+    return b"".join([header, crc, shards, *(array.tobytes() for array in arrays)])
 
 
 def decode(data: Any, *, path: str, offset: int) -> KeyMap:
-    """Return the key map in the buffer ``data`` without copying; ``path`` and ``offset`` name it in errors."""
+    """Return the key map in the buffer ``data`` without copying; ``path`` and ``offset`` name it in errors.
+
+    Header and starts are verified, the shards when they are looked into.  Raises Corrupt if the bytes are not as they were written.
+    """
     view = memoryview(data).cast("B")
-    if len(view) < _HEADER_BYTES or bytes(view[:4]) != MAGIC:
+    if len(view) < _STARTS_AT or bytes(view[:4]) != MAGIC:
         raise Corrupt("not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(bytes(view[:4])))
-    has_ordering = bool(int.from_bytes(view[4:8], "little") & HAS_ORDERING)
-    n = int.from_bytes(view[8:16], "little")
-    width = 28 if has_ordering else 20
-    if len(view) != _HEADER_BYTES + n * width:
+    _, flags, n, bits = _HEADER.unpack_from(view)
+    width = 28 if flags & HAS_ORDERING else 20
+    begin = _STARTS_AT + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
+    if bits > _SHARD_BITS_MAX or len(view) != begin + n * width:
         raise Corrupt(
-            "a key map has the wrong length", path=path, offset=offset, expected=str(16 + n * width), got=str(len(view))
+            "a key map has the wrong length", path=path, offset=offset, expected=str(begin + n * width), got=str(len(view))
         )
-    hi = np.frombuffer(view, "<u8", n, 16)
-    lo = np.frombuffer(view, "<u8", n, 16 + 8 * n)
-    ordering = np.frombuffer(view, "<u8", n, 16 + 16 * n) if has_ordering else None
-    position = np.frombuffer(view, "<u4", n, 16 + n * (width - 4))
-    return KeyMap(KeyHashes(hi, lo), position, ordering)
+    if zlib.crc32(view[_STARTS_AT:begin], zlib.crc32(view[: _HEADER.size])) != _CRC.unpack_from(view, _HEADER.size)[0]:
+        raise Corrupt("the header of a key map is damaged", path=path, offset=offset)
+    count = 1 << bits
+    start = np.frombuffer(view, "<u4", count + 1, _STARTS_AT).astype(np.int64)
+    if start[0] != 0 or start[-1] != n or bool((start[1:] < start[:-1]).any()):
+        raise Corrupt("the shards of a key map do not cover it", path=path, offset=offset)
+    check = np.frombuffer(view, "<u4", count, _STARTS_AT + 4 * (count + 1))
+    shards = Shards(bits, start, check, np.zeros(count, np.bool_), path, offset)
+    hi, lo = (np.frombuffer(view, "<u8", n, begin + 8 * n * i) for i in range(2))
+    ordering = np.frombuffer(view, "<u8", n, begin + 16 * n) if flags & HAS_ORDERING else None
+    position = np.frombuffer(view, "<u4", n, begin + n * (width - 4))
+    return KeyMap(KeyHashes(hi, lo), position, ordering, shards)
 
 
 def orderable(type: pa.DataType) -> bool:

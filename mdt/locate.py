@@ -170,15 +170,20 @@ def _confirm(
     members = snapshot.members[group].tolist()
     wanted = hashes.take(key)
     for i in members[:1] + members[:0:-1]:
-        blob = metadata.segments.one(snapshot, i).key_map
-        if blob is None:
+        segment = metadata.segments.one(snapshot, i)
+        if segment.key_map is None:
             continue
-        found = metadata.blobs.key_map(blob)
+        found = metadata.blobs.key_map(segment.key_map)
         entry = found.find(wanted)
         hit = np.flatnonzero(entry >= 0)
         if not len(hit):
             continue
         position = found.position[entry[hit]].astype(np.int64)
+        if int(position.max()) >= segment.rows:
+            raise Corrupt(
+                "a key map names a row that its file does not have", path=segment.key_map.path, offset=segment.key_map.offset,
+                expected=f"less than {segment.rows}", got=str(position.max()),
+            )  # fmt: skip
         live = is_live(snapshot, i, position)
         if dead is not None and not live.all():
             dead.append((group, key[hit[~live]]))

@@ -221,13 +221,13 @@ def test_every_flipped_bit_of_a_key_map_is_found_when_it_is_read() -> None:
     for _, damaged in _flips(data[: blob.length]):
         storage.replace(blob.path, damaged)
         with pytest.raises(Corrupt) as caught:
-            Blobs(storage).key_map(blob)
+            Blobs(storage).key_map(blob).whole()
         assert (caught.value.path, caught.value.offset) == (blob.path, blob.offset)
         count("flipped bits of key maps, all found")
     for length in range(blob.length):
         storage.replace(blob.path, data[:length])
         with pytest.raises(Corrupt):
-            Blobs(storage).key_map(blob)
+            Blobs(storage).key_map(blob).whole()
         count("truncations of key maps, all found")
 
 
@@ -241,7 +241,7 @@ def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it() -> N
     damaged = mdt.open(_with(storage, blob.path, bytes(data)))
     assert bag(damaged.scan().to_arrow()) == expected
     assert damaged.scan("id = 'k1'").count() == 1
-    with pytest.raises(Corrupt, match="summary is damaged"):
+    with pytest.raises(Corrupt, match="key map is damaged"):
         damaged.upsert(_rows(1, ts=5))
     assert damaged.snapshot().seq == 1
     assert (blob.path, blob.offset) in {(p.path, p.offset) for p in damaged.check().problems}
@@ -249,9 +249,10 @@ def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it() -> N
 
 def test_a_key_map_that_lies_about_its_length_is_refused_before_anything_is_allocated() -> None:
     for n in (1, 2**31, 2**60, 2**63, 2**64 - 1):
-        data = b"MKM1" + struct.pack("<IQ", 1, n) + bytes(20)
-        with pytest.raises(Corrupt, match="wrong length"):
-            _bounded(lambda data=data: key_map.decode(data, path="keys", offset=0))
+        for bits in (0, 16, 17, 2**32 - 1):
+            data = b"MKM2" + struct.pack("<IQI", 1, n, bits) + bytes(20)
+            with pytest.raises(Corrupt, match="wrong length"):
+                _bounded(lambda data=data: key_map.decode(data, path="keys", offset=0))
 
 
 # Key index units

@@ -8,6 +8,7 @@ import math
 import re
 import struct
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,22 @@ def blob(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
 def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]:
     """Return (hi, lo, ordering, position) of each entry."""
     data = blob(root, *(file[f"key_map_{name}"] for name in ("path", "offset", "length", "crc")))
-    magic, flags, n = struct.unpack_from("<4sIQ", data)
-    assert (magic, flags, len(data)) == (b"MKM1", 1, 16 + 28 * n)
-    hi, lo, ordering = (struct.unpack_from(f"<{n}Q", data, 16 + 8 * n * i) for i in range(3))
-    return list(zip(hi, lo, ordering, struct.unpack_from(f"<{n}I", data, 16 + 24 * n), strict=True))
+    magic, flags, n, b, crc = struct.unpack_from("<4sIQII", data)
+    at = 24 + 4 * (2 ** (b + 1) + 1) + 4
+    assert (magic, flags, len(data)) == (b"MKM2", 1, at + 28 * n)
+    assert crc == zlib.crc32(data[:20] + data[24:at])
+    starts = struct.unpack_from(f"<{2**b + 1}I", data, 24)
+    checks = struct.unpack_from(f"<{2**b}I", data, 24 + 4 * (2**b + 1))
+    hi, lo, ordering = (struct.unpack_from(f"<{n}Q", data, at + 8 * n * i) for i in range(3))
+    assert (starts[0], starts[-1]) == (0, n)
+    for shard, (first, last) in enumerate(pairwise(starts)):
+        assert all(word >> 64 - b == shard for word in hi[first:last] if b)
+        digest = 0
+        for begin, width in ((at, 8), (at + 8 * n, 8), (at + 16 * n, 8), (at + 24 * n, 4)):
+            part = data[begin + width * first : begin + width * last]
+            digest = int.from_bytes(mmh3.mmh3_x64_128_digest(part, digest)[:4], "little")
+        assert digest == checks[shard]
+    return list(zip(hi, lo, ordering, struct.unpack_from(f"<{n}I", data, at + 24 * n), strict=True))
 
 
 def hashed(key: str, seed: int) -> tuple[int, int]:

@@ -34,7 +34,8 @@ def warm_files(metadata: Metadata, snapshot: Snapshot, threads: int, *, with_key
         page_maps = [found.page_map for found in segments if found.page_map is not None]
         _fill(pool, blobs.page_maps, page_maps, lambda blob: blobs.page_map(blob).info)
         if with_keys:
-            _fill(pool, blobs.key_maps, [found.key_map for found in segments if found.key_map is not None], blobs.key_map)
+            key_maps = [found.key_map for found in segments if found.key_map is not None]
+            _fill(pool, blobs.key_maps, key_maps, lambda blob: blobs.key_map(blob).whole())
         _warm_footers(pool, metadata, snapshot)
         for found in segments[:DATA_FILES_MAPPED_MAX]:
             with suppress(Corrupt):

@@ -176,7 +176,7 @@ class _SegmentChecker:
             yield "has no key map"
             return
         ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
-        if not _same(build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob)):
+        if not _same(build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob).whole()):
             yield f"the key map at {blob.path}:{blob.offset} differs from the rows"
 
     def _check_page_map(self, file: dict[str, Any], data: bytes) -> Iterator[str]:

@@ -21,7 +21,7 @@ def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     maps = [(i, blob) for i in range(len(snapshot)) if (blob := snapshot.key_map_blob(i)) is not None]
     if not maps:
         return
-    hashes = [metadata.blobs.key_map(blob).hashes for _, blob in maps]
+    hashes = [metadata.blobs.key_map(blob).whole().hashes for _, blob in maps]
     group = np.repeat(snapshot.groups_of(np.array([i for i, _ in maps])), [len(h) for h in hashes])
     names, of_group = np.unique(np.array(list(snapshot.group_partition), dtype=object), return_inverse=True)
     partition = of_group[group]

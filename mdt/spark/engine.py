@@ -120,7 +120,7 @@ class _WrittenKeys(Mapping[str, KeyHashes]):
 
     def __getitem__(self, partition: str) -> KeyHashes:
         maps = [
-            self._blobs.key_map(f.key_map).hashes
+            self._blobs.key_map(f.key_map).whole().hashes
             for f in self.files
             if f.key_map is not None and (f.partition == partition or partition == TABLE)
         ]
