@@ -88,7 +88,7 @@ def info(path: TablePath) -> None:
         "rows": f"{opened.scan().count():,}",
         "files": f"{len(snapshot):,}, of these {sum(files['kind']):,} log files",
         "bytes": f"{sum(files['size']):,}",
-        "columns": ", ".join(f"{field.name} {field.type}" for field in definition.schema),
+        "columns": ", ".join(f"{field.name} {field.type}" for field in definition.declared),
     }
     show(["", ""], facts.items(), header=False)
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from mdt import commit_log, key_indexes, publish
+from mdt import commit_log, declared, key_indexes, publish
 from mdt.commit_log import CommitRecord
-from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, NAIVE, TableDefinition
+from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
 from mdt.errors import Invalid
-from mdt.hudi import keys, partitions, schema, timeline
+from mdt.hudi import keys, partitions, timeline
 from mdt.key_map import orderable
 from mdt.other_tables import refuse_to_create
 from mdt.skipping import named_spec, packages_of
@@ -39,7 +39,7 @@ def define(
     key_index = key_indexes.named(key_index)
     if not isinstance(columns, pa.Schema):
         raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as table.schema")
-    stored = _marked(schema.storable(columns), columns)
+    stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
     for role, names in (("key", key), ("partition_by", partition_by), ("ordering", (ordering,) if ordering else ())):
@@ -55,23 +55,9 @@ def define(
     named = tuple(named_spec(text, stored) for text in indexes)
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
-        storage.random_hex(16), name, table_type, stored, key, partition_by, ordering, key_index, scope, seed,
-        named, dict(options), packages=packages_of([key_index, *named]),
+        storage.random_hex(16), name, table_type, stored, columns.remove_metadata(), key, partition_by,
+        ordering, key_index, scope, seed, named, dict(options), packages=packages_of([key_index, *named]),
     )  # fmt: skip
-
-
-def _marked(stored: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """Return ``stored`` with a mark on the fields that ``given`` declares without time zone."""
-    pairs = zip(stored, given, strict=True)
-    return pa.schema([kept.with_metadata({NAIVE: b"true"}) if _is_naive(old.type) else kept for kept, old in pairs])
-
-
-def _is_naive(type: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type):
-        return _is_naive(type.value_type)
-    if pa.types.is_timestamp(type):
-        return type.tz is None
-    return any(_is_naive(type.field(i).type) for i in range(type.num_fields))
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

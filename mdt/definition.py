@@ -22,15 +22,13 @@ FORMAT_VERSION = 2
 COPY_ON_WRITE = "COPY_ON_WRITE"
 MERGE_ON_READ = "MERGE_ON_READ"
 
-NAIVE = b"mdt.naive"
-"""Metadata of a field that was declared with timestamps without time zone: it takes such, with their digits as UTC."""
-
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
     """The identity and semantics of one table.
 
-    ``schema``: data columns without Hudi's meta columns.  ``key``, ``partition_by``: column names.  ``ordering``: the
+    ``schema``: data columns as files hold them, without Hudi's meta columns; ``declared``: the same columns as they were
+    declared, are written to and come back (:mod:`mdt.declared`).  ``key``, ``partition_by``: column names.  ``ordering``: the
     ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
     (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
     ``packages``: persisted name of an index of another package -> that package, for people who miss it.
@@ -40,6 +38,7 @@ class TableDefinition:
     name: str
     table_type: str
     schema: pa.Schema
+    declared: pa.Schema
     key: tuple[str, ...]
     partition_by: tuple[str, ...]
     ordering: str | None
@@ -72,13 +71,14 @@ class TableDefinition:
         return "deltacommit" if self.is_mor else "commit"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the definition as JSON values; the schema is an Arrow IPC schema message in base64."""
+        """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
         return {
             "format": FORMAT_VERSION,
             "table_id": self.table_id,
             "name": self.name,
             "table_type": self.table_type,
-            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode("ascii"),
+            "schema": _to_text(self.schema),
+            **({} if self.declared.equals(self.schema, check_metadata=True) else {"declared": _to_text(self.declared)}),
             "key": list(self.key),
             "partition_by": list(self.partition_by),
             "ordering": self.ordering,
@@ -109,12 +109,15 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"], validate=True)))
+        schema, declared = _from_text(value["schema"]), _from_text(value.get("declared", value["schema"]))
+        if schema.names != declared.names:
+            raise ValueError("the stored columns are not the declared ones")
         return TableDefinition(
             table_id=str(value["table_id"]),
             name=str(value["name"]),
             table_type=str(value["table_type"]),
             schema=schema,
+            declared=declared,
             key=tuple(value["key"]),
             partition_by=tuple(value["partition_by"]),
             ordering=value["ordering"],
@@ -128,3 +131,11 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
         )
     except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise Corrupt(f"the table definition cannot be read: {error}", path=path) from error
+
+
+def _to_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def _from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))

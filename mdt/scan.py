@@ -15,6 +15,7 @@ from indexes.predicate import Predicate, leaves
 from indexes.predicate import columns as columns_of
 from mdt import lazy
 from mdt.config import Options
+from mdt.declared import Restoration
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import with_meta
@@ -62,6 +63,12 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     return names
 
 
+def declared_columns(snapshot: Snapshot, names: Sequence[str]) -> pa.Schema:
+    """Return the columns ``names`` as they were declared; Hudi's meta columns may be among them."""
+    declared = with_meta(snapshot.definition.declared)
+    return pa.schema([declared.field(name) for name in names])
+
+
 class Scan:
     """The rows of one snapshot that match a filter; nothing is read before it is asked for.
 
@@ -89,7 +96,8 @@ class Scan:
         self.columns = checked_columns(snapshot, columns)
         self.limit = None if limit is None else _row_count(limit)
         schema = with_meta(snapshot.definition.schema)
-        self.schema = pa.schema([schema.field(name) for name in self.columns])
+        self.schema = declared_columns(snapshot, self.columns)
+        self._restoration = Restoration.of(self.schema, pa.schema([schema.field(name) for name in self.columns]))
         self.predicate: Predicate | None = None
         if where is not None or params:
             self.predicate = parse_where(where, snapshot.definition.schema, params)
@@ -160,9 +168,12 @@ class Scan:
 
         With ``order_by`` the result is made first: without ``limit`` all rows that match are in memory then.
         """
-        for table in self._tables(self.columns or [self._cheapest()], ordered=bool(self.columns)):
-            for batch in table.to_batches(max_chunksize=BATCH_ROWS_MAX):
-                yield batch if self.columns else batch.select([])
+        if not self.columns:
+            for table in self._tables([self._cheapest()], ordered=False):
+                yield from (batch.select([]) for batch in table.to_batches(max_chunksize=BATCH_ROWS_MAX))
+            return
+        for table in self._declared():
+            yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.to_batches()
@@ -197,7 +208,7 @@ class Scan:
             rows = self.count(progress=progress)
             return pa.table({"": pa.nulls(rows)}).select([])  # Arrow's concat_tables would forget the rows
         with shown(progress, "scan") as told:
-            tables = list(self._tables(self.columns, progress=told))
+            tables = list(self._declared(told))
         return pa.concat_tables(tables) if tables else self.schema.empty_table()
 
     def count(self, *, progress: ProgressOption = None) -> int:
@@ -223,6 +234,10 @@ class Scan:
     def metadata(self) -> Metadata:
         """The metadata table that the scan reads from."""
         return self._metadata
+
+    def _declared(self, progress: Progress | None = None) -> Iterator[pa.Table]:
+        """Yield the rows as their columns were declared."""
+        return map(self._restoration.restored, self._tables(self.columns, progress=progress))
 
     def _tables(
         self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from mdt import lazy
 from mdt.config import Options, canonical, parse_options
+from mdt.declared import Restoration
 from mdt.definition import TableDefinition
 from mdt.display import visible
 from mdt.errors import Corrupt, Invalid, Unsupported
@@ -18,7 +19,7 @@ from mdt.input import is_spark, to_table
 from mdt.metadata import Metadata
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.row_sets import warm_index
-from mdt.scan import Scan, Where, checked_columns
+from mdt.scan import Scan, Where, checked_columns, declared_columns
 from mdt.snapshot import Snapshot
 from mdt.storage import Storage, open_storage
 from mdt.write_result import WriteResult
@@ -101,8 +102,8 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """The data columns, without Hudi's meta columns."""
-        return self.definition.schema
+        """The data columns as they were declared, without Hudi's meta columns."""
+        return self.definition.declared
 
     @property
     def options(self) -> Options:
@@ -251,6 +252,10 @@ class Table:
         if missing == "skip" or asked.is_one:
             found = found.those_found()
         rows = lookup.rows_at(self._metadata, snapshot, found, names, threads=self.options.threads("reader"))
+        schema = declared_columns(snapshot, names)
+        if missing == "null":
+            schema = pa.schema([field.with_nullable(True) for field in schema])
+        rows = Restoration.of(schema, rows.schema).restored(rows)
         if not asked.is_one:
             return rows
         return rows.to_pylist()[0] if len(rows) else None

@@ -16,6 +16,8 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTable
 
+from mdt.convert import convert
+
 BY_POSITION = {"hoodie.merge.use.record.positions": "true"}
 """Makes hudi-rs trust the positions that log blocks carry, instead of comparing keys."""
 
@@ -27,7 +29,9 @@ def hudi_table(path: Path | str, schema: pa.Schema, options: Mapping[str, str] |
     batches = HudiTable(str(path)).read(HudiReadOptions(hudi_options=dict(options or {})))
     if not batches:
         return schema.empty_table()
-    return pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).select(schema.names).cast(schema)
+    found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+    columns = [[convert(chunk, field.type) for chunk in found[field.name].chunks] for field in schema]
+    return pa.table([pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, schema, strict=True)], schema=schema)
 
 
 def bag(table: pa.Table) -> Bag:

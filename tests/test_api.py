@@ -346,10 +346,8 @@ def test_every_kind_of_column_comes_back(table_type: str, tmp_path: Path) -> Non
     table = trees.create(path, schema, table_type=table_type)
     for part in (data, data.slice(0, 2)):
         table.upsert(part)
-    expected = trees.ordered(data.set_column(7, "at", data["at"].cast(pa.timestamp("ms", "UTC"))))
-    assert trees.assert_readers_agree(table, path) == expected
-    assert table.schema.field("at").type == pa.timestamp("ms", "UTC")
-    assert table.schema.field("small").type == pa.int32()
+    assert trees.assert_readers_agree(table, path) == trees.ordered(data)
+    assert table.schema == schema
     assert table.scan("price < 0").to_arrow()["id"].to_pylist() == [2]
 
 
@@ -460,6 +458,4 @@ def test_a_table_takes_every_type_that_it_was_created_with(table_type: str, tmp_
     data = pa.table({"id": [1], **given})
     table = trees.create(tmp_path / "t", data.schema, table_type=table_type)
     assert (table.insert(data).inserted, mdt.open(tmp_path / "t").upsert(data).updated) == (1, 1)
-    row = trees.assert_readers_agree(table, tmp_path / "t")[0]
-    assert row["naive"] == row["seconds"] == row["naives"][0] == datetime(2024, 1, 1, tzinfo=UTC)
-    assert (row["pair"], row["tag"], row["half"], row["unsigned"]) == ([1, 2], b"abc", 1.5, 2**32 - 1)
+    assert trees.assert_readers_agree(table, tmp_path / "t") == data.to_pylist()

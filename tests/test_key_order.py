@@ -83,7 +83,9 @@ def test_a_range_of_integer_keys_reads_the_row_groups_that_hold_it(table_type: s
     assert _read(table, "id between 90 and 110")[0] <= 3
     table.upsert(_rows(list(range(80, 1_000, 7)), {}))
     table.upsert(_rows(list(range(2_000, 2_100)), {}))
+    assert table.get([110, 9, -1])["id"].to_pylist() == [110, 9, None]
     table.compact()
+    assert table.get([1_999, 2_050, 3])["id"].to_pylist() == [1_999, 2_050, 3]
     read, total = _read(table, "id between 90 and 110")
     assert read <= 3 and total > 30, "rows keep their order when files are rewritten"
     assert sorted(table.scan("id between 90 and 110").to_arrow()["id"].to_pylist()) == list(range(90, 111))

@@ -25,24 +25,22 @@ from indexes.bounds import Bounds
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
 from indexes.testing import ALL_TYPES, predicates, scalars
 from mdt import locate, pieces, planner
-from mdt.hudi.schema import storable
+from mdt.declared import stored
 from mdt.storage import MemoryStorage
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 
 
-def _storable_types() -> list[Any]:
-    found = []
-    for type in ALL_TYPES:
-        try:
-            found.append(storable(pa.schema([("c", type)])).field("c").type)
-        except mdt.MdtError:
-            continue
-    return list(dict.fromkeys(found))
+def _declarable(type: pa.DataType) -> bool:
+    try:
+        stored(pa.schema([("c", type)]))
+    except mdt.MdtError:
+        return False
+    return True
 
 
-TYPES = _storable_types()
-"""Every type that has an order and that a Hudi table can hold."""
+TYPES = [type for type in ALL_TYPES if _declarable(type)]
+"""Every type that has an order and that a table can be declared with."""
 
 
 def _create(schema: pa.Schema, **more: Any) -> mdt.Table:

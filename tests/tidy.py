@@ -17,9 +17,9 @@ from functools import cached_property
 from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("display", "errors", "lazy", "limits", "progress"),
+    ("convert", "display", "errors", "lazy", "limits", "progress"),
     (
-        "codec", "config", "definition", "input", "key_indexes", "leaves", "literals", "order", "parameters",
+        "codec", "config", "declared", "definition", "input", "key_indexes", "leaves", "literals", "order", "parameters",
         "paths", "skipping", "sql", "storage", "stores", "tokens", "where", "write_result",
     ),
     ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),

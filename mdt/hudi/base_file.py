@@ -91,7 +91,8 @@ def meta_columns(
 
 def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
     """Return ``table`` with the five meta columns in front."""
-    return pa.table([*meta, *table.columns], names=[*META_FIELDS, *table.column_names])
+    fields = [pa.field(name, column.type) for name, column in zip(META_FIELDS, meta, strict=True)]
+    return pa.table([*meta, *table.columns], schema=pa.schema([*fields, *table.schema]))
 
 
 def stack(tables: Sequence[pa.Table]) -> pa.Table:

@@ -92,6 +92,8 @@ def _as_text(values: pa.Array, field: str) -> pa.Array:
         return values
     if kinds.is_timestamp(values.type) and values.type.unit in ("s", "ms", "us"):
         values = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
+    if kinds.is_decimal128(values.type) and values.type.scale == 0:
+        return pc.cast(values, pa.string())
     known = (kinds.is_integer, kinds.is_boolean, kinds.is_date32, kinds.is_large_string, kinds.is_string_view)
     if not any(kind(values.type) for kind in known):
         raise Invalid(

@@ -1,6 +1,6 @@
 """Arrow schemas as a Hudi table keeps them, and their Avro text.
 
-What is kept is what Spark, hudi-rs and we read back alike (:func:`storable`).  Names and nesting of Avro types follow
+Which types a table keeps is said by :func:`mdt.declared.stored`.  Names and nesting of Avro types follow
 Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so that they stay the same if Spark writes to the table.
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.declared import DEPTH_MAX, stored
+from mdt.errors import Corrupt, Unsupported
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
@@ -24,37 +25,7 @@ FILE_NAME = "_hoodie_file_name"
 META_FIELDS: tuple[str, ...] = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
 """The five columns that stand first in every data file, all optional strings."""
 
-RESERVED_PREFIX = "_hoodie_"
-DEPTH_MAX = 50
-"""Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits."""
-
-_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
-
-
-def storable(schema: pa.Schema) -> pa.Schema:
-    """Return ``schema`` as it is kept: every field nullable, without metadata, types normalized.
-
-    | given | kept |
-    |---|---|
-    | int8, int16, uint8, uint16; uint32; half float | int32; int64; float |
-    | large and view strings, binaries; large lists; fixed size binaries and lists | string, binary, list |
-    | dictionary, run-end encoded | the value type |
-    | timestamp(s); any time zone | timestamp(ms); UTC, the same moment |
-    | timestamp without time zone | UTC, **the same digits**: Hudi readers have no common type for local times |
-    | date64; decimal32, decimal64, decimal256 up to 38 digits | date32; decimal128 |
-
-    Raises Invalid, naming column and type, for timestamp(ns), time, duration, interval, uint64, null, union, list view and
-    extension types, maps with keys that are not strings, empty structs, and nesting beyond DEPTH_MAX; for names that
-    Avro does not allow, that are reserved, repeated, or differ only in case.
-    """
-    _check_names([field.name for field in schema], "")
-    for field in schema:
-        if field.name.lower().startswith(RESERVED_PREFIX):
-            raise Invalid(
-                f"column {field.name!r}: names beginning with {RESERVED_PREFIX} belong to Hudi", hint="rename it"
-            )
-    return pa.schema([pa.field(field.name, _storable(field.type, field.name, 1)) for field in schema])
 
 
 def with_meta(schema: pa.Schema) -> pa.Schema:
@@ -63,15 +34,15 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
-    """Return the Avro record of ``storable(schema)`` as JSON text; every field is ``["null", T]`` with default null.
+    """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null, of a required field ``T``.
 
-    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Raises Invalid as :func:`storable` does.
+    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Raises Invalid as :func:`mdt.declared.stored`.
     """
     record, namespace = record_name(name)
     fields: list[dict[str, Any]] = []
     if meta_fields:
         fields = [{"name": meta, "type": ["null", "string"], "doc": "", "default": None} for meta in META_FIELDS]
-    fields += _avro_fields(list(storable(schema)), f"{namespace}.{record}")
+    fields += _avro_fields(list(stored(schema)), f"{namespace}.{record}")
     return json.dumps(
         {"type": "record", "name": record, "namespace": namespace, "fields": fields}, separators=(",", ":")
     )
@@ -103,94 +74,6 @@ def from_avro(text: str) -> pa.Schema:
     return pa.schema(list(type))
 
 
-# -- Arrow to what is kept
-
-
-def _check_names(names: list[str], where: str) -> None:
-    seen: dict[str, str] = {}
-    for name in names:
-        if not _LEGAL_NAME.fullmatch(name):
-            raise Invalid(
-                f"{where}{name!r} is no legal column name",
-                hint="use letters, digits and underscores, not beginning with a digit",
-            )
-        other = seen.get(name.lower())
-        if other is not None:
-            raise Invalid(
-                f"columns {where}{other!r} and {where}{name!r} differ at most in case", hint="rename one of them"
-            )
-        seen[name.lower()] = name
-
-
-_WIDENED: dict[pa.DataType, pa.DataType] = {
-    pa.bool_(): pa.bool_(),
-    pa.int8(): pa.int32(),
-    pa.int16(): pa.int32(),
-    pa.int32(): pa.int32(),
-    pa.int64(): pa.int64(),
-    pa.uint8(): pa.int32(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.float16(): pa.float32(),
-    pa.float32(): pa.float32(),
-    pa.float64(): pa.float64(),
-    pa.string(): pa.string(),
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.binary(): pa.binary(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-    pa.date32(): pa.date32(),
-    pa.date64(): pa.date32(),
-    pa.timestamp("s"): pa.timestamp("ms", "UTC"),
-    pa.timestamp("ms"): pa.timestamp("ms", "UTC"),
-    pa.timestamp("us"): pa.timestamp("us", "UTC"),
-}
-
-_INSTEAD = (
-    (pa.types.is_timestamp, "cast it to timestamp('us', 'UTC')"),
-    (pa.types.is_time, "cast it to an integer or a string"),
-    (pa.types.is_duration, "cast it to int64"),
-    (pa.types.is_uint64, "cast it to int64 or decimal128(20, 0)"),
-    (pa.types.is_null, "cast it to the type that its values will have"),
-    (pa.types.is_decimal, "use decimal128 with 1 to 38 digits and a scale from 0 to the number of digits"),
-    (pa.types.is_map, "use string keys"),
-    (pa.types.is_list_view, "cast it to list"),
-    (pa.types.is_large_list_view, "cast it to list"),
-    (pa.types.is_struct, "give it a field"),
-)
-
-
-def _storable(type: pa.DataType, path: str, depth: int) -> pa.DataType:
-    if depth > DEPTH_MAX:
-        raise Invalid(f"column {path[:200]!r} is nested deeper than {DEPTH_MAX} levels", hint="flatten it")
-    kinds = pa.types
-    if kinds.is_dictionary(type) or kinds.is_run_end_encoded(type):
-        return _storable(type.value_type, path, depth)
-    if kinds.is_timestamp(type) and type.tz is not None:
-        type = pa.timestamp(type.unit)
-    if type in _WIDENED:
-        return _WIDENED[type]
-    if kinds.is_fixed_size_binary(type):
-        return pa.binary()
-    if kinds.is_decimal(type) and 0 <= type.scale <= type.precision <= 38:
-        return pa.decimal128(type.precision, type.scale)
-    return _storable_nested(type, path, depth)
-
-
-def _storable_nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
-    kinds = pa.types
-    if any(kind(type) for kind in (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)):
-        return pa.list_(pa.field("element", _storable(type.value_type, f"{path}.element", depth + 1)))
-    if kinds.is_map(type) and _storable(type.key_type, f"{path}.key", depth + 1) == pa.string():
-        return pa.map_(pa.string(), _storable(type.item_type, f"{path}.value", depth + 1))
-    if kinds.is_struct(type) and type.num_fields:
-        _check_names([field.name for field in type], f"{path}.")
-        return pa.struct([pa.field(f.name, _storable(f.type, f"{path}.{f.name}", depth + 1)) for f in type])
-    hint = next((hint for kind, hint in _INSTEAD if kind(type)), "cast it to a type that Avro has")
-    raise Invalid(f"column {path!r} has the type {type}, which a Hudi table cannot hold", hint=hint)
-
-
 # -- what is kept to Avro
 
 _PRIMITIVES: dict[pa.DataType, Any] = {
@@ -208,10 +91,16 @@ _PRIMITIVES: dict[pa.DataType, Any] = {
 
 
 def _avro_fields(fields: list[pa.Field], namespace: str) -> list[dict[str, Any]]:
-    return [
-        {"name": field.name, "type": ["null", _avro(field.type, field.name, namespace)], "default": None}
-        for field in fields
-    ]
+    found = []
+    for field in fields:
+        default = {"default": None} if field.nullable else {}
+        found.append({"name": field.name, "type": _avro_field(field, field.name, namespace), **default})
+    return found
+
+
+def _avro_field(field: pa.Field, name: str, namespace: str) -> Any:
+    type = _avro(field.type, name, namespace)
+    return ["null", type] if field.nullable else type
 
 
 def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
@@ -224,9 +113,9 @@ def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
             "logicalType": "decimal", "precision": type.precision, "scale": type.scale,
         }  # fmt: skip
     if pa.types.is_map(type):
-        return {"type": "map", "values": ["null", _avro(type.item_type, name, namespace)]}
+        return {"type": "map", "values": _avro_field(type.item_field, name, namespace)}
     if pa.types.is_list(type):
-        return {"type": "array", "items": ["null", _avro(type.value_type, name, namespace)]}
+        return {"type": "array", "items": _avro_field(type.value_field, name, namespace)}
     fields = _avro_fields(list(type), f"{namespace}.{name}")
     return {"type": "record", "name": name, "namespace": namespace, "fields": fields}
 
@@ -277,10 +166,15 @@ def _arrow(value: Any, namespace: str, named: dict[str, pa.DataType], depth: int
     if kind == "bytes" and logical == "decimal":
         return pa.decimal128(int(value["precision"]), int(value.get("scale", 0)))
     if kind == "array":
-        return pa.list_(pa.field("element", _arrow(value["items"], namespace, named, depth + 1)))
+        return pa.list_(_arrow_field("element", value["items"], namespace, named, depth))
     if kind == "map":
-        return pa.map_(pa.string(), _arrow(value["values"], namespace, named, depth + 1))
+        return pa.map_(pa.string(), _arrow_field("value", value["values"], namespace, named, depth))
     return _ARROW[kind] if kind in _ARROW else _known(kind, namespace, named)
+
+
+def _arrow_field(name: str, value: Any, namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.Field:
+    nullable = isinstance(value, list) and "null" in value
+    return pa.field(name, _arrow(value, namespace, named, depth + 1), nullable)
 
 
 def _arrow_union(value: list[Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
@@ -312,9 +206,7 @@ def _arrow_named(
 
 
 def _arrow_record(value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:
-    return pa.struct(
-        [pa.field(str(f["name"]), _arrow(f["type"], namespace, named, depth + 1)) for f in value["fields"]]
-    )
+    return pa.struct([_arrow_field(str(f["name"]), f["type"], namespace, named, depth) for f in value["fields"]])
 
 
 def _arrow_fixed(value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.DataType:

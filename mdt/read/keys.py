@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mdt.declared import plain
 from mdt.definition import TableDefinition
 from mdt.errors import Invalid
 from mdt.input import to_table
-from mdt.write.normalize import conform
+from mdt.write.conform import conform
 
 _ONE_OF_SEVERAL = (tuple, list)
 
@@ -72,7 +73,14 @@ def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
-    return conform(table.select(names), pa.schema([definition.schema.field(name) for name in names]))
+    return _stored(table.select(names), definition)
+
+
+def _stored(table: pa.Table, definition: TableDefinition) -> pa.Table:
+    declared, stored = (
+        pa.schema([schema.field(name) for name in table.column_names]) for schema in (definition.declared, definition.schema)
+    )
+    return conform(table, declared, stored, definition.key)
 
 
 def _of_column(values: Any, definition: TableDefinition) -> pa.Table:
@@ -109,9 +117,9 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) ->
 def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) -> pa.Table:
     arrays = []
     for name, values in columns.items():
-        type = definition.schema.field(name).type
+        type = plain(definition.declared.field(name).type)
         try:
             arrays.append(pa.array(values, type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise Invalid(f"key column {name!r} is {type}: {error}", hint=_hint(definition)) from error
-    return pa.table(arrays, names=list(columns))
+    return _stored(pa.table(arrays, names=list(columns)), definition)

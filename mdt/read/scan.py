@@ -158,7 +158,7 @@ class _Reader:
         else:
             rest = read_pages(self._storage, [wanted], self._rest)
         found = [*tested.filter(pa.array(mask)).columns, *rest.columns]
-        return pa.table(found, names=[*self._tested.names, *self._rest.names]).select(self._names)
+        return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
 
     def _mask(self, piece: RowGroups) -> BoolArray | None:
         dead = self._plan.snapshot.vector(piece.scan.row)

@@ -38,7 +38,7 @@ from mdt.spark.failures import in_driver
 from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.transaction import Changes, Claim, CommitResult, is_written_by, run
 from mdt.write.assign import Assignment, assign
-from mdt.write.normalize import conform
+from mdt.write.conform import conform
 from mdt.write.operations import STORED_SHARE, Plan, new_partitions
 from mdt.write.transfer import decode
 
@@ -98,7 +98,7 @@ def write(
     except PySparkException as error:
         raise Invalid(f"the data has a type that no table can keep: {error}") from error
     definition = metadata.newest().definition
-    conform(given.empty_table(), definition.schema)
+    conform(given.empty_table(), definition.declared, definition.schema)
     operation = SparkWrite(metadata, options, frame, name, definition.commit_action, progress)
     try:
         done = run(metadata, operation, attempts=options.commit_attempts)

@@ -25,6 +25,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from indexes.predicate import And, Leaf, Predicate, leaves
 from mdt import paths
+from mdt.declared import local
+from mdt.definition import TableDefinition
 from mdt.errors import Unsupported
 from mdt.file_group import BASE
 from mdt.hudi.schema import with_meta
@@ -50,7 +52,12 @@ _WORD_BITS = 64
 
 def read(spark: SparkSession, metadata: Metadata) -> DataFrame:
     """Return a table as a DataFrame; each query is planned against the newest snapshot then."""
-    return _frame(spark, metadata, None, metadata.newest().definition.schema)
+    return _frame(spark, metadata, None, shown(metadata.newest().definition))
+
+
+def shown(definition: TableDefinition) -> pa.Schema:
+    """Return the data columns as Spark shows them: as they are stored, but without a time zone where none was declared."""
+    return local(definition.declared, definition.schema)
 
 
 def scan(
@@ -58,7 +65,7 @@ def scan(
     order: Sequence[SortKey] = (),
 ) -> DataFrame:  # fmt: skip
     """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``."""
-    schema = with_meta(snapshot.definition.schema)
+    schema = with_meta(shown(snapshot.definition))
     frame = _frame(spark, metadata, snapshot, schema)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))

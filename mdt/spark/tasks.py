@@ -25,8 +25,9 @@ from mdt.spark.failures import in_task
 from mdt.storage import open_storage
 from mdt.transaction import Claim
 from mdt.write.assign import Assignment
+from mdt.write.conform import conform
 from mdt.write.files import job
-from mdt.write.normalize import Batch, conform, keyed, normalize
+from mdt.write.normalize import Batch, keyed, normalize
 from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
 from mdt.write.transfer import Finished, encode
 
@@ -202,7 +203,8 @@ def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
     group = table["__mdt_group"].to_numpy()
     data = table.select(snapshot.definition.schema.names)
-    batch = keyed(conform(data, snapshot.definition.schema), snapshot.definition)
+    stored = snapshot.definition.schema
+    batch = keyed(conform(data, stored, stored), snapshot.definition)
     located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
     context = TaskContext.get()
     assert context is not None, "write runs in a Spark task"

@@ -15,6 +15,7 @@ import pytest
 from hudi import HudiReadOptions, HudiTable
 from pyroaring import BitMap
 
+from mdt import declared
 from mdt.hudi import base_file, commit_metadata, keys, layout_v6, log_file, partitions, properties, schema, timeline
 from mdt.hudi.commit_metadata import WriteStat
 
@@ -262,7 +263,7 @@ def every_type(key: str, n: int) -> dict[str, Any]:
 
 
 def test_every_type_comes_back_from_base_files_and_logs(tmp_path: Path) -> None:
-    columns = schema.storable(EVERY_TYPE)
+    columns = declared.stored(EVERY_TYPE)
     nulls = dict.fromkeys(EVERY_TYPE.names) | {"id": "d"}
     old = [every_type(key, n) for n, key in enumerate("abc", 1)] + [nulls]
     new = [every_type("b", 9), nulls | {"id": "a"}]
