@@ -27,7 +27,8 @@ from indexes import values as order
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
 from indexes.buffers import column, flags, mask
-from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown, parse_like
+from indexes.like import parse_like
+from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
 
 BOUND_BYTES_MAX = 64
 """Longest bound of a string or binary column; long enough for keys such as UUIDs and most paths."""

@@ -13,7 +13,8 @@ import pyarrow as pa
 from indexes import values as order
 from indexes.base import BoolArray
 from indexes.dictionary import Bounds
-from indexes.predicate import Leaf, bind, parse_like
+from indexes.like import parse_like
+from indexes.predicate import Leaf, bind
 
 KeyRange = tuple[bytes, bytes | None]
 """Keys from the first (included) to the second (excluded); None: no end.  The empty key is below all others."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import functions, paths, tokenizers, values
+from indexes.like import like_test, parse_like, quote_like
 from indexes.tokenizers import Tokenizer
 
 OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
@@ -155,6 +156,25 @@ def negate(predicate: Predicate) -> Predicate:
     return Leaf(predicate.column, _NEGATED[predicate.op], predicate.value)
 
 
+def forms(leaf: Leaf) -> tuple[Leaf, ...]:
+    """Return the ways to say ``leaf``, itself included, what says most about a value first.
+
+    LIKE 'abc' is = 'abc', LIKE 'x%' is starts with 'x' and the other way round: an index need know but one of them.
+    """
+    if not isinstance(leaf.value, str) or leaf.op not in ("like", "starts with"):
+        return (leaf,)
+    if leaf.op == "starts with":
+        return (leaf, Leaf(leaf.column, "like", quote_like(leaf.value) + "%"))
+    match parse_like(leaf.value):
+        case []:
+            return (Leaf(leaf.column, "=", ""), leaf)
+        case [str(text)] if text:
+            return (Leaf(leaf.column, "=", text), leaf)
+        case [str(text), None] if text:
+            return (Leaf(leaf.column, "starts with", text), leaf)
+    return (leaf,)
+
+
 def columns(predicate: Predicate) -> frozenset[str]:
     """Return the columns that the predicate tests, as paths; those inside Unknown are not known."""
     return frozenset(column for leaf in leaves(predicate) for column in leaf.columns)
@@ -211,32 +231,6 @@ def matches(predicate: Predicate, table: pa.Table | pa.RecordBatch) -> Any:
     Raises ValueError as :func:`check` does, and for Unknown.  O(rows × leaves), vectorised.
     """
     return bind(predicate, table.schema)(table)
-
-
-def parse_like(pattern: str) -> list[str | None]:
-    """Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"`` as the empty string.
-
-    Backslash makes the next character literal.  Raises ValueError for a backslash at the end.
-    """
-    parts: list[str | None] = []
-    text, escaped = "", False
-    for character in pattern:
-        if not escaped and character in "%_":
-            parts.extend([text] if text else [])
-            wildcard = None if character == "%" else ""
-            parts.extend([] if wildcard is None and parts and parts[-1] is None else [wildcard])
-            text = ""
-        elif escaped or character != "\\":
-            text += character
-        escaped = character == "\\" and not escaped
-    if escaped:
-        raise ValueError(f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash")
-    return parts + ([text] if text else [])
-
-
-def quote_like(text: str) -> str:
-    """Return the LIKE pattern that only ``text`` itself fits."""
-    return "".join("\\" + c if c in "%_\\" else c for c in text)
 
 
 def match_query(leaf: Leaf) -> tuple[str, Tokenizer]:
@@ -452,7 +446,7 @@ def _like(value: object, kind: values.Kind, negated: bool) -> Test:
     if kind != "string" or not isinstance(value, str):
         raise ValueError("like compares text with a text pattern")
     value.encode("utf-8")
-    test = _like_test(parse_like(value))
+    test = like_test(parse_like(value))
     return (lambda column: pc.invert(test(column))) if negated else test
 
 
@@ -469,25 +463,3 @@ def _match(leaf: Leaf, kind: values.Kind) -> Test:
         return found if leaf.op == "match" else pc.invert(found)
 
     return test
-
-
-def _like_test(parts: list[str | None]) -> Test:
-    """Return the cheapest kernel that does it; the regular expression is last."""
-    match parts:
-        case []:
-            return lambda column: pc.equal(column, pa.scalar("", column.type))
-        case [str(text)] if text:
-            return lambda column: pc.equal(column, pa.scalar(text, column.type))
-        case [str(text), None] if text:
-            return lambda column: pc.starts_with(column, pattern=text)
-        case [None, str(text)] if text:
-            return lambda column: pc.ends_with(column, pattern=text)
-        case [None, str(text), None] if text:
-            return lambda column: pc.match_substring(column, pattern=text)
-    regex = "(?s)^" + "".join(".*" if part is None else "." if part == "" else _quoted(part) for part in parts) + "$"
-    return lambda column: pc.match_substring_regex(column, pattern=regex)
-
-
-def _quoted(text: str) -> str:
-    """Return ``text`` as an RE2 literal: whatever ASCII could mean something is written as its code point."""
-    return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)

@@ -41,8 +41,9 @@ from pyroaring import BitMap
 from indexes import tokenizers, values
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.characters import buffers
+from indexes.like import parse_like
 from indexes.pieces import Pieces, pack
-from indexes.predicate import Leaf, match_query, parse_like
+from indexes.predicate import Leaf, match_query
 from indexes.tokenizers import Tokenizer
 
 BLOCK_BYTES = 8192

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from indexes import functions, predicate
+from indexes.like import quote_like
 from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
 from mdt import literals
 from mdt.errors import Invalid, Unsupported
@@ -407,7 +408,7 @@ class _Parser(Cursor):
         assert isinstance(arguments[1], _Value)
         op, offset = "starts with" if word == "startswith" else "like", arguments[1].offset
         if op == "like" and isinstance(value, str):
-            value = f"%{predicate.quote_like(value)}{'%' if word == 'contains' else ''}"
+            value = f"%{quote_like(value)}{'%' if word == 'contains' else ''}"
         return self._leaf(self._column_of(arguments[0], offset), op, _Value(value, offset))
 
     def _own(self, word: str, arguments: list[Predicate | _Operand], start: int) -> Call:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
-from indexes.predicate import Call, Leaf
+from indexes.predicate import Call, Leaf, forms
 from mdt.errors import Corrupt, MdtError
 from mdt.places import Layout, Places
 from mdt.planning import IndexNote, Planning
@@ -55,11 +55,18 @@ class TableIndex:
 
     def can_test(self, leaf: Leaf) -> bool:
         """Return whether the index may know something about ``leaf``."""
+        return bool(self._forms(leaf))
+
+    def _forms(self, leaf: Leaf) -> list[Leaf]:
+        """Return the ways to say ``leaf`` that the index may know something about.
+
+        A way is asked about what those before it left open: an index may take every test for possible, and know but one.
+        """
         if isinstance(leaf, Call):
             known = leaf.function in self.index.functions and set(leaf.columns).issubset(self.columns)
         else:
             known = leaf.column in self.columns
-        return known and self.index.can_test(leaf, self._type())
+        return [form for form in forms(leaf) if self.index.can_test(form, self._type())] if known else []
 
     def layout_of(self, segments: Int64Array) -> Layout:
         """Return how the index numbers the rows of ``segments``."""
@@ -75,6 +82,13 @@ class TableIndex:
 
     def verdicts(self, leaf: Leaf, segments: Int64Array) -> BoolArray:
         """Return MAYBE or NO for each of ``segments`` -> bool[n]."""
+        verdict = np.ones(len(segments), np.bool_)
+        for form in self._forms(leaf):
+            left = np.flatnonzero(verdict)
+            verdict[left] = self._verdicts(form, segments[left])
+        return verdict
+
+    def _verdicts(self, leaf: Leaf, segments: Int64Array) -> BoolArray:
         verdict = np.ones(len(segments), np.bool_)
         mine = np.flatnonzero(self.covered[segments])
         layout = self.layout_of(segments[mine])
@@ -94,6 +108,12 @@ class TableIndex:
         """Return MAYBE or NO for each row group of ``segments``, which have ``zones``: int64[n] of them -> bool[sum]."""
         if not self.index.zones:
             return np.repeat(self.verdicts(leaf, segments), zones)
+        verdict = np.ones(int(zones.sum()), np.bool_)
+        for form in self._forms(leaf):
+            verdict &= self._zone_verdicts(form, segments, zones)
+        return verdict
+
+    def _zone_verdicts(self, leaf: Leaf, segments: Int64Array, zones: Int64Array) -> BoolArray:
         parts = [np.ones(count, np.bool_) for count in zones.tolist()]
         mine = np.flatnonzero(self.covered[segments])
         layout = self.layout_of(segments[mine])
@@ -116,6 +136,16 @@ class TableIndex:
 
         None also for a place that is not covered, or whose summary cannot be read.
         """
+        found: Rows = [None] * len(places)
+        for said in _rounds([self._forms(test) for test in tests]):
+            left = [at for at, rows in enumerate(found) if rows is None]
+            if left:
+                answers = self._positions(said, places[left], [within[at] for at in left])
+                for at, rows in zip(left, answers, strict=True):
+                    found[at] = rows
+        return found
+
+    def _positions(self, tests: Sequence[Leaf], places: Int64Array, within: Rows) -> Rows:
         found: Rows = [None] * len(places)
         mine = np.flatnonzero(self.layout.number[places] >= 0)
         about = Asked.about(self.layout.number[places[mine]], self.layout.first[places[mine]])
@@ -174,3 +204,9 @@ class TableIndex:
         parts = [asked[at : at + size] for at in range(0, len(asked), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
             return [one for part in pool.map(answer, parts) for one in part]
+
+
+def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:
+    """Return the tests as they are asked, one round after the other; ``ways``: of each test, at least one."""
+    rounds = max(map(len, ways))
+    return [[way[min(n, len(way) - 1)] for way in ways] for n in range(rounds)]

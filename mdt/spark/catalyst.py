@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, negate, parse_like, quote_like
+from indexes.like import parse_like, quote_like
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, negate
 from mdt.spark import patterns
 
 Node = dict[str, Any]

@@ -18,7 +18,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 
 from indexes import paths, values
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, match_query, parse_like
+from indexes.like import parse_like
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, match_query
 from mdt.errors import Unsupported
 from mdt.order import SortKey
 from mdt.spark.functions import match

@@ -1,0 +1,64 @@
+"""LIKE patterns: their parts, the pattern of a text, and the test of values that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def parse_like(pattern: str) -> list[str | None]:
+    """Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"`` as the empty string.
+
+    Backslash makes the next character literal.  Raises ValueError for a backslash at the end.
+    """
+    parts: list[str | None] = []
+    text, escaped = "", False
+    for character in pattern:
+        if not escaped and character in "%_":
+            parts.extend([text] if text else [])
+            wildcard = None if character == "%" else ""
+            parts.extend([] if wildcard is None and parts and parts[-1] is None else [wildcard])
+            text = ""
+        elif escaped or character != "\\":
+            text += character
+        escaped = character == "\\" and not escaped
+    if escaped:
+        raise ValueError(f"the LIKE pattern {pattern!r} ends in a lone backslash; write two for a backslash")
+    return parts + ([text] if text else [])
+
+
+def quote_like(text: str) -> str:
+    """Return the LIKE pattern that only ``text`` itself fits."""
+    return "".join("\\" + c if c in "%_\\" else c for c in text)
+
+
+def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
+    """Return the test of text values [n] that a parsed pattern is -> bool[n]: the cheapest kernel that does it.
+
+    Raises ValueError for a pattern of which no regular expression can be made: some 100,000 characters with wildcards.
+    """
+    match parts:
+        case []:
+            return lambda column: pc.equal(column, pa.scalar("", column.type))
+        case [str(text)] if text:
+            return lambda column: pc.equal(column, pa.scalar(text, column.type))
+        case [str(text), None] if text:
+            return lambda column: pc.starts_with(column, pattern=text)
+        case [None, str(text)] if text:
+            return lambda column: pc.ends_with(column, pattern=text)
+        case [None, str(text), None] if text:
+            return lambda column: pc.match_substring(column, pattern=text)
+    regex = "(?s)^" + "".join(".*" if part is None else "." if part == "" else _quoted(part) for part in parts) + "$"
+    try:
+        pc.match_substring_regex(pa.array([""]), pattern=regex)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"a LIKE pattern of {len(parts)} parts is too large: {str(error)[:80]}") from None
+    return lambda column: pc.match_substring_regex(column, pattern=regex)
+
+
+def _quoted(text: str) -> str:
+    """Return ``text`` as an RE2 literal: whatever ASCII could mean something is written as its code point."""
+    return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in text)
