@@ -43,6 +43,7 @@ _DATE = re.compile(_DAY + r"(?P<rest>[ T].*)?)?)?", re.DOTALL)
 _CLOCK = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?"
 _ZONE = r"(?P<zone>Z|UTC|GMT|(?P<ahead>[+-])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-9]{2}))?)"
 _TIMESTAMP = re.compile(rf"{_DAY}(?:[ T]{_CLOCK}\s*{_ZONE}?)?)?)?")
+_LARGEST = {"float": float(np.finfo(np.float32).max), "double": float(np.finfo(np.float64).max)}
 _EXACT = Context(prec=2 * LITERAL_DIGITS_MAX + 100)
 """Arithmetic that rounds nothing that a literal can hold; the default context keeps 28 digits."""
 
@@ -60,10 +61,10 @@ def number(text: str, negative: bool = False) -> int | float | Decimal:
     if suffix in ("L", "S", "Y"):
         return _integer(digits, _SUFFIXES[suffix])
     if suffix in ("F", "D"):
-        return _floating(digits, _SUFFIXES[suffix])
+        return _in_range(digits, _SUFFIXES[suffix])
     if not suffix and digits.lstrip("-").isdigit():
         return int(digits)
-    return _decimal(digits) if suffix or "e" not in digits.lower() else _floating(digits, "double")
+    return _decimal(digits) if suffix or "e" not in digits.lower() else _in_range(digits, "double")
 
 
 def negated(value: float | Decimal) -> float | Decimal:
@@ -183,8 +184,15 @@ def _integer(value: Value, type: str) -> int:
     return int(value)
 
 
+def _in_range(digits: str, type: str) -> float:
+    """Return the value of a floating point literal; one that only rounds to the largest value is above it, as in Spark."""
+    if abs(_decimal(digits)) > _LARGEST[type]:
+        raise ValueError(f"{_shown(digits)} is outside the range of {type}")
+    return _floating(digits, type)
+
+
 def _floating(value: Value, type: str) -> float:
-    """Return a value as a double, or as a double that is a float32; rounded but once."""
+    """Return a value as a double, or as a double that is a float32; rounded but once, to infinity where it is too large."""
     if isinstance(value, str):
         word = value.strip().lower()
         if word in _FLOAT_WORDS:
@@ -197,25 +205,22 @@ def _floating(value: Value, type: str) -> float:
     try:
         found = float(value)
     except OverflowError:
-        found = math.inf
-    if type == "float":
-        found = _float32(found, value)
-    if math.isinf(found) and math.isfinite(value):
-        raise ValueError(f"the number is outside the range of {type}")
-    return found
+        found = math.inf if value > 0 else -math.inf
+    return _float32(found, value) if type == "float" else found
 
 
 def _float32(double: float, exact: float | Decimal) -> float:
     """Return the float32 nearest to ``exact``, of which ``double`` is the nearest double."""
     with np.errstate(over="ignore"):
         nearest = np.float32(double)
-        if nearest == double or not np.isfinite(nearest):
-            return float(nearest)
-        other = np.nextafter(nearest, np.float32(math.inf if nearest < double else -math.inf))
-    low, high = sorted((float(nearest), float(other)))
+        near = float(nearest)  # NumPy would compare a float32 with a double as if both were float32
+        if near == double or not math.isfinite(near):
+            return near
+        other = float(np.nextafter(nearest, np.float32(math.inf if near < double else -math.inf)))
+    low, high = sorted((near, other))
     if (low + high) / 2 == double and exact != double:  # rounding twice would take the even one of the two
         return high if exact > double else low
-    return float(nearest)
+    return near
 
 
 def _decimal(value: Value) -> Decimal:

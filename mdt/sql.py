@@ -152,13 +152,10 @@ class _Parser(Cursor):
         if isinstance(left, _PREDICATES):
             return left
         op = _COMPARISONS.get(self.token.text) if self.token.kind == "sign" else None
-        if op is not None:
-            self.next()
-            found: Predicate | None = self._comparison(left, op, self._side())
-        else:
-            found = self._worded(left)
-        if found is None:
-            return left
+        if op is None:
+            return self._worded(left, negated) or left
+        self.next()
+        found = self._comparison(left, op, self._side())
         return predicate.negate(found) if negated else found
 
     # Tests of one column
@@ -172,26 +169,26 @@ class _Parser(Cursor):
             self.unsupported("a comparison of two literals", left.offset)
         return self._leaf(left, op, right)
 
-    def _worded(self, left: _Operand) -> Predicate | None:
+    def _worded(self, left: _Operand, negated: bool) -> Predicate | None:
         """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""
         if self.token.kind != "word":
             return None
         if self.take_word("is"):
-            return self._is(left)
-        negated = self.take_word("not")
+            return self._is(left, negated)
+        inverted = self.take_word("not")
         for word, test in (("between", self._between), ("in", self._membership), ("like", self._like)):
             if self.take_word(word):
                 if isinstance(left, _Value):
                     self.unsupported(f"a literal before {word.upper()}", left.offset)
-                return predicate.negate(test(left)) if negated else test(left)
-        if negated:
+                return predicate.negate(test(left)) if negated != inverted else test(left)
+        if inverted:
             self.unexpected()
         return None
 
-    def _is(self, left: _Operand) -> Predicate:
+    def _is(self, left: _Operand, negated: bool) -> Predicate:
         if isinstance(left, _Value):
             self.unsupported("a literal before IS", left.offset)
-        negated = self.take_word("not")
+        negated ^= self.take_word("not")
         if self.take_word("distinct"):
             self.expect_word("from")
             found, negated = self._comparison(left, "<=>", self._side()), not negated

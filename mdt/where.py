@@ -93,6 +93,6 @@ def _in_sql(expression: Any, schema: pa.Schema) -> str:
 def _shown(value: object) -> str:
     try:
         text = ascii(value)
-    except (ValueError, RecursionError):  # an integer of more digits than Python writes, a list in itself
+    except Exception:  # noqa: BLE001 - whatever this is, it need not be able to show itself
         text = f"a {value.__class__.__name__}"
     return text if len(text) <= 100 else text[:97] + "..."

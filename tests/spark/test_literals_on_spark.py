@@ -9,16 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from counting import count
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from indexes.predicate import matches
 from mdt.errors import MdtError
