@@ -99,7 +99,9 @@ class Options:
         ),
     )  # fmt: skip
     write_footer_bloom: bool = _option(
-        "mdt.write.footer.bloom", False, "write Hudi's Bloom filter into Parquet footers, for Hudi writers on this table",
+        "mdt.write.footer.bloom", False,
+        "write Hudi's Bloom filter of the keys into Parquet footers, without which Hudi's Bloom index fails on this table; "
+        "1.6 bytes a row; new tables with the key index bloom have it unless told otherwise",
         scope="table",
     )  # fmt: skip
     write_record_positions: bool = _option(

@@ -56,8 +56,13 @@ def define(
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
         storage.random_hex(16), name, table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, seed, named, dict(options), packages=packages_of([key_index, *named]),
+        ordering, key_index, scope, seed, named, {**_defaults(key_index), **options}, packages=packages_of([key_index, *named]),
     )  # fmt: skip
+
+
+def _defaults(key_index: str) -> dict[str, str]:
+    """Return options that a new table has because of its key index: Hudi's Bloom index reads filters from footers only."""
+    return {"mdt.write.footer.bloom": "true"} if key_index.partition("/")[0] == "bloom" else {}
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -395,8 +395,30 @@ def test_partition_directories_without_column_names(tmp_path: Path) -> None:
             table.upsert(data.set_column(1, "p", pa.array([name] * 3)))
 
 
-def test_hudi_s_bloom_filter_stands_in_footers_on_request(tmp_path: Path) -> None:
-    table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.write.footer.bloom": "true"})
+@pytest.mark.parametrize(
+    ("key_index", "options", "expected"),
+    [("bloom", {}, True), ("record", {}, False), ("bloom", {"mdt.write.footer.bloom": False}, False),
+     ("record", {"mdt.write.footer.bloom": True}, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_hudi_s_bloom_filter_stands_in_every_base_file_of_tables_with_the_key_index_bloom(
+    key_index: str, options: dict[str, bool], expected: bool, table_type: str, tmp_path: Path
+) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, key_index=key_index, table_type=table_type, options=options)
+    table.upsert(rows(range(50)))
+    table.upsert(rows(range(10, 20)))
+    table.delete(rows(range(40)))
+    table.compact()
+    table.delete(rows(range(50)))
+    table.compact()
+    footers = [pq.read_metadata(file).metadata for file in (tmp_path / "t").glob("*.parquet")]
+    assert len(footers) >= 3
+    for footer in footers:
+        assert (b"org.apache.hudi.bloomfilter" in footer) == (b"hoodie_bloom_filter_type_code" in footer) == expected
+
+
+def test_the_filter_in_a_footer_is_the_one_that_hudi_reads(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.bloom.fpp": 1e-6})
     table.upsert(rows(range(50)))
     footer = pq.read_metadata(next((tmp_path / "t").glob("*.parquet"))).metadata
     text, code = footer[b"org.apache.hudi.bloomfilter"], footer[b"hoodie_bloom_filter_type_code"].decode()

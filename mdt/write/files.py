@@ -33,8 +33,6 @@ from mdt.write.assign import LOG, Assignment
 from mdt.write.normalize import Batch
 from mdt.write.summarize import Indexed, Summaries, summarize
 
-FOOTER_BLOOM_FPP = 1e-9
-"""As Hudi's hoodie.index.bloom.fpp."""
 RECORD_KEY = "_hoodie_record_key"
 FILE_NAME = "_hoodie_file_name"
 
@@ -136,8 +134,8 @@ class WriteJob:
             ordering = None if ordering is None else ordering[order]
         bounds = pc.min_max(keys).as_py() if len(keys) else None
         bloom = None
-        if self.options.write_footer_bloom and len(keys):
-            bloom = hudi_bloom.simple(keys, len(keys), FOOTER_BLOOM_FPP).encode("ascii")
+        if self.options.write_footer_bloom:
+            bloom = hudi_bloom.simple(keys, max(1, len(keys)), self.options.bloom_fpp).encode("ascii")
         minmax = None if bounds is None else (bounds["min"], bounds["max"])
         data, zones = self._encode(table, minmax=minmax, bloom=bloom)
         self.metadata.storage.create(paths.partition_file(work.partition, name), data)
