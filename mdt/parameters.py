@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime
@@ -22,6 +23,7 @@ from mdt.errors import Invalid
 from mdt.limits import LITERAL_DIGITS_MAX, LITERALS_MAX
 
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes, date, datetime))
+_NAME = re.compile(r"\w+")
 _INTEGER_BITS_MAX = int(LITERAL_DIGITS_MAX / math.log10(2))
 _KNOWN = "values are None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or of NumPy, pandas and Arrow the like"
 
@@ -36,6 +38,9 @@ class Parameters:
         wrong = [name for name in self._given if not isinstance(name, str)]
         if wrong:
             raise Invalid(f"the name of a parameter is a {_kind(wrong[0])}", hint="names are text, without the colon")
+        wrong = [name for name in self._given if not _NAME.fullmatch(name)]
+        if wrong:
+            raise Invalid(f"{wrong[0]!a} cannot be the name of a parameter", hint="names are words, such as :id or :id_2")
         self._unused = set(self._given)
 
     def value(self, name: str) -> object:
