@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexes.base import Int64Array, KeyIndex
 from indexes.predicate import And
-from mdt import codec, commit_log, key_indexes, paths, storage
+from mdt import codec, commit_log, key_indexes, logs, paths, storage
 from mdt.blobs import Blobs
 from mdt.columns import PAGES, Columns, StoredColumns, parse_layout, write_pages
 from mdt.commit_log import CommitRecord
@@ -60,7 +60,7 @@ class Metadata:
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
         """``overrides``: options that take precedence over those kept with the table.
 
-        ``missed``: indexes that plans of this process could not use, each logged once.
+        ``said``: what was logged and shall not be again.
         """
         self.storage = storage
         self._overrides = canonical(overrides)
@@ -69,7 +69,7 @@ class Metadata:
         self.usage = Usage(storage)
         self.segments = Segments()
         self.watch = Watch(storage)
-        self.missed: set[str] = set()
+        self.said: set[str] = set()
         self.base_seq = -1
         self.damage: Corrupt | None = None
         self._base: StoredColumns | None = None
@@ -276,6 +276,8 @@ class Metadata:
 
     def _distrust(self, error: Corrupt) -> None:
         """Note that the base is damaged: the next commit writes another one."""
+        text = "%s: compacted metadata are damaged and made again from the log: %s"
+        logs.warn_once(logs.METADATA, self.said, str(error), text, self.storage.url, error)
         self.damage = error
         self.base_seq = -1
 

@@ -151,6 +151,7 @@ def plan(
         else:
             _by_statistics(work)
             RowSets(work, elsewhere).run()
+    work.log()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
     else:

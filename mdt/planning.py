@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,10 +9,9 @@ from pyroaring import BitMap
 
 from indexes.base import BoolArray
 from indexes.predicate import Predicate
+from mdt import logs
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
-
-_LOG = logging.getLogger("mdt.plan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,18 @@ class Planning:
     def missing(self, index: str, detail: str) -> None:
         """Record that this process does not have an index of the table; the first time, log it."""
         self.unused(index, "not_installed", detail)
-        if index not in self.metadata.missed:
-            self.metadata.missed.add(index)
-            _LOG.warning("%s: %s is not used: %s", self.snapshot.definition.name, index, detail)
+        table = self.snapshot.definition.name
+        logs.warn_once(logs.PLAN, self.metadata.said, index, "%s: %s is not used: %s", table, index, detail)
+
+    def log(self) -> None:
+        """Log what every index did, and once those that are damaged."""
+        table = self.snapshot.definition.name
+        for note in self.notes:
+            if note.reason == "damaged":
+                text = "%s: the index %s is damaged; t.rebuild_index() or mdt index rebuild mends it: %s"
+                logs.warn_once(logs.PLAN, self.metadata.said, f"{note.index} damaged", text, table, note.index, note.detail)
+        if logs.PLAN.isEnabledFor(logs.DEBUG):
+            left = int(np.count_nonzero(self.maybe))
+            logs.PLAN.debug("%s: plan at seq %d: %d of %d files left", table, self.snapshot.seq, left, len(self.snapshot))
+            for note in self.notes:
+                logs.PLAN.debug("%s: %s pruned %d of %d files (%s): %s", table, note.index, note.pruned, note.covered, note.reason, note.detail)

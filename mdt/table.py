@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import lazy
+from mdt import lazy, logs
 from mdt.config import Options, canonical, parse_options
 from mdt.declared import Restoration
 from mdt.definition import TableDefinition
@@ -284,10 +284,11 @@ class Table:
 
     def compact(self, progress: ProgressOption = None) -> WriteResult:
         """Rewrite file groups with log files or deleted rows as base files; rows stay as they are."""
-        with shown(progress, "compact") as told:
+        with shown(progress, "compact") as told, logs.service(self._storage, self.definition.name, "compact") as facts:
             self._before_write()
             operation: Operation[Any] = Compaction(self._metadata, self.options, told)
             done = run(self._metadata, operation, attempts=self.options.commit_attempts)
+            facts["file_groups"] = 0 if done.prepared is None else len(done.prepared.groups)
         return self._result(done, {})
 
     def rollback(self) -> Recovery:
@@ -297,8 +298,10 @@ class Table:
 
     def check(self, progress: ProgressOption = None) -> CheckReport:
         """Recompute everything that can be recomputed and compare; the report names file and byte."""
-        with shown(progress, "check") as told:
-            return check(self._metadata, self._metadata.newest(), progress=told)
+        with shown(progress, "check") as told, logs.service(self._storage, self.definition.name, "check") as facts:
+            report = check(self._metadata, self._metadata.newest(), progress=told)
+            facts.update(files=report.files, rows=report.rows, bytes=report.bytes, problems=len(report.problems))
+        return report
 
     # Indexes
 

@@ -7,7 +7,6 @@ leaves only garbage that nobody refers to, everything after it can be made again
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 from pyroaring import BitMap
 
-from mdt import commit_log, conflicts, paths, publish, skipping
+from mdt import commit_log, conflicts, logs, paths, publish, skipping
 from mdt.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
@@ -30,7 +29,6 @@ from mdt.trusted.claims import Pending
 from mdt.units import Unit, units_table
 
 _BACKOFF_SECONDS = 0.02
-_LOG = logging.getLogger("mdt.commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +141,7 @@ def steps(
 ) -> Generator[str, None, CommitResult[P]]:
     """Carry out ``operation``, yielding the name of each phase that has just ended."""
     storage = metadata.storage
+    since = logs.started(logs.COMMIT, storage)
     why = ""
     for attempt in range(1, attempts + 1):
         snapshot = metadata.newest()
@@ -168,7 +167,11 @@ def steps(
             yield "committed"
             warnings = finish(metadata, committed)
             newest = metadata.newest(watched=False)
-            return CommitResult(newest, committed, prepared, attempt, warnings + _left_uncovered(newest))
+            warnings += _left_uncovered(newest)
+            _log(metadata, newest.definition.name, committed, attempt, warnings, since)
+            return CommitResult(newest, committed, prepared, attempt, warnings)
+        name = snapshot.definition.name
+        logs.COMMIT.warning("%s: %s met a conflict in attempt %d of %d: %s", name, operation.name, attempt, attempts, why)
         abandon(metadata, claim, operation, prepared)
         storage.sleep(_BACKOFF_SECONDS * attempt)
     raise Conflict(
@@ -298,14 +301,24 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
 
 
 def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return, and log, which indexes of the table this process cannot keep."""
-    found = tuple(
+    """Return which indexes of the table this process cannot keep."""
+    return tuple(
         f"the index {text} was not kept, its files are read by every query until a process that has it builds it: {why}"
         for text, why in skipping.unusable(snapshot.definition)
     )
-    for warning in found:
-        _LOG.warning("%s: %s", snapshot.definition.name, warning)
-    return found
+
+
+def _log(metadata: Metadata, table: str, record: CommitRecord, attempts: int, warnings: Sequence[str], since: int) -> None:
+    """Log a commit, and what it left undone."""
+    for warning in warnings:
+        logs.COMMIT.warning("%s: %s", table, warning)
+    if since:
+        sizes = record.table("files")["size"]
+        facts = {
+            "seq": record.seq, "instant": record.instant, **{name: n for name, n in record.header["counts"].items() if n},
+            "files": len(sizes), "bytes": sum(sizes.to_pylist()), "attempts": attempts,
+        }  # fmt: skip
+        logs.ended(logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since)
 
 
 def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], prepared: P) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("convert", "display", "errors", "lazy", "limits", "progress"),
     (
-        "codec", "config", "declared", "definition", "input", "key_indexes", "leaves", "literals", "order", "parameters",
+        "codec", "config", "declared", "definition", "input", "key_indexes", "leaves", "literals", "logs", "order", "parameters",
         "paths", "skipping", "sql", "storage", "stores", "tokens", "where", "write_result",
     ),
     ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),

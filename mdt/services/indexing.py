@@ -19,7 +19,7 @@ import numpy as np
 
 from indexes import registry
 from indexes.base import Int64Array
-from mdt import paths
+from mdt import logs, paths
 from mdt.blobs import BlobWriter
 from mdt.commit_log import CommitRecord
 from mdt.config import Options
@@ -220,15 +220,17 @@ def build(
     """
     operation = IndexBuild(metadata, options, None if specs is None else tuple(specs), progress, runner)
     files = commits = 0
-    while True:
-        try:
-            done = run(metadata, operation, attempts=options.commit_attempts)
-        except _NothingSummarized:
-            continue
-        if done.record is None:
-            break
-        commits += 1
-        files += len(done.record.table("covers"))
+    with logs.service(metadata.storage, metadata.newest().definition.name, "build_indexes") as facts:
+        while True:
+            try:
+                done = run(metadata, operation, attempts=options.commit_attempts)
+            except _NothingSummarized:
+                continue
+            if done.record is None:
+                break
+            commits += 1
+            files += len(done.record.table("covers"))
+        facts.update(summaries=files, bytes=operation.bytes, commits=commits, failed=len(operation.failed))
     if operation.failed:
         broken = ", ".join(sorted({short(spec) for spec, _ in operation.failed}))
         raise Unsupported(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mdt import paths, publish
+from mdt import logs, paths, publish
 from mdt.commit_log import CommitRecord
 from mdt.conflicts import Footprint
 from mdt.errors import Corrupt, Missing
@@ -93,6 +93,7 @@ def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
     0 rolls back every claim now, and removes what was left over without one.  Raises Conflict or Unavailable as any
     transaction does.
     """
+    since = logs.started(logs.RECOVERY, metadata.storage)
     created = _publish_creation(metadata)
     found, aside = sensible(metadata)
     published = created + _publish_committed(metadata, metadata.newest(), found) if found else created
@@ -100,7 +101,21 @@ def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
     removed = sum(remove(metadata, claim) for claim in dead)
     if not after_seconds:
         removed += sweep(metadata)
+    _log(metadata, published, dead, removed, aside, since)
     return Recovery(published, tuple(p.instant for p in dead), removed, tuple(error.path for error in aside))
+
+
+def _log(
+    metadata: Metadata, published: Sequence[str], dead: Sequence[Pending], removed: int, aside: Sequence[Corrupt], since: int
+) -> None:
+    """Log what was done, if anything was, and once each claim that makes no sense."""
+    table = metadata.newest(watched=False).definition.name
+    for error in aside:
+        logs.warn_once(logs.RECOVERY, metadata.said, error.path, "%s: a claim makes no sense and is left alone: %s", table, error)
+    if published or dead or removed:
+        instants = ",".join(p.instant for p in dead) or "-"
+        facts = {"published": ",".join(published) or "-", "rolled_back": instants, "files_removed": removed}
+        logs.ended(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
 
 
 def _rolled_back(metadata: Metadata, found: Sequence[Pending], after_seconds: float) -> list[Pending]:

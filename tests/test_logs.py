@@ -1,0 +1,185 @@
+"""What is logged: one line a commit and a service, plans on demand, damage once; nothing where nobody listens."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import trees
+import worlds
+from documents import ran
+
+import mdt
+from mdt import logs, paths
+from mdt.services.rollback import Rollback
+from mdt.storage import Crash, FaultyStorage, MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("status", pa.string())])
+ROWS = pa.table({"id": ["a", "b"], "v": [1, 2], "status": ["x", "y"]}, SCHEMA)
+
+
+def lines(caplog: pytest.LogCaptureFixture, name: str, level: int) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == name and r.levelno == level]
+
+
+def facts(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:
+    return [vars(r)["mdt"] for r in caplog.records if r.name == name and r.levelno == logging.INFO]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mdt.Table:
+    return trees.create(tmp_path / "trips", SCHEMA, options={"mdt.durable": "false"})
+
+
+def test_each_commit_is_one_line_with_what_it_did(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mdt")
+    done = table.upsert(ROWS)
+    table.upsert(ROWS.slice(0, 1))
+    table.delete(ROWS.slice(1, 1))
+    table.delete(pa.table({"id": ["nobody"]}))
+    found = facts(caplog, "mdt.commit")
+    assert [(f["operation"], f["seq"], f["attempts"]) for f in found] == [("upsert", 1, 1), ("upsert", 2, 1), ("delete", 3, 1)]
+    assert [(f.get("inserted"), f.get("updated"), f.get("deleted")) for f in found] == [(2, None, None), (None, 1, None), (None, None, 1)]
+    sizes = {f["name"]: f["size"] for f in table.files().to_pylist()}
+    assert (found[0]["table"], found[0]["instant"], found[0]["files"]) == ("trips", done.instant, 1)
+    assert found[0]["bytes"] in sizes.values()
+    line = lines(caplog, "mdt.commit", logging.INFO)[0]
+    pattern = rf"trips: upsert seq=1 instant={done.instant} inserted=2 files=1 bytes={found[0]['bytes']} attempts=1 ms=\d+"
+    assert re.fullmatch(pattern, line), line
+    assert all(f["ms"] >= 0 for f in found)
+
+
+def test_each_service_is_one_line(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+    table.upsert(ROWS)
+    table.upsert(ROWS)
+    caplog.set_level(logging.INFO, "mdt")
+    table.compact()
+    table.create_index("bitmap(status)")
+    table.check()
+    found = [{name: value for name, value in f.items() if name not in ("ms", "bytes")} for f in facts(caplog, "mdt.service")]
+    assert found == [
+        {"table": "trips", "operation": "compact", "file_groups": 1},
+        {"table": "trips", "operation": "build_indexes", "summaries": 1, "commits": 1, "failed": 0},
+        {"table": "trips", "operation": "check", "files": 1, "rows": 2, "problems": 0},
+    ]
+
+
+def test_plans_are_told_at_debug_only(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+    table.upsert(ROWS)
+    caplog.set_level(logging.INFO, "mdt")
+    table.scan("v > 1").count()
+    assert not [r for r in caplog.records if r.name == "mdt.plan"]
+    caplog.set_level(logging.DEBUG, "mdt")
+    table.scan("v > 5").count()
+    told = lines(caplog, "mdt.plan", logging.DEBUG)
+    assert told[0] == "trips: plan at seq 1: 0 of 1 files left"
+    assert any("column_stats pruned 1 of 1 files (used): min, max and counts of v" in line for line in told)
+
+
+def test_a_switched_off_logger_does_not_look_at_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+    class Clock(MemoryStorage):
+        looks = 0
+
+        def now_us(self) -> int:
+            self.looks += 1
+            return super().now_us()
+
+    def looks() -> int:
+        storage = Clock()
+        table = worlds.make(storage, "MERGE_ON_READ", "bloom")
+        table.upsert(worlds.rows(range(3), 1, 1.0))
+        return storage.looks
+
+    quiet = looks()
+    caplog.set_level(logging.INFO, "mdt")
+    assert looks() > quiet
+
+
+def test_a_damaged_index_is_warned_of_once(table: mdt.Table, caplog: pytest.LogCaptureFixture) -> None:
+    table.create_index("bitmap(status)")
+    numbers = np.arange(60_000)
+    table.upsert(
+        pa.table({"id": [f"k{i}" for i in numbers], "v": numbers, "status": [f"s{i}" for i in numbers]}, SCHEMA)
+    )
+    for info in table.storage.list(f"{paths.PRIVATE}/blobs"):
+        data = table.storage.read(info.path)
+        table.storage.replace(info.path, data[:8] + b"\xff" * (len(data) - 8))
+    again = mdt.open(table.storage)
+    for _ in range(2):
+        assert again.scan("status = 's7'").count() == 1
+    damaged = [line for line in lines(caplog, "mdt.plan", logging.WARNING) if "damaged" in line]
+    assert len(damaged) == 1
+    assert "trips: the index bitmap" in damaged[0] and "rebuild_index" in damaged[0]
+
+
+def test_damaged_metadata_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.durable": "false"})
+    table.upsert(ROWS)
+    table.metadata.compact()
+    table.storage.replace(paths.hint(), b"nonsense")
+    assert mdt.open(tmp_path / "t").scan().count() == 2
+    assert any("made again from the log" in line for line in lines(caplog, "mdt.metadata", logging.WARNING))
+
+
+def test_a_conflict_that_is_tried_again_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    storage = worlds.filled("MERGE_ON_READ", "bloom")
+    first, second = mdt.open(storage), mdt.open(storage)
+    write = first._metadata.storage.put_if_absent
+
+    others = [lambda: second.upsert(worlds.rows(range(3), 5, 5.0))]
+
+    def interrupted(path: str, data: Any) -> bool:
+        if path == paths.commit(3) and others:
+            others.pop()()
+        return write(path, data)
+
+    storage.put_if_absent = interrupted  # type: ignore[method-assign]
+    assert first.upsert(worlds.rows(range(3), 6, 6.0)).attempts == 2
+    (line,) = lines(caplog, "mdt.commit", logging.WARNING)
+    assert line.startswith("world: upsert met a conflict in attempt 1 of ")
+
+
+def test_recovery_says_what_it_removed(caplog: pytest.LogCaptureFixture) -> None:
+    storage = worlds.filled("MERGE_ON_READ", "bloom")
+    whole = FaultyStorage(storage.copy())
+    mdt.open(whole).upsert(worlds.rows(range(3), 5, 5.0))
+    k = next(n for n, operation in enumerate(whole.operations, 1) if paths.commit(3) in operation)
+    with pytest.raises(Crash):
+        mdt.open(FaultyStorage(storage, k, "before")).upsert(worlds.rows(range(3), 5, 5.0))
+    caplog.set_level(logging.INFO, "mdt")
+    done = mdt.open(storage).rollback()
+    (told,) = facts(caplog, "mdt.recovery")
+    assert done.rolled_back and told["rolled_back"] == done.rolled_back[0]
+    assert told["files_removed"] == done.files_removed > 0
+    assert [f["operation"] for f in facts(caplog, "mdt.commit")] == [Rollback(()).name]
+    caplog.clear()
+    mdt.open(storage).rollback()
+    assert not facts(caplog, "mdt.recovery")
+
+
+def test_a_claim_that_makes_no_sense_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    storage = worlds.filled("MERGE_ON_READ", "bloom")
+    storage.create(paths.pending("20260101000000000"), b"nonsense")
+    table = mdt.open(storage)
+    table.upsert(worlds.rows(range(3), 5, 5.0))
+    table.upsert(worlds.rows(range(3), 6, 6.0))
+    (line,) = lines(caplog, "mdt.recovery", logging.WARNING)
+    assert "makes no sense" in line and "20260101000000000" in line
+
+
+def test_the_library_installs_no_handler_that_prints(tmp_path: Path) -> None:
+    code = "import logging, mdt; print([type(h).__name__ for h in logging.getLogger('mdt').handlers], logging.root.handlers)"
+    done = ran([sys.executable, "-c", code], tmp_path)
+    assert (done.stdout, done.stderr) == ("['NullHandler'] []\n", "")
+
+
+def test_every_logger_is_documented() -> None:
+    text = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    for logger in (logs.COMMIT, logs.SERVICE, logs.RECOVERY, logs.PLAN, logs.METADATA):
+        assert f"`{logger.name}`" in text and f"``{logger.name}``" in (logs.__doc__ or "")
