@@ -237,14 +237,17 @@ def footer(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> bytes:
 def _row_groups(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> Iterator[tuple[int, bytes]]:
     """Yield rows and bytes of each row group.  Its rows are those of its longest chunk: pyarrow reads no more of any."""
     count = int(chunks.group.max(initial=-1)) + 1
-    rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.maximum.at(rows, chunks.group, chunks.values)
-    np.add.at(sizes, chunks.group, chunks.size)
-    absent = _absent(tuple(columns), codec)
-    groups = [list(absent) for _ in range(count)]
-    places = zip(chunks.group.tolist(), chunks.column.tolist(), strict=True)
-    for (group, column), data in zip(places, _column_chunks(columns, codec, chunks), strict=True):
-        groups[group][column] = data
+    parts_of_chunks = _column_chunks(columns, codec, chunks)
+    if count == 1 and len(parts_of_chunks) == len(columns):  # one chunk of each column, in their order
+        rows, sizes, groups = chunks.values.max(keepdims=True), chunks.size.sum(keepdims=True), [parts_of_chunks]
+    else:
+        rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        np.maximum.at(rows, chunks.group, chunks.values)
+        np.add.at(sizes, chunks.group, chunks.size)
+        absent = _absent(tuple(columns), codec)
+        groups = [list(absent) for _ in range(count)]
+        for group, column, data in zip(chunks.group.tolist(), chunks.column.tolist(), parts_of_chunks, strict=True):
+            groups[group][column] = data
     head = bytes((_STEP | LIST,)) + list_head(STRUCT, len(columns))
     for parts, size, length in zip(groups, sizes.tolist(), rows.tolist(), strict=True):
         yield length, b"".join([head, *parts, integer(1, I64, size), integer(1, I64, length), bytes((STOP,))])

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
@@ -16,8 +15,7 @@ from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.locate import find
 from mdt.metadata import Metadata
-from mdt.planner import ScanPlan, SegmentScan, row_groups_with
-from mdt.read.scan import read_at
+from mdt.read.scan import SegmentRows, read_at
 from mdt.snapshot import Snapshot
 
 _NAMED = 10
@@ -80,22 +78,18 @@ def rows_at(
     """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key that lives nowhere."""
     live = np.flatnonzero(where.segment >= 0)
     wanted = where.segment[live] << 32 | where.position[live]
-    scans = tuple(_scans(metadata, snapshot, np.unique(wanted)))
-    tables, found = read_at(metadata, ScanPlan(snapshot, None, scans, ()), names, threads=threads)
+    table, found = read_at(metadata, snapshot, list(_by_segment(wanted)), names, threads=threads)
     if len(live) == len(where.segment) and np.array_equal(found, wanted):
-        return tables
+        return table
     order = np.argsort(found)
     at = np.full(len(where.segment), -1, np.int64)
     at[live] = order[np.searchsorted(found, wanted, sorter=order)]
-    return tables.take(pa.array(at, mask=at < 0))
+    return table.take(pa.array(at, mask=at < 0))
 
 
-def _scans(metadata: Metadata, snapshot: Snapshot, wanted: Int64Array) -> Iterator[SegmentScan]:
-    """Yield what to read of each segment; ``wanted``: segment << 32 | position, rising."""
-    for part in np.split(wanted, np.flatnonzero(np.diff(wanted >> 32)) + 1):
+def _by_segment(wanted: Int64Array) -> Iterator[SegmentRows]:
+    """Yield the rows ``wanted``, segment << 32 | position, of each segment once."""
+    rows = np.unique(wanted) if len(wanted) > 1 else wanted
+    for part in np.split(rows, np.flatnonzero(np.diff(rows >> 32)) + 1) if len(rows) > 1 else (rows,):
         if len(part):
-            segment = int(part[0] >> 32)
-            positions = BitMap((part & 0xFFFFFFFF).tolist())
-            rows = metadata.segments.one(snapshot, segment).zone_rows
-            hit = row_groups_with(positions, np.array(rows, np.int64)) if len(rows) > 1 else None
-            yield SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), positions)
+            yield int(part[0] >> 32), part & 0xFFFFFFFF

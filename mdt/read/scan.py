@@ -18,17 +18,21 @@ from indexes.predicate import Call, Predicate, bind, columns, leaves
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
-from mdt.planner import ScanPlan
+from mdt.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, counted
-from mdt.read.pages import read_pages
-from mdt.read.work import Cutter, RowGroups, Rows
+from mdt.read.pages import Wanted, read_pages
+from mdt.read.work import Cutter, RowGroups, Rows, batches, placed
 from mdt.segment_file import live_mask, read_rows
+from mdt.segments import Segment
+from mdt.snapshot import Snapshot
 
 _LATE_ROWS = 8_192
 """Below this, opening a file twice costs more than columns that are not tested."""
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
+SegmentRows = tuple[int, Int64Array]
+"""Some rows of one segment: its row in the snapshot's files, and their positions, which rise and are not empty."""
 
 
 def read(
@@ -44,17 +48,32 @@ def read(
 
 
 def read_at(
-    metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int
+    metadata: Metadata, snapshot: Snapshot, rows: Sequence[SegmentRows], names: Sequence[str], *, threads: int
 ) -> tuple[pa.Table, Int64Array]:
-    """Return columns ``names`` of the rows of a plan without predicate that names live positions of every segment, and where they stand:
-    row in the snapshot's files << 32 | position -> int64[n].
-    """
-    reader = _Reader(metadata, plan, tuple(names))
+    """Return columns ``names`` of live rows, and where they stand: row in the snapshot's files << 32 | position -> int64[n]."""
+    columns = frozenset(names)
+    pages, scans = list[Wanted](), list[SegmentScan]()
+    for segment, positions in rows:
+        file = metadata.segments.one(snapshot, segment)
+        found = placed(metadata, segment, file, positions, file.rows, columns)
+        if found is None:
+            scans.append(_scan(segment, positions, file))
+        else:
+            pages.append(found)
+    reader = _Reader(metadata, ScanPlan(snapshot, None, tuple(scans), ()), tuple(names))
+    work = [*(reader.cut(threads) if scans else ()), *batches(pages, threads)]
+    done = [(table, _places(piece)) for piece, table in _run(reader, work, threads)]
+    if len(done) == 1:
+        return done[0]
     tables, places = [reader.schema.empty_table()], [np.empty(0, np.int64)]
-    for piece, table in _run(reader, reader.cut(threads), threads):
-        tables.append(table)
-        places.append(_places(piece))
-    return tables[1] if len(tables) == 2 else pa.concat_tables(tables), np.concatenate(places)
+    return pa.concat_tables([*tables, *(table for table, _ in done)]), np.concatenate([*places, *(place for _, place in done)])
+
+
+def _scan(segment: int, positions: Int64Array, file: Segment) -> SegmentScan:
+    """Return how the row groups are read that hold ``positions`` of a segment."""
+    wanted = BitMap(positions.tolist())
+    hit = row_groups_with(wanted, np.array(file.zone_rows, np.int64))
+    return SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
 
 
 def _places(piece: RowGroups | Rows) -> Int64Array:
@@ -102,11 +121,15 @@ class _Reader:
         self._plan = plan
         self._names = list(names)
         schema = with_meta(plan.snapshot.definition.schema)
-        tested = top_levels(schema, columns(plan.predicate)) if plan.predicate is not None else frozenset()
-        self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
-        self._tested = pa.schema([f for f in self._schema if f.name in tested])
-        self._rest = pa.schema([f for f in self._schema if f.name not in tested])
-        self._test = None if plan.predicate is None else _tested(plan.predicate, self._tested)
+        if plan.predicate is None:
+            self._schema = self._rest = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
+            self._tested, self._test = pa.schema([]), None
+        else:
+            tested = top_levels(schema, columns(plan.predicate))
+            self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
+            self._tested = pa.schema([f for f in self._schema if f.name in tested])
+            self._rest = pa.schema([f for f in self._schema if f.name not in tested])
+            self._test = _tested(plan.predicate, self._tested)
         self._cutter = Cutter(metadata, plan, self._schema)
 
     @property

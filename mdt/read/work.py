@@ -67,17 +67,15 @@ class Cutter:
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the pieces of work, for ``threads`` threads."""
         runs: list[RowGroups | Rows] = []
-        together: dict[object, list[Wanted]] = {}
+        single: list[Wanted] = []
         for scan in self._plan.segments:
             file = self._files[scan.row]
             wanted = self._wanted(scan, file)
             if wanted is None:
                 runs += _runs(scan, file.zone_rows)
             elif len(wanted.positions):
-                together.setdefault((wanted.page_map.columns, wanted.page_map.codec), []).append(wanted)
-        for group in together.values():
-            runs += _batches(group, threads)
-        return runs
+                single.append(wanted)
+        return [*runs, *batches(single, threads)]
 
     def by_pages(self) -> dict[int, int]:
         """Return what :func:`decoded_rows` does."""
@@ -104,25 +102,43 @@ class Cutter:
         return self._placed(piece.scan.row, positions, piece.rows, schema)
 
     def _placed(self, row: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
-        """Return ``positions`` with what reading their pages needs, None if that cannot be, or ``rows`` rows cost less."""
-        file = self._files[row]
-        page_map = self._page_map(file, self._names if schema is self._schema else frozenset(schema.names))
-        if page_map is None or not _are_few(positions, rows, page_map):
-            return None
-        offset, length = file.block_offset, file.block_length
-        whole = self._metadata.blobs.data_files.get(file.path, file.size) if len(positions) else None
-        parquet = None if whole is None else whole.slice(offset, length)
-        return Wanted(file.path, offset, length, parquet, page_map, positions, row)
+        names = self._names if schema is self._schema else frozenset(schema.names)
+        return placed(self._metadata, row, self._files[row], positions, rows, names)
 
-    def _page_map(self, file: Segment, names: frozenset[str]) -> PageMap | None:
-        """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
-        try:
-            found = None if file.page_map is None else self._metadata.blobs.page_map(file.page_map)
-        except Corrupt:
-            return None
-        if found is None:
-            return None
-        return found if found.rows == file.rows and names.issubset(found.columns) else None
+
+def placed(
+    metadata: Metadata, row: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str]
+) -> Wanted | None:
+    """Return ``positions`` of segment ``row`` with what reading their pages needs.
+
+    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are read.
+    """
+    page_map = _page_map(metadata, file, names)
+    if page_map is None or not _are_few(positions, rows, page_map):
+        return None
+    offset, length = file.block_offset, file.block_length
+    whole = metadata.blobs.data_files.get(file.path, file.size) if len(positions) else None
+    parquet = None if whole is None else whole.slice(offset, length)
+    return Wanted(file.path, offset, length, parquet, page_map, positions, row)
+
+
+def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageMap | None:
+    """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
+    try:
+        found = None if file.page_map is None else metadata.blobs.page_map(file.page_map)
+    except Corrupt:
+        return None
+    if found is None:
+        return None
+    return found if found.rows == file.rows and names.issubset(found.columns) else None
+
+
+def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
+    """Return rows to be read page by page in pieces that can be read together, enough for ``threads`` threads."""
+    together: dict[object, list[Wanted]] = {}
+    for one in wanted:
+        together.setdefault((one.page_map.columns, one.page_map.codec), []).append(one)
+    return [rows for group in together.values() for rows in _batches(group, threads)]
 
 
 def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
