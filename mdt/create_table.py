@@ -37,8 +37,6 @@ def define(
     _one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     _one_of("scope", scope, ("partition", "table"))
     key_index = key_indexes.named(key_index)
-    if not isinstance(columns, pa.Schema):
-        raise Invalid(f"schema is a {type(columns).__name__}", hint="give a pyarrow.Schema, such as table.schema")
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")

@@ -15,7 +15,7 @@ from mdt.declared import Restoration
 from mdt.definition import TableDefinition
 from mdt.display import visible
 from mdt.errors import Corrupt, Invalid, Unsupported
-from mdt.input import is_spark, to_table
+from mdt.input import is_spark, is_spark_schema, to_schema, to_table
 from mdt.metadata import Metadata
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.row_sets import warm_index
@@ -129,9 +129,10 @@ class Table:
     def upsert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
-        ``data``: pyarrow Table, RecordBatch or RecordBatchReader, anything with the Arrow PyCapsule interface (pandas,
-        polars, duckdb), or a Spark DataFrame.  Columns are matched by name.  Raises Invalid if the data does not fit
-        (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
+        ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list
+        of dicts, a dict of columns, anything with the Arrow PyCapsule interface (pandas, polars, duckdb), a lazy frame of
+        polars, or a Spark DataFrame.  Columns are matched by name and cast where that loses nothing.  Raises Invalid, naming
+        column, row and value, if the data does not fit (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
 
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
         done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
@@ -173,7 +174,7 @@ class Table:
                 done, counts = engine.write(self._metadata, self.options, data, name, progress)
                 return self._result(done, counts, engine="spark")
             data = small
-        batch = normalize(to_table(data), self.definition)
+        batch = normalize(to_table(data, self.schema), self.definition)
         action = self.definition.commit_action
         return self._run_rows(Upsert(self._metadata, self.options, batch, name, action, progress))
 
@@ -182,7 +183,7 @@ class Table:
             from mdt.spark import engine  # as above
 
             return engine.collect(data, names)
-        return to_table(data)
+        return to_table(data, self.schema)
 
     def _run_rows(self, operation: RowOperation) -> WriteResult:
         done = run(self._metadata, operation, attempts=self.options.commit_attempts)
@@ -419,7 +420,7 @@ def _require_mode(mode: str) -> None:
 
 def create(
     path: Any,
-    schema: pa.Schema,
+    schema: Any,
     key: Sequence[str],
     *,
     partition_by: Sequence[str] = (),
@@ -433,8 +434,8 @@ def create(
 ) -> Table:
     """Create a table and return it.
 
-    ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns; types that Hudi cannot
-    keep are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
+    ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns, of pyarrow,
+    polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``; types that cannot come back are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
     ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
     COPY_ON_WRITE.  ``key_index``: "bloom" or "record".  ``scope``: a key is unique per "partition" or per "table".
     ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`.
@@ -448,8 +449,12 @@ def create(
     storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
     storage.require_conditional_put()
     name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
+    if is_spark_schema(schema):
+        from mdt.spark.schema import to_arrow  # pyspark takes a second to import; only Spark users pay for it
+
+        schema = to_arrow(schema)
     definition = create_table.define(
-        storage, name, schema, key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
+        storage, name, to_schema(schema), key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
         key_index=key_index, scope=scope, indexes=indexes, options=canonical(options),
     )  # fmt: skip
     create_table.create(storage, definition)

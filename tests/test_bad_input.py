@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ GOOD: dict[str, list[Any]] = {
     "at": [datetime(2024, 1, 1, tzinfo=UTC)] * 2,
 }
 Change = Callable[[mdt.Table], object]
+ROW = {name: values[0] for name, values in GOOD.items()}
+NOT_UTF8 = pa.StringArray.from_buffers(2, *pa.array([b"a", b"\xff"]).buffers()[1:])
+ASTRAY = pa.DictionaryArray.from_arrays(pa.array([0, 5], pa.int8()), pa.array(["x"]), safe=False)
 
 
 def rows(**changed: Any) -> pa.Table:
@@ -129,10 +133,78 @@ DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
     "a delete without partition column": (lambda t: t.delete(rows().select(["id"])), ("missing: city",), "partition"),
     "a delete without key column": (lambda t: t.delete(rows().select(["city"])), ("missing: id",), None),
     "a delete of a null key": (lambda t: t.delete(rows(id=[None, "b"])), ("'id' is null", "row 0"), "fill"),
-    "a list of dictionaries": (lambda t: t.upsert([{"id": "a"}]), ("type list",), "pyarrow Table"),
+    "dictionaries without a column": (lambda t: t.upsert([{"id": "a"}]), ("'city' is missing", "'ts' is missing"), "id string"),
+    "a name that is nearly right": (
+        lambda t: t.upsert([{**ROW, "fair": 1.0}]),
+        ("column 'fair' is not in the table (is it 'fare'?)",),
+        "fare double",
+    ),
+    "a column under another name": (
+        lambda t: t.upsert(rows().rename_columns(["id", "city", "ts", "fair", "n", "at"])),
+        ("column 'fare' is missing (is it 'fair'?)", "column 'fair' is not in the table (is it 'fare'?)"),
+        "fare double",
+    ),
     "nothing at all": (lambda t: t.upsert(None), ("type NoneType",), "pyarrow Table"),
+    "a path": (lambda t: t.upsert("rows.parquet"), ("type str",), "read it first"),
+    "a number": (lambda t: t.upsert(5), ("type int",), "pyarrow Table"),
     "an array that is no table": (lambda t: t.upsert(pa.array([1])), ("Int64Array is not a table",), None),
-    "a list of keys to delete": (lambda t: t.delete(["a"]), ("type list",), "pyarrow Table"),
+    "a list of keys to delete": (lambda t: t.delete(["a"]), ("type list with an item of type str",), "list of dicts"),
+    "batches of different columns": (
+        lambda t: t.upsert([rows(), rows(n=pa.array(["a", "b"]))]),
+        ("the pieces of the data have different columns",),
+        "one schema",
+    ),
+    "a dict of one row": (lambda t: t.upsert(ROW), ("column 'id' of a dict is a str, not a list",), "[row]"),
+    "columns of different lengths": (lambda t: t.upsert({**GOOD, "ts": [1]}), ("different lengths", "'ts': 1"), "each row"),
+    "a name that is no text": (lambda t: t.upsert([{5: 1}]), ("column is called 5",), "text"),
+    "text among numbers": (
+        lambda t: t.upsert([ROW, {**ROW, "ts": "x"}]),
+        ("column 'ts': row 1 has 'x', which is no int64",),
+        None,
+    ),
+    "true among numbers": (
+        lambda t: t.upsert([ROW, {**ROW, "ts": True}]),
+        ("column 'ts': row 1 has True, which is no int64",),
+        None,
+    ),
+    "true for a number": (lambda t: t.upsert([{**ROW, "n": True}]), ("'n' is bool, the table has int32",), "n int32"),
+    "text for a number": (lambda t: t.upsert([{**ROW, "n": "1"}]), ("'n' is string, the table has int32",), "n int32"),
+    "a time without zone for one with": (
+        lambda t: t.upsert([{**ROW, "at": datetime(2024, 1, 1)}]),
+        ("'at' is timestamp[us], the table has timestamp[us, tz=UTC]",),
+        "at timestamp",
+    ),
+    "a lone surrogate": (lambda t: t.upsert([ROW, {**ROW, "id": "\ud800"}]), ("column 'id': row 1 has '\\ud800'",), None),
+    "a key that is not UTF-8": (
+        lambda t: t.upsert(rows(id=NOT_UTF8)),
+        ("column 'id' is string", "row 1", "Invalid UTF8"),
+        "id string",
+    ),
+    "a dictionary whose indices lead nowhere": (
+        lambda t: t.upsert(rows(city=ASTRAY)),
+        ("column 'city' is dictionary", "row 1 (id='b')"),
+        "id string",
+    ),
+    "a value that does not fit, with its key": (
+        lambda t: t.upsert(rows(n=pa.array([1, 2**40]))),
+        ("row 1 (id='b') has 1099511627776",),
+        "n int32",
+    ),
+    "a double that is no integer": (
+        lambda t: t.upsert(rows(ts=pa.array([1.0, float("nan")]))),
+        ("row 1 (id='b') has nan",),
+        "ts int64",
+    ),
+    "an integer that no double is": (
+        lambda t: t.upsert(rows(fare=pa.array([1, 2**53 + 1]))),
+        ("row 1 (id='b') has 9007199254740993",),
+        "fare double",
+    ),
+    "a decimal that no double is": (
+        lambda t: t.upsert(rows(fare=pa.array([None, Decimal("0.12345678901234567890")]))),
+        ("row 1 (id='b') has Decimal('0.12345678901234567890')",),
+        "fare double",
+    ),
     "a commit that does not exist": (lambda t: t.snapshot(99), ("no commit 99",), "0 to 1"),
 }
 

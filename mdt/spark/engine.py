@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from indexes.base import KeyHashes
@@ -35,6 +34,7 @@ from mdt.spark import tasks
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.columns import quoted
 from mdt.spark.failures import in_driver
+from mdt.spark.schema import to_arrow
 from mdt.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.transaction import Changes, Claim, CommitResult, is_written_by, run
 from mdt.write.assign import Assignment, assign
@@ -93,10 +93,7 @@ def write(
     metadata: Metadata, options: Options, frame: DataFrame, name: str, progress: Progress | None = None
 ) -> tuple[CommitResult[Plan], dict[str, int]]:
     """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended and its counts."""
-    try:
-        given = to_arrow_schema(frame.schema, timezone="UTC")
-    except PySparkException as error:
-        raise Invalid(f"the data has a type that no table can keep: {error}") from error
+    given = to_arrow(frame.schema)
     definition = metadata.newest().definition
     conform(given.empty_table(), definition.declared, definition.schema)
     operation = SparkWrite(metadata, options, frame, name, definition.commit_action, progress)

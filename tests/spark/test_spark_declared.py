@@ -6,11 +6,13 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 from test_declared import GOOD, REQUIRED, types_in_readme
 from trees import create
 
 import mdt
+from mdt.errors import Invalid
 from mdt.storage import LocalStorage
 
 
@@ -63,3 +65,16 @@ def test_required_fields_are_read_and_written_by_spark(spark: SparkSession, tmp_
     for name in (file["name"] for file in table.files().to_pylist() if file["name"].endswith(".parquet")):
         assert spark.read.parquet(str(tmp_path / "t" / name)).select("id", "v", "s", "l", "m").count() == 2
     assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == data.to_pylist()
+
+
+def test_a_table_is_created_by_the_schema_of_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql("select id, cast(id as byte) b, timestamp_ntz'2026-01-01 00:00:00' at, array(id) l from range(3)")
+    table = mdt.create(LocalStorage(tmp_path / "t", durable=False), frame.schema, ["id"])
+    assert [table.schema.field(name).type for name in ("b", "at")] == [pa.int8(), pa.timestamp("us")]
+    assert not table.schema.field("id").nullable, "as the frame says"
+    assert table.upsert(frame).inserted == 3
+    assert sorted(table.scan().to_arrow()["b"].to_pylist()) == [0, 1, 2]
+    with pytest.raises(Invalid, match="that is data"):
+        mdt.create(LocalStorage(tmp_path / "u", durable=False), frame, ["id"])
+    with pytest.raises(Invalid, match="no table can keep"):
+        mdt.create(LocalStorage(tmp_path / "u", durable=False), spark.sql("select id, interval 1 month i from range(1)").schema, ["id"])
