@@ -1,4 +1,4 @@
-"""The two contracts for indexes, and the law that they obey.  Read this first.
+r"""The two contracts for indexes, and the law that they obey.  Read this first.
 
 The law: **False is a proof, True is a guess.**  An index may answer "no row here" only if it can prove it from the
 summary alone.  In doubt it answers "maybe".  A wrong "maybe" costs time, a wrong "no" loses rows.
@@ -9,6 +9,33 @@ version must change too.  The table keeps the bytes, knows which files they cove
 covered as "maybe".
 
 A *segment* is a run of rows in one file.  A *group* is a file group: the place where a record key lives for good.
+
+What a skipping index is asked is a ``Leaf`` (``indexes.predicate``): one test of a column.  Its operators, what stands in
+``leaf.value``, and which rows match; where the table says "null", rows whose column is null match, nowhere else::
+
+    op           value                  rows that match
+    =            literal                equal to it; NaN equals NaN, -0.0 equals 0.0
+    !=           literal                not equal to it
+    <            literal                below it; NaN is above every number
+    <=           literal                below or equal to it
+    >            literal                above it
+    >=           literal                above or equal to it
+    <=>          literal or None        equal to it; None: null
+    in           tuple                  equal to one of the literals; None among them matches nothing
+    not in       tuple                  equal to none of them; no row at all if None is among them
+    is null      None                   null
+    is not null  None                   all others
+    starts with  str or bytes           text or bytes that begin so
+    like         str                    text that fits the pattern: % any text, _ one character, \ escapes both
+    not like     str                    text that does not fit it
+    match        str or (str, str)      text with all tokens of the first, cut by the second (a tokenizer; "word")
+    not match    str or (str, str)      text without one of them
+    f            tuple                  f(columns…, *value) is true, f a predicate function (a ``Call``)
+    not f        tuple                  f(columns…, *value) is false
+
+A literal is a bool, int, float, Decimal, str, bytes, date or datetime, not always of the column's own type: an int column may
+be compared with 1.5 (``indexes.values.place`` brings a literal to a type).  A value of None, other than above, is SQL's
+null: no row matches.  Further operators may come: one that an index does not know proves nothing, so answer MAYBE.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
     class TestMine(SkippingIndexConformance):
         index = MyIndex()
 
+An index on several columns takes :class:`SeveralColumnsConformance`, a key index ``indexes.key_testing``.
 It feeds columns of every type that the index supports, full of the values that break indexes (NaN, infinities, minus
 zero, nulls, strings with long common prefixes, U+10FFFF, runs of 0xff), and compares every verdict with
 ``predicate.matches`` on the same rows.  The hypothesis strategies are public: other suites build on them.
@@ -13,11 +14,12 @@ hypothesis is a development dependency; nothing else in ``indexes`` imports it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +29,7 @@ from hypothesis import strategies as st
 
 from indexes import values as order
 from indexes.base import InMemory, SkippingIndex
-from indexes.predicate import OPS, And, Leaf, Or, Predicate, matches, negate
+from indexes.predicate import OPS, And, Call, Leaf, Or, Predicate, matches, negate
 
 ALL_TYPES: tuple[Any, ...] = (
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
@@ -172,7 +174,9 @@ def violations(index: SkippingIndex, segments: Sequence[Any], tests: Sequence[Le
     ends = np.cumsum([len(segment) for segment in segments])
     found = []
     for leaf in tests:
-        mask = matches(leaf, pa.table([whole], names=[leaf.column])).to_numpy()
+        columns = whole.flatten() if index.several_columns else [whole]
+        names = [field.name for field in type] if index.several_columns else [leaf.column]
+        mask = matches(leaf, pa.table(columns, names=names)).to_numpy()
         verdict = index.prune(summaries, leaf, type)
         if verdict.dtype != np.bool_ or verdict.shape != (len(segments),):
             found.append(f"prune gave {verdict.dtype}{list(verdict.shape)} instead of bool[{len(segments)}]")
@@ -304,7 +308,98 @@ class SkippingIndexConformance:
                 continue
 
 
-def first_failure(suite: type[SkippingIndexConformance]) -> str | None:
+class SeveralColumnsConformance:
+    """Tests that an index on several columns, or on predicate functions, must pass; a subclass sets what it is about.
+
+        class TestGrid(SeveralColumnsConformance):
+            index = GridIndex()
+            columns = {"lat": pa.float64(), "lon": pa.float64()}
+            values = {"lat": st.floats(-90, 90), "lon": st.floats(-180, 180)}
+            tests = st.builds(lambda *at: call("within_km", ("lat", "lon"), at), st.floats(-90, 90), …)
+
+    ``columns``: names and types.  ``values``: strategies for values that are plausible together; odd values of the types are
+    mixed in.  ``tests``: a strategy for leaves of these columns; their negations, and tests of single columns, are asked, too.
+    """
+
+    index: ClassVar[SkippingIndex]
+    columns: ClassVar[Mapping[str, Any]]
+    values: ClassVar[Mapping[str, st.SearchStrategy[Any]]] = {}
+    tests: ClassVar[st.SearchStrategy[Leaf]]
+
+    @given(data=st.data())
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_a_no_is_a_proof(self, data: st.DataObject) -> None:
+        """Random segments, each of many kinds of rows; every verdict against the reference."""
+        segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
+        asked = data.draw(st.lists(self.tests, min_size=1, max_size=4))
+        leaves = [leaf for leaf in (*asked, *map(negate, asked), *self._simple(data)) if self._is_shown(leaf)]
+        wrong = violations(self.index, segments, leaves, self._type())
+        assert not wrong, wrong[0]
+
+    @given(data=st.data())
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_a_summary_depends_on_the_values_only(self, data: st.DataObject) -> None:
+        """Equal rows, equal bytes; a slice of a longer column is summarized as the same rows alone."""
+        rows = data.draw(self._segments())
+        longer = pa.concat_arrays([rows, rows, rows])
+        sliced = pa.StructArray.from_arrays([c.slice(len(rows), len(rows)) for c in longer.flatten()], list(self.columns))
+        assert self.index.summarize(rows) == self.index.summarize(sliced)
+
+    @given(data=st.data())
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
+        """Foreign, truncated, extended and overwritten bytes never lead to another exception."""
+        good, leaf = self.index.summarize(data.draw(self._segments())), data.draw(self.tests)
+        cut, junk = data.draw(st.integers(0, len(good))), data.draw(st.binary(max_size=9))
+        for damaged in (junk, good[:cut], good + b"\0", good[:cut] + junk + good[cut + len(junk) :]):
+            for answer in (self.index.prune, self.index.rows):
+                with suppress(ValueError):
+                    answer([InMemory(damaged)], leaf, self._type())
+
+    @given(data=st.data())
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_every_test_gets_a_verdict_for_each_summary(self, data: st.DataObject) -> None:
+        """None for none; what the index knows nothing about gets MAYBE, not an error."""
+        leaf, rows = data.draw(self.tests), data.draw(self._segments())
+        summary = InMemory(self.index.summarize(rows))
+        for asked in (leaf, negate(leaf), *self._simple(data)):
+            if isinstance(asked, Leaf):
+                assert self.index.prune([], asked, self._type()).shape == (0,)
+                assert len(self.index.prune([summary] * 2, asked, self._type())) == 2
+
+    def test_it_says_what_it_is_of(self) -> None:
+        """The columns are supported; the persisted name is ``name/<version>``."""
+        assert self.index.several_columns and self.index.supports(self._type())
+        stem, _, version = self.index.name.rpartition("/")
+        assert stem and version.isdigit()
+
+    def _type(self) -> pa.DataType:
+        return pa.struct(list(self.columns.items()))
+
+    def _is_shown(self, leaf: Predicate) -> TypeGuard[Leaf]:
+        """Return whether a table would ask the index about ``leaf``."""
+        known = not isinstance(leaf, Call) or leaf.function in self.index.functions
+        return isinstance(leaf, Leaf) and known and self.index.can_test(leaf, self._type())
+
+    def _segments(self) -> st.SearchStrategy[Any]:
+        names = list(self.columns)
+        each = [self.values.get(name, scalars(type)) for name, type in self.columns.items()]
+        odd = [st.none() | scalars(type) for type in self.columns.values()]
+        rows = st.lists(st.one_of(st.tuples(*each), st.tuples(*each), st.tuples(*odd)), max_size=12)
+
+        def built(drawn: list[tuple[Any, ...]]) -> Any:
+            parts = [column_of([row[at] for row in drawn], type) for at, type in enumerate(self.columns.values())]
+            return pa.StructArray.from_arrays(parts, names)
+
+        return rows.map(built)
+
+    def _simple(self, data: st.DataObject) -> list[Leaf]:
+        """Return tests of one column."""
+        name = data.draw(st.sampled_from(list(self.columns)))
+        return leaves_for(name, self.columns[name], [data.draw(scalars(self.columns[name]))])
+
+
+def first_failure(suite: type[SkippingIndexConformance | SeveralColumnsConformance]) -> str | None:
     """Return the name of the first test of ``suite`` that its index fails, or None; to test the suite with mutants."""
     instance = suite()
     names = [name for name in dir(suite) if name.startswith("test_")]

@@ -127,7 +127,7 @@ class RowSets:
         if not usable:
             return
         asked = np.flatnonzero(self.work.maybe)
-        if any(one.index.zones for one in usable):
+        if len(asked) and any(one.index.zones for one in usable):
             verdict = self._zone_verdict(usable, conjunct, asked)
         else:
             verdict = _verdict(usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked))

@@ -66,7 +66,13 @@ class TableIndex:
             known = leaf.function in self.index.functions and set(leaf.columns).issubset(self.columns)
         else:
             known = leaf.column in self.columns
-        return [form for form in forms(leaf) if self.index.can_test(form, self._type())] if known else []
+        return [form for form in forms(leaf) if self._is_known(form)] if known else []
+
+    def _is_known(self, form: Leaf) -> bool:
+        try:
+            return bool(self.index.can_test(form, self._type()))
+        except Exception:  # noqa: BLE001 - as in _ask; it is not asked then
+            return False
 
     def layout_of(self, segments: Int64Array) -> Layout:
         """Return how the index numbers the rows of ``segments``."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from indexes.predicate import Leaf
+from indexes.predicate import Call, Leaf
 from mdt import paths
 from mdt.errors import MdtError
 from mdt.storage import Storage
@@ -188,6 +188,8 @@ def _column_uses(tests: Iterable[Leaf]) -> dict[str, ColumnUse]:
     """Return which kinds of test a query has on each column, each kind counted once."""
     uses: dict[str, ColumnUse] = {}
     for leaf in tests:
+        if isinstance(leaf, Call):
+            continue  # no index of ours would help it
         use = uses.setdefault(leaf.column, ColumnUse())
         if leaf.op in _EQUALITY:
             use.equality = 1

@@ -17,12 +17,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type
 
-from indexes import paths, values
+from indexes import functions, paths, values
 from indexes.like import parse_like
-from indexes.predicate import And, Leaf, Or, Predicate, Unknown, match_query
+from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown, match_query
 from mdt.errors import Unsupported
 from mdt.order import SortKey
-from mdt.spark.functions import match
+from mdt.spark.functions import evaluated, match
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
@@ -57,7 +57,20 @@ def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
         return reduce(join, children) if children else sf.lit(isinstance(predicate, And))
     if isinstance(predicate, Unknown):
         raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
+    if isinstance(predicate, Call):
+        return _call(predicate, schema)
     return _leaf(predicate, _path(paths.names(schema, predicate.column)), paths.type_at(schema, predicate.column))
+
+
+def _call(call: Call, schema: pa.Schema) -> Column:
+    function = functions.find(call.function)
+    if isinstance(function, functions.Unknown):
+        raise Unsupported(function.reason, hint="install the package that has it")
+    assert isinstance(call.value, tuple), "a call has a tuple of arguments"
+    columns = [_path(paths.names(schema, column)) for column in call.columns]
+    types = [paths.type_at(schema, column) for column in call.columns]
+    found = evaluated(function, columns, call.value, types)
+    return ~found if call.is_negated else found
 
 
 def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from indexes.predicate import And, Leaf, Predicate, leaves
+from indexes.predicate import And, Call, Leaf, Predicate, leaves
 from mdt import paths
 from mdt.declared import local
 from mdt.definition import TableDefinition
@@ -33,7 +33,7 @@ from mdt.hudi.schema import with_meta
 from mdt.metadata import Metadata
 from mdt.order import SortKey
 from mdt.planner import ScanPlan, plan
-from mdt.row_sets import Elsewhere
+from mdt.row_sets import Elsewhere, conjuncts_of
 from mdt.segment_file import parquet_bytes
 from mdt.snapshot import Snapshot
 from mdt.spark.columns import quoted, to_column, to_sort_column
@@ -66,7 +66,7 @@ def scan(
 ) -> DataFrame:  # fmt: skip
     """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``."""
     schema = with_meta(shown(snapshot.definition))
-    frame = _frame(spark, metadata, snapshot, schema)
+    frame = _frame(spark, metadata, snapshot, schema, predicate)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
     if order:
@@ -74,15 +74,29 @@ def scan(
     return frame.select(*(quoted(name) for name in columns))
 
 
-def _frame(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema) -> DataFrame:
+def _frame(
+    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema, predicate: Predicate | None = None
+) -> DataFrame:
+    """Return a frame of all rows, from which the caller takes those that match ``predicate``."""
     context = spark.sparkContext
     tasks = IndexTasks(context)
     files = _Files(metadata, pinned, _scratch(spark), tasks, context.applicationId, context.defaultParallelism)
+    files.hidden = _with_calls(predicate)
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
         from_arrow_schema(schema, prefer_timestamp_ntz=True), root,
     )  # fmt: skip
+
+
+def _with_calls(predicate: Predicate | None) -> Predicate | None:
+    """Return the conditions of ``predicate`` that call predicate functions, None if none does.
+
+    Spark evaluates them in Python, after the scan, and so tells the planner nothing of them.
+    """
+    parts = () if predicate is None else tuple(conjuncts_of(predicate))
+    found = tuple(part for part in parts if any(isinstance(leaf, Call) for leaf in leaves(part)))
+    return And(found) if found else None
 
 
 def _scratch(spark: SparkSession) -> str | None:
@@ -180,7 +194,10 @@ class _Query:
 
 
 class _Files:
-    """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans."""
+    """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans.
+
+    ``hidden``: what all queries of the frame filter by without Spark's telling.
+    """
 
     def __init__(
         self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: Elsewhere | None = None,
@@ -196,6 +213,7 @@ class _Files:
             weakref.finalize(self, directory.cleanup)
             scratch = directory.name
         self._scratch = open_storage(scratch, durable=False)
+        self.hidden: Predicate | None = None
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[int, _View] = OrderedDict()
         self._lock = Lock()
@@ -275,6 +293,8 @@ class _Lister:
         """Return the files that ``predicate`` may match; see :class:`mdt.spark.file_index.Lister`."""
         pinned = self._files.query(query)
         view = self._files.view(pinned.snapshot)
+        if self._files.hidden is not None:
+            predicate = And((self._files.hidden, predicate))
         if self._kind == "deleted":
             return Listing(view.snapshot.seq, view.deleted)
         rows, keep = view.rows[self._kind], None

@@ -2,8 +2,8 @@
 
 The grid keeps for every row group the cells, squares of a degree by default, in which its points lie.  Points within some
 kilometres of a place lie in a band of latitudes and, away from the poles, in a band of longitudes; a row group without a
-cell in both bands has no such point.  It keeps no promise about coordinates that are no places on a globe (NaN, a latitude
-of 100): a row group that has one is never left out.
+cell in both bands has no such point.  Points that are null, NaN or infinite are within no distance.  About a latitude of
+100 the index promises nothing: a row group that has one is never left out.
 """
 
 import math
@@ -39,8 +39,9 @@ def within_km(lat: pa.Array, lon: pa.Array, at_lat: float, at_lon: float, km: fl
     """Return which points, in degrees, are at most ``km`` from a place, along a great circle -> bool[n]."""
     south, west = (np.radians(floats(column)) for column in (lat, lon))
     d_lat, d_lon = south - math.radians(at_lat), west - math.radians(at_lon)
-    half = np.sin(d_lat / 2) ** 2 + np.cos(south) * math.cos(math.radians(at_lat)) * np.sin(d_lon / 2) ** 2
-    return np.asarray(2 * EARTH_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))) <= km)
+    with np.errstate(invalid="ignore"):  # infinite and NaN are nowhere, so not within any distance
+        half = np.sin(d_lat / 2) ** 2 + np.cos(south) * math.cos(math.radians(at_lat)) * np.sin(d_lon / 2) ** 2
+        return np.asarray(2 * EARTH_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))) <= km)
 
 
 def floats(column: pa.Array) -> Floats:
@@ -71,10 +72,12 @@ class GridIndex(SkippingIndex):
         return pa.types.is_struct(type) and type.num_fields == 2 and all(map(_is_number, (field.type for field in type)))
 
     def summarize(self, values: pa.Array) -> bytes:
-        """Keep the cells of the points; a point of which one coordinate is null matches nothing and is left out."""
+        """Keep the cells of the points; those that are nowhere are left out."""
         columns = values.flatten()
         present = pc.and_(*map(pc.is_valid, columns))
         lat, lon = (floats(column.filter(present)) for column in columns)
+        somewhere = np.isfinite(lat) & np.isfinite(lon)
+        lat, lon = lat[somewhere], lon[somewhere]
         cells = np.empty((0, 2), np.int32)
         anywhere = not _are_places(lat, lon)
         if not anywhere:
