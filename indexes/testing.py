@@ -315,23 +315,33 @@ class SeveralColumnsConformance:
             index = GridIndex()
             columns = {"lat": pa.float64(), "lon": pa.float64()}
             values = {"lat": st.floats(-90, 90), "lon": st.floats(-180, 180)}
-            tests = st.builds(lambda *at: call("within_km", ("lat", "lon"), at), st.floats(-90, 90), …)
+
+            def asked(self, seen):
+                places = st.sampled_from(seen) if seen else st.tuples(st.floats(-90, 90), st.floats(-180, 180))
+                return st.builds(lambda at, km: call("within_km", ("lat", "lon"), (*at, km)), places, st.floats(0, 500))
 
     ``columns``: names and types.  ``values``: strategies for values that are plausible together; odd values of the types are
-    mixed in.  ``tests``: a strategy for leaves of these columns; their negations, and tests of single columns, are asked, too.
+    mixed in.
     """
 
     index: ClassVar[SkippingIndex]
     columns: ClassVar[Mapping[str, Any]]
     values: ClassVar[Mapping[str, st.SearchStrategy[Any]]] = {}
-    tests: ClassVar[st.SearchStrategy[Leaf]]
+
+    def asked(self, seen: Sequence[tuple[Any, ...]]) -> st.SearchStrategy[Leaf]:
+        """Return a strategy for tests of the columns; half of their literals had better be near rows that were ``seen``.
+
+        ``seen``: rows of the segments that the test will be about, as tuples, nulls among them.  Negations, and tests of single
+        columns, are asked besides.
+        """
+        raise NotImplementedError
 
     @given(data=st.data())
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     def test_a_no_is_a_proof(self, data: st.DataObject) -> None:
         """Random segments, each of many kinds of rows; every verdict against the reference."""
         segments = data.draw(st.lists(self._segments(), min_size=1, max_size=3))
-        asked = data.draw(st.lists(self.tests, min_size=1, max_size=4))
+        asked = data.draw(st.lists(self.asked(_seen(segments)), min_size=1, max_size=4))
         leaves = [leaf for leaf in (*asked, *map(negate, asked), *self._simple(data)) if self._is_shown(leaf)]
         wrong = violations(self.index, segments, leaves, self._type())
         assert not wrong, wrong[0]
@@ -349,7 +359,7 @@ class SeveralColumnsConformance:
     @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
     def test_damaged_bytes_raise_value_error_or_give_a_verdict(self, data: st.DataObject) -> None:
         """Foreign, truncated, extended and overwritten bytes never lead to another exception."""
-        good, leaf = self.index.summarize(data.draw(self._segments())), data.draw(self.tests)
+        good, leaf = self.index.summarize(data.draw(self._segments())), data.draw(self.asked([]))
         cut, junk = data.draw(st.integers(0, len(good))), data.draw(st.binary(max_size=9))
         for damaged in (junk, good[:cut], good + b"\0", good[:cut] + junk + good[cut + len(junk) :]):
             for answer in (self.index.prune, self.index.rows):
@@ -360,7 +370,7 @@ class SeveralColumnsConformance:
     @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
     def test_every_test_gets_a_verdict_for_each_summary(self, data: st.DataObject) -> None:
         """None for none; what the index knows nothing about gets MAYBE, not an error."""
-        leaf, rows = data.draw(self.tests), data.draw(self._segments())
+        leaf, rows = data.draw(self.asked([])), data.draw(self._segments())
         summary = InMemory(self.index.summarize(rows))
         for asked in (leaf, negate(leaf), *self._simple(data)):
             if isinstance(asked, Leaf):
@@ -397,6 +407,11 @@ class SeveralColumnsConformance:
         """Return tests of one column."""
         name = data.draw(st.sampled_from(list(self.columns)))
         return leaves_for(name, self.columns[name], [data.draw(scalars(self.columns[name]))])
+
+
+def _seen(segments: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of segments of structs."""
+    return [tuple(row.values()) for segment in segments for row in segment.to_pylist()]
 
 
 def first_failure(suite: type[SkippingIndexConformance | SeveralColumnsConformance]) -> str | None:

@@ -153,7 +153,7 @@ def test_row_groups_that_an_index_proves_empty_are_not_read_and_counted() -> Non
     assert (told.files_read, told.row_groups_read, told.rows_read) == (1, 1, 3)
     note = next(n for n in told.indexes if n.index.startswith("grid"))
     assert note.used and note.row_groups == 2 and "and 2 row groups" in str(told)
-    told = table.scan("n = 3 and lat > 0").explain()
+    told = table.scan("n = 1 and lat > 0").explain()
     assert told.row_groups_read < told.row_groups_total - 8
     note = next(n for n in told.indexes if n.index.startswith("values"))
     assert note.row_groups >= 2
@@ -194,7 +194,7 @@ def test_an_index_that_fails_in_any_way_costs_time_and_is_named(monkeypatch: pyt
 def test_an_index_on_two_columns_is_reported_dropped_and_built_like_others() -> None:
     table, rows = _table(())
     assert table.create_index("grid(lat, lon, cell='0.5')", mode="async").files == 0
-    assert table.build_indexes("lat, lon").files == len(table.files())
+    assert table.build_indexes("lat, lon").files == pc.sum(pc.greater(table.files()["rows"], 0)).as_py()
     (row,) = table.indexes().to_pylist()
     assert (row["index"], row["column"], row["coverage"]) == ("grid(lat, lon, cell='0.5')", "lat, lon", 100.0)
     assert _wrong_on(table, rows) == []
@@ -283,7 +283,8 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
 
     def zones_of_another(work: Any) -> Any:
         rows = list(work.zones)
-        work.zones = dict(zip(rows, [work.zones[row] for row in [*rows[1:], *rows[:1]]], strict=True))
+        others = [work.zones[row] for row in [*rows[1:], *rows[:1]]]
+        work.zones = {row: np.resize(left, len(work.zones[row])) for row, left in zip(rows, others, strict=True)}
         return segments(work)
 
     def shifted(index: SkippingIndex, table: pa.Table, columns: Sequence[str], groups: Sequence[int]) -> bytes:

@@ -45,7 +45,9 @@ def within_km(lat: pa.Array, lon: pa.Array, at_lat: float, at_lon: float, km: fl
 
 
 def floats(column: pa.Array) -> Floats:
-    """Return numbers [n] as float64, NaN for null."""
+    """Return numbers [n] as float64, NaN for null.  Raises TypeError for what is no number."""
+    if not _is_number(column.type):
+        raise TypeError(f"{column.type} is no number")
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
 
 

@@ -18,23 +18,39 @@ from hypothesis import strategies as st
 from indexes.base import InMemory
 from indexes.key_testing import KeyIndexConformance
 from indexes.key_testing import first_failure as first_failure_of_keys
-from indexes.predicate import call
-from indexes.testing import SeveralColumnsConformance, first_failure
+from indexes.predicate import call, negate
+from indexes.testing import SeveralColumnsConformance, first_failure, violations
 
 LATITUDES = st.sampled_from((-90.0, -89.99, -0.5, 0.0, 59.9, 60.0, 89.999, 90.0)) | st.floats(-90, 90)
 LONGITUDES = st.sampled_from((-180.0, -179.99, -0.01, 0.0, 10.7, 11.0, 179.99, 180.0)) | st.floats(-180, 180)
-KM = st.sampled_from((0.0, 1e-6, 5.0, 111.0, 1000.0, 10_000.0, 20_016.0, 1e9, -1.0)) | st.floats(0, 3000)
-WITHIN = st.builds(lambda *at: call("within_km", ("lat", "lon"), at), LATITUDES, LONGITUDES, KM)
-ODD_WITHIN = st.builds(
-    lambda *at: call("within_km", ("lat", "lon"), at), st.sampled_from((math.nan, 100.0, None)), LONGITUDES, KM
-)
-SWAPPED = st.builds(lambda *at: call("within_km", ("lon", "lat"), at), LATITUDES, LONGITUDES, KM)
+KM = st.sampled_from((0.0, 1e-6, 5.0, 60.0, 111.0, 160.0, 200.0, 1000.0, 10_000.0, 20_016.0, 1e9, -1.0)) | st.floats(0, 300)
+STEPS = st.sampled_from((-300.0, -91.0, -1.5, -0.7, 0.0, 0.7, 1.5, 91.0, 300.0))
+
+
+def _places(seen):
+    """Places near points that were seen, and anywhere; distances of the order of what lies between."""
+    points = [row for row in seen if None not in row and all(math.isfinite(x) for x in row)]
+    anywhere = st.tuples(LATITUDES, LONGITUDES)
+    if not points:
+        return anywhere
+    near = st.builds(lambda at, up, right: (float(at[0]) + up, float(at[1]) + right), st.sampled_from(points), STEPS, STEPS)
+    return st.one_of(near, near, near, anywhere)
+
+
+def _within(columns, places):
+    return st.builds(lambda at, km: call("within_km", columns, (*at, km)), places, KM)
 
 
 class Geo(SeveralColumnsConformance):
     columns: ClassVar = {"lat": pa.float64(), "lon": pa.float64()}
     values: ClassVar = {"lat": LATITUDES, "lon": LONGITUDES}
-    tests = st.one_of(WITHIN, WITHIN, ODD_WITHIN, SWAPPED)
+
+    def asked(self, seen):
+        inside = _places(seen).map(lambda at: (min(90.0, max(-90.0, at[0])), (at[1] + 180) % 360 - 180))
+        odd = st.sampled_from(((math.nan, 1.0), (100.0, 1.0), (None, 1.0), (1.0, None)))
+        swapped = _within(("lon", "lat"), inside.map(lambda at: at[::-1]))
+        there = _within(("lat", "lon"), inside)
+        return st.one_of(there, there, there, swapped, _within(("lat", "lon"), odd | _places(seen)))
 
 
 class TestGrid(Geo):
@@ -136,11 +152,42 @@ class _NoNulls(GridIndex):
         return super().summarize(pa.array(rows[:1], values.type) if len(rows) < len(values) else values)
 
 
+POINTS = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
+SEGMENTS = [
+    pa.array([{"lat": lat, "lon": lon} for lat, lon in rows], POINTS)
+    for rows in (
+        [(-17.7, 179.9), (-17.9, -179.8)], [(59.9, 10.7), (59.91, 10.71), (None, 10.0)], [(61.0, 10.7)], [(10.7, 59.9)],
+        [(180.0, 10.7), (0.5, 0.5)], [(math.nan, 10.7), (1.0, None)], [], [(-17.8, 179.95)],
+        [(30.0, 30.0), (None, 1.0), (-17.8, -179.9)],
+    )
+]  # fmt: skip
+CASES = [
+    call("within_km", columns, at)
+    for columns, at in (
+        (("lat", "lon"), (-17.8, -179.9, 60.0)), (("lat", "lon"), (59.9, 10.7, 5.0)), (("lat", "lon"), (60.9, 10.7, 50.0)),
+        (("lon", "lat"), (59.9, 10.7, 5.0)), (("lat", "lon"), (0.0, -169.3, 5.0)), (("lat", "lon"), (59.91, 10.71, 0.1)),
+        (("lat", "lon"), (59.8, 10.7, 30.0)),
+    )
+]  # fmt: skip
+
+
+def _wrong(index):
+    asked = [leaf for one in CASES for leaf in (one, negate(one)) if index.can_test(leaf, POINTS)]
+    return violations(index, SEGMENTS, asked, POINTS)
+
+
+def test_the_grid_is_right_on_the_fixed_cases():
+    assert _wrong(GridIndex()) == [] and _wrong(GridIndex(cell="0.05")) == []
+
+
 @pytest.mark.parametrize("mutant", [_BlindToTheDateLine, _Negated, _Swapped, _ForgetsOddPlaces, _TooSmall, _NoNulls])
-def test_a_grid_that_loses_rows_fails_the_suite(mutant):
-    suite = type("Suite", (Geo,), {"index": mutant()})
-    assert first_failure(suite) == "test_a_no_is_a_proof"
+def test_a_grid_that_loses_rows_is_caught(mutant):
+    assert _wrong(mutant())
     count("mutants of the index on two columns, all caught")
+
+
+def test_a_grid_that_loses_rows_fails_the_suite():
+    assert first_failure(type("Suite", (Geo,), {"index": _Negated()})) == "test_a_no_is_a_proof"
 
 
 class _ForgetsTheLastKey(ExactKeyIndex):
