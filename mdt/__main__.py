@@ -6,7 +6,7 @@ from mdt.cli import app
 
 
 def main() -> None:
-    """Run the command line; exits with 0, 1 (``check`` found problems) or 2 (an error, told on stderr)."""
+    """Run the command line; see :mod:`mdt.commands` for its exit codes."""
     app()
 
 

@@ -1,53 +1,58 @@
 """The command line: look at a table, read it, write files into it, look after it.
 
-Results go to stdout, progress and errors to stderr.  Exit codes: 0, 1 if ``check`` found problems, 2 for errors.
+Results go to stdout, progress and errors to stderr.  What all commands share stands in :mod:`mdt.commands`.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import typer
-from typer.core import TyperGroup
 
-from mdt import cli_index, config, table
+import mdt
+from mdt import cli_index, config, json_text, table
+from mdt.commands import Commands, command, is_json, opened, storage_options, tell, tell_rows
 from mdt.definition import MERGE_ON_READ
-from mdt.errors import Invalid, MdtError
+from mdt.errors import Invalid
 from mdt.progress import bar
-from mdt.terminal import Settings, TablePath, output, settings, show, show_error, show_table, warn
+from mdt.terminal import Settings, TablePath, output, pairs, settings, show, show_table
 from mdt.write_result import WriteResult
 
 ROWS_SHOWN = 20
 """Rows that ``scan`` shows as a table unless told otherwise."""
 
 
-class _Commands(TyperGroup):
-    """Tells our own errors without a traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except MdtError as error:
-            show_error(error)
-            raise typer.Exit(2) from error
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     help="Apache Hudi tables without a JAR, with indexes that pay.",
+    epilog="Exit codes: 0; 1 if check found problems; 2 for wrong usage and errors; 130 if interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 app.add_typer(cli_index.app, name="index")
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"mdt {mdt.__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+
+
+@app.callback()
+def _main(version: Version = False) -> None:
+    """Apache Hudi tables without a JAR, with indexes that pay."""
 
 
 class Format(StrEnum):
@@ -68,14 +73,23 @@ Columns = Annotated[list[str], typer.Option(help="Column names, separated by com
 # Looking at a table
 
 
-@app.command()
+@command(app)
 def info(path: TablePath) -> None:
     """Show what the table is and how large it is."""
-    opened = table.open(path)
-    definition, snapshot = opened.definition, opened.snapshot()
+    found = opened(path)
+    definition, snapshot = found.definition, found.snapshot()
     files = snapshot.files.select(["kind", "size"]).to_pydict()
+    rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
+    columns = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared]
+    document = {
+        "path": found.path, "name": definition.name, "table_type": definition.table_type, "key": definition.key,
+        "partition_by": definition.partition_by, "ordering": definition.ordering, "key_index": definition.key_index,
+        "scope": definition.scope, "indexes": definition.indexes, "options": definition.options, "seq": snapshot.seq,
+        "instant": snapshot.last_instant, "rows": rows, "files": len(snapshot), "log_files": logs, "bytes": size,
+        "columns": columns,
+    }  # fmt: skip
     facts = {
-        "path": opened.path,
+        "path": found.path,
         "name": definition.name,
         "type": definition.table_type,
         "key": ", ".join(definition.key),
@@ -85,27 +99,27 @@ def info(path: TablePath) -> None:
         "indexes": ", ".join(definition.indexes) or "-",
         "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
         "commits": f"{snapshot.seq:,}, the newest at {snapshot.last_instant}",
-        "rows": f"{opened.scan().count():,}",
-        "files": f"{len(snapshot):,}, of these {sum(files['kind']):,} log files",
-        "bytes": f"{sum(files['size']):,}",
-        "columns": ", ".join(f"{field.name} {field.type}" for field in definition.declared),
+        "rows": f"{rows:,}",
+        "files": f"{len(snapshot):,}, of these {logs:,} log files",
+        "bytes": f"{size:,}",
+        "columns": ", ".join(f"{one['name']} {one['type']}" for one in columns),
     }
-    show(["", ""], facts.items(), header=False)
+    tell(document, lambda: show(["", ""], facts.items(), header=False))
 
 
-@app.command()
+@command(app)
 def history(path: TablePath) -> None:
     """Show every commit, oldest first."""
-    show_table(table.open(path).history().drop_columns(["txn", "rolled_back"]))
+    tell_rows(opened(path).history().drop_columns(["txn", "rolled_back"]))
 
 
-@app.command()
+@command(app)
 def files(path: TablePath) -> None:
     """Show the live files."""
-    show_table(table.open(path).files().select(["partition", "name", "instant", "size", "rows"]))
+    tell_rows(opened(path).files().select(["partition", "name", "instant", "size", "rows"]))
 
 
-@app.command()
+@command(app)
 def scan(
     path: TablePath,
     where: Where = None,
@@ -117,35 +131,39 @@ def scan(
     explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
 ) -> None:
     """Write the rows that match."""
-    opened = table.open(path)
+    t = opened(path)
+    if is_json():
+        format = Format.json
     if format is Format.table and limit is None and not explain:
         limit = ROWS_SHOWN
-    found = opened.scan(where, _names(columns) or None, params=_params(param), limit=limit, order_by=order_by)
+    found = t.scan(where, _names(columns) or None, params=pairs("--param", param), limit=limit, order_by=order_by)
     if explain:
-        output().print(str(found.explain()), markup=False, highlight=False)
+        plan = found.explain()
+        tell(asdict(plan), lambda: output().print(str(plan), markup=False, highlight=False))
         return
     _WRITERS[format](found.schema, found.to_batches())
-    opened.metadata.usage.report()
+    t.metadata.usage.report()
 
 
-@app.command()
+@command(app)
 def count(path: TablePath, where: Where = None, param: Param = []) -> None:  # noqa: B006 - as above
     """Write the number of rows that match."""
-    opened = table.open(path)
-    print(opened.scan(where, params=_params(param)).count())
-    opened.metadata.usage.report()
+    t = opened(path)
+    found = t.scan(where, params=pairs("--param", param)).count()
+    tell({"count": found}, str(found))
+    t.metadata.usage.report()
 
 
-@app.command()
+@command(app)
 def options() -> None:
     """Show every option with its default and what is allowed."""
-    print(config.options_table(), end="")
+    tell_rows(config.options_list(), lambda: print(config.options_table(), end=""))
 
 
 # Writing
 
 
-@app.command()
+@command(app)
 def create(
     path: TablePath,
     like: Annotated[Path, typer.Option(help="A Parquet, CSV or Arrow IPC file with the columns of the table.")],
@@ -161,55 +179,56 @@ def create(
     """Create an empty table with the columns of a file."""
     made = table.create(
         path, _schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
-        key_index=key_index, scope=scope, indexes=index, options=settings(option),
+        key_index=key_index, scope=scope, indexes=index, options=settings(option), storage_options=storage_options(),
     )  # fmt: skip
-    print(f"created {made.path}")
+    tell({"path": made.path}, f"created {made.path}")
 
 
-@app.command()
+@command(app)
 def upsert(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
     """Insert the rows of files, and replace rows whose key exists; one commit."""
-    opened = table.open(path, settings(option))
-    _tell(opened.upsert(_read_all(file, opened.schema)))
+    t = opened(path, option)
+    _tell(t.upsert(_read_all(file, t.schema)))
 
 
-@app.command()
+@command(app)
 def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
     """Delete the rows whose keys stand in files."""
-    opened = table.open(path, settings(option))
-    _tell(opened.delete(_read_all(file, opened.schema)))
+    t = opened(path, option)
+    _tell(t.delete(_read_all(file, t.schema)))
 
 
 # Looking after
 
 
-@app.command()
+@command(app)
 def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
     """Merge log files and deleted rows into new base files."""
-    opened = table.open(path, settings(option))
     with bar("compacting") as told:
-        result = opened.compact(told)
-    print(f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact")
-    warn(result.warnings)
+        result = opened(path, option).compact(told)
+    text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact"
+    tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
 
 
-@app.command()
+@command(app)
 def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
     with bar("checking") as told:
-        report = table.open(path).check(told)
-    output().print(str(report), markup=False, highlight=False, soft_wrap=True)
+        report = opened(path).check(told)
+    tell(
+        {"ok": report.ok, **asdict(report)}, lambda: output().print(str(report), markup=False, highlight=False, soft_wrap=True)
+    )
     if not report.ok:
         raise typer.Exit(1)
 
 
-@app.command()
+@command(app)
 def rollback(path: TablePath) -> None:
     """Roll back every unfinished transaction now, running ones included (their writers will try again)."""
-    found = table.open(path).rollback()
-    print(
-        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, "
-        f"{found.files_removed} files removed"
+    found = opened(path).rollback()
+    tell(
+        asdict(found),
+        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",
     )
 
 
@@ -258,15 +277,6 @@ def _read_ipc(file: Path) -> pa.Table:
             return reader.read_all()
 
 
-def _params(given: list[str]) -> dict[str, str]:
-    """Return parameters as text, which a filter reads as values of the columns they are compared with."""
-    pairs = [one.partition("=") for one in given]
-    wrong = [name for name, equals, _ in pairs if not equals]
-    if wrong:
-        raise Invalid(f"--param {wrong[0]} has no value", hint="write --param name=value")
-    return {name: value for name, _, value in pairs}
-
-
 def _names(given: Sequence[str]) -> list[str]:
     return [name.strip() for text in given for name in text.split(",") if name.strip()]
 
@@ -289,7 +299,7 @@ def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
 
 def _write_json(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
     for batch in batches:
-        lines = [json.dumps(row, default=_json_text, ensure_ascii=False) for row in batch.to_pylist()]
+        lines = [json_text.line(row) for row in batch.to_pylist()]
         sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
     sys.stdout.buffer.flush()
 
@@ -305,12 +315,9 @@ _WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch]], None]] = 
 }  # fmt: skip
 
 
-def _json_text(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
 def _tell(result: WriteResult) -> None:
     names = ("inserted", "updated", "deleted", "late", "missing")
     done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
-    print(f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest"))
-    warn(result.warnings)
+    text = f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest")
+    document = asdict(result)
+    tell({name: value for name, value in document.items() if name != "warnings"}, text, result.warnings)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from mdt import table
+from mdt.commands import command, opened, tell, tell_rows
 from mdt.progress import bar
 from mdt.services.indexing import BuildResult
-from mdt.terminal import Settings, TablePath, settings, show, show_table
+from mdt.terminal import Settings, TablePath, show
 from mdt.usage import REPORT_SECONDS
 
 app = typer.Typer(help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True)
@@ -20,35 +21,36 @@ SomeSpecs = Annotated[list[str], typer.Argument(help="Indexes, or columns; defau
 IsAsync = Annotated[bool, typer.Option("--async", help="Do not cover existing files now; mdt index build does.")]
 
 
-@app.command("list")
+@command(app, "list")
 def list_(path: TablePath) -> None:
     """Show each index with its coverage, size and use."""
-    show_table(table.open(path).indexes())
+    tell_rows(opened(path).indexes())
 
 
-@app.command()
+@command(app)
 def create(path: TablePath, index: Specs, is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
     """Add indexes and cover the files that exist."""
-    opened = table.open(path, settings(option))
+    t = opened(path, option)
     with bar("indexing") as told:
-        _tell(opened.create_index(index, mode="async" if is_async else "sync", progress=told))
+        _tell(t.create_index(index, mode="async" if is_async else "sync", progress=told))
 
 
-@app.command()
+@command(app)
 def drop(path: TablePath, index: Specs) -> None:
     """Remove indexes."""
-    table.open(path).drop_index(index)
+    opened(path).drop_index(index)
+    tell({"dropped": index}, lambda: None)
 
 
-@app.command()
+@command(app)
 def rebuild(path: TablePath, index: SomeSpecs = [], is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
     """Forget what indexes cover, and build them again."""
-    opened = table.open(path, settings(option))
+    t = opened(path, option)
     with bar("indexing") as told:
-        _tell(opened.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told))
+        _tell(t.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told))
 
 
-@app.command()
+@command(app)
 def build(
     path: TablePath,
     index: SomeSpecs = [],  # noqa: B006 - typer copies it
@@ -57,27 +59,32 @@ def build(
     option: Settings = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Cover files that indexes do not cover yet; safe beside writers and other builders, and after a crash."""
-    opened = table.open(path, settings(option))
+    t = opened(path, option)
     with suppress(KeyboardInterrupt):  # the way in which a watch ends
         while True:
             with bar("indexing") as told:
-                result = opened.build_indexes(index or None, progress=told)
+                result = t.build_indexes(index or None, progress=told)
             if result.files or not watch:
                 _tell(result)
             if not watch:
                 return
-            opened.storage.sleep(seconds)
+            t.storage.sleep(seconds)
 
 
-@app.command()
+@command(app)
 def advise(path: TablePath) -> None:
     """Propose indexes to drop or to create, from how queries used the table."""
-    found = table.open(path).advise()
+    found = [{"action": advice.action, "index": advice.index, "reason": advice.reason} for advice in opened(path).advise()]
+    tell_rows(found, lambda: _show_advice(found))
+
+
+def _show_advice(found: Sequence[Mapping[str, str]]) -> None:
     if found:
-        show(("action", "index", "reason"), ((advice.action, advice.index, advice.reason) for advice in found))
+        show(("action", "index", "reason"), (advice.values() for advice in found))
     else:
         print("no advice: either all is well, or too few queries have been reported")
 
 
 def _tell(result: BuildResult) -> None:
-    print(f"{result.files:,} summaries of {result.bytes:,} bytes in {result.commits:,} commits")
+    text = f"{result.files:,} summaries of {result.bytes:,} bytes in {result.commits:,} commits"
+    tell({"summaries": result.files, "bytes": result.bytes, "commits": result.commits}, text)

@@ -228,6 +228,17 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     return {option.name: _to_text(option.parse(value, name)) for name, value, option in found}
 
 
+def options_list() -> list[dict[str, Any]]:
+    """Return every option as a dict: name, aliases, default (text), allowed, kind, meaning."""
+    return [
+        {
+            "name": option.name, "aliases": list(option.aliases), "default": _to_text(member.default), "allowed": option.allowed(),
+            "kind": option.scope, "meaning": option.doc,
+        }
+        for member, option in _declared()
+    ]  # fmt: skip
+
+
 def options_table() -> str:
     """Return a Markdown table of every option, for the documentation."""
     lines = ["| option | default | allowed | kind | meaning |", "|---|---|---|---|---|"]

@@ -72,8 +72,13 @@ def warn(warnings: Sequence[str]) -> None:
 
 def settings(given: Sequence[str]) -> dict[str, str]:
     """Return ``--option name=value`` arguments as a mapping.  Raises Invalid without a value."""
-    pairs = [text.partition("=") for text in given]
-    for name, equals, _ in pairs:
+    return {name.strip(): value.strip() for name, value in pairs("--option", given).items()}
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """Return the arguments ``name=value`` of ``option`` as a mapping.  Raises Invalid without a value."""
+    parts = [text.partition("=") for text in given]
+    for name, equals, _ in parts:
         if not equals:
-            raise Invalid(f"--option {name!r} has no value", hint="write --option name=value; see mdt options")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+            raise Invalid(f"{option} {name!r} has no value", hint=f"write {option} name=value")
+    return {name: value for name, _, value in parts}

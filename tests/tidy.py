@@ -19,7 +19,7 @@ from pathlib import Path
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("convert", "display", "errors", "lazy", "limits", "progress"),
     (
-        "codec", "config", "declared", "definition", "input", "key_indexes", "leaves", "literals", "logs", "order", "parameters",
+        "codec", "config", "declared", "definition", "input", "json_text", "key_indexes", "leaves", "literals", "logs", "order", "parameters",
         "paths", "skipping", "sql", "storage", "stores", "tokens", "where", "write_result",
     ),
     ("hudi", "trusted", "file_group", "key_map", "page_map", "mapped_files", "commit_log"),
@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("spark",),
     ("overview", "scan", "table", "terminal"),
-    ("cli", "cli_index", "__main__", "__init__"),
+    ("cli", "cli_index", "commands", "__main__", "__init__"),
 )
 """Modules and packages of mdt, from the bottom of the import graph to the top.  A module may import from its own row
 (without cycles) and from the rows before it."""
@@ -53,7 +53,7 @@ ONLY_IN = {
 """Third-party package -> the only places of mdt and indexes that may import it; elsewhere for annotations only, under
 ``if TYPE_CHECKING``."""
 
-OUTSIDE_WORLD = ("mdt/storage.py", "mdt/stores/", "mdt/cli.py", "mdt/terminal.py", "mdt/__main__.py")
+OUTSIDE_WORLD = ("mdt/storage.py", "mdt/stores/", "mdt/cli.py", "mdt/commands.py", "mdt/terminal.py", "mdt/__main__.py")
 """Where the clock, randomness, files and the environment may be touched."""
 
 IMPORTS_NEVER = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "subprocess", "pandas"}
