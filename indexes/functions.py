@@ -107,6 +107,8 @@ class Function:
         except Exception as error:
             types = ", ".join(str(column.type) for column in columns)
             raise FunctionFailed(f"{self.name} failed on columns of {types}: {type(error).__name__}: {error}") from error
+        if not rows:
+            return pa.array([], pa.bool_())  # of an empty list numpy makes floats
         if not isinstance(found, pa.BooleanArray) or len(found) != rows:
             what = f"{found.type}[{len(found)}]" if isinstance(found, pa.Array) else type(found).__name__
             raise FunctionFailed(f"{self.name} returned {what} for {rows} rows; it must return bool[{rows}]")

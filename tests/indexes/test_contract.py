@@ -1,0 +1,97 @@
+"""The list of operators in the contract's docstring says what the code does: operators, types of values, nulls."""
+
+import re
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from indexes import base, functions, predicate
+from indexes.base import SkippingIndex
+from indexes.predicate import OPS, Leaf, call, matches, negate
+from indexes.registry import Registry
+
+_ROW = re.compile(r"^    (\S+(?: \S+)*?) {2,}(\S.*?) {2,}(\S.*)$", re.MULTILINE)
+_GRID = base.__doc__.partition("::\n")[2].partition("\n\nA literal")[0]
+LISTED = {op: (value, text) for op, value, text in _ROW.findall(_GRID) if op != "op"}
+VALUES = {
+    "literal": "a", "literal or None": None, "tuple": ("a", None), "None": None, "str or bytes": "a", "str": "a%", "str or (str, str)": ("a b", "word"),
+}  # fmt: skip
+"""A value of each kind that the list names."""
+TEXTS = pa.table({"c": ["a", "b", "a b", "", None]})
+
+
+@functions.register(columns=1, arguments=(str,), name="is_text_for_contract")
+def is_text(column, text):
+    return np.array([value == text for value in column.to_pylist()])
+
+
+def _leaf(op, value):
+    if op in ("f", "not f"):
+        leaf = call("is_text_for_contract", ["c"], ["a"])
+        return negate(leaf) if op == "not f" else leaf
+    return Leaf("c", op, value)
+
+
+def test_every_operator_of_the_code_is_listed_and_no_other():
+    assert set(LISTED) == {*OPS, "f", "not f"}
+    assert all(value in VALUES for value, _ in LISTED.values())
+
+
+@pytest.mark.parametrize("op", LISTED)
+def test_a_value_of_the_listed_kind_is_taken_and_others_are_not(op):
+    kind, _ = LISTED[op]
+    assert len(matches(_leaf(op, VALUES[kind]), TEXTS)) == len(TEXTS)
+    if op in ("f", "not f"):
+        with pytest.raises(ValueError):
+            predicate.Call("c", "is_text_for_contract", "a")
+    elif kind == "tuple":
+        for wrong in ("a", None, ["a"]):
+            with pytest.raises(ValueError):
+                Leaf("c", op, wrong)
+    elif kind != "None":
+        for wrong in (5, date(2026, 1, 1), object()):
+            with pytest.raises(ValueError):
+                matches(Leaf("c", op, wrong), TEXTS)
+    assert ("bytes" in kind) == (op == "starts with")
+    if "bytes" in kind:
+        assert matches(Leaf("c", op, b"a"), TEXTS.cast(pa.schema([("c", pa.binary())]))).to_pylist()[0]
+
+
+@pytest.mark.parametrize("op", LISTED)
+def test_null_rows_match_where_the_list_says_so_and_nowhere_else(op):
+    kind, text = LISTED[op]
+    assert matches(_leaf(op, VALUES[kind]), TEXTS)[-1].as_py() == ("null" in text)
+    if kind not in ("None", "literal or None", "tuple"):
+        assert not any(matches(_leaf(op, None), TEXTS).to_pylist()), "a value of None is SQL's null"
+
+
+def test_not_in_with_none_and_a_call_with_none_match_no_row():
+    assert not any(matches(Leaf("c", "not in", ("a", None)), TEXTS).to_pylist())
+    for leaf in (call("is_text_for_contract", ["c"], [None]), negate(call("is_text_for_contract", ["c"], [None]))):
+        assert not any(matches(leaf, TEXTS).to_pylist())
+
+
+def test_the_negation_of_the_negation_of_a_call_is_the_call():
+    one = call("is_text_for_contract", ["c"], ["a"])
+    assert negate(negate(one)) == one and negate(one) != one
+    assert (one.op, negate(one).op, one.columns, one.value) == ("is_text_for_contract", "not is_text_for_contract", ("c",), ("a",))
+
+
+def test_verdicts_on_row_groups_and_on_rows_exclude_each_other():
+    class Both(SkippingIndex):
+        name = "both/1"
+        zones = finds_rows = True
+
+        def supports(self, type):
+            return True
+
+        def summarize(self, values):
+            return b""
+
+        def prune(self, summaries, leaf, type):
+            return np.ones(len(summaries), bool)
+
+    with pytest.raises(ValueError, match="exclude each other"):
+        Registry(()).register(Both)
