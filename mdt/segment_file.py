@@ -114,12 +114,7 @@ def _footer(snapshot: Snapshot, i: int, source: Any, path: str, end: int) -> Foo
     length, crc = (int(snapshot.files[name][i].as_py()) for name in ("footer_length", "footer_crc"))
     source.seek(source.size() - length)
     tail = source.read_buffer(length)
-    got = zlib.crc32(tail)
-    if got != crc:
-        raise Corrupt(
-            "the footer of a data file is not as it was written", path=path, offset=end - length,
-            expected=f"{crc:08x}", got=f"{got:08x}",
-        )  # fmt: skip
+    _require_footer(tail, crc, path, end - length)
     try:
         footer = parse_footer(tail)
     except _UNREADABLE as error:
@@ -130,6 +125,25 @@ def _footer(snapshot: Snapshot, i: int, source: Any, path: str, end: int) -> Foo
             expected=str(snapshot.rows[i]), got=str(footer.metadata.num_rows),
         )  # fmt: skip
     return footer
+
+
+def _require_footer(tail: bytes | pa.Buffer, crc: int, path: str, offset: int) -> None:
+    got = zlib.crc32(tail)
+    if got != crc:
+        raise Corrupt(
+            "the footer of a data file is not as it was written", path=path, offset=offset,
+            expected=f"{crc:08x}", got=f"{got:08x}",
+        )  # fmt: skip
+
+
+def check_footers(storage: Storage, snapshot: Snapshot, rows: Sequence[int]) -> None:
+    """Compare the footers of segment ``rows`` with what was written, without parsing them.  Raises Corrupt (Missing)."""
+    names = ("partition", "name", "block_offset", "block_length", "footer_length", "footer_crc")
+    for partition, name, offset, length, footer, crc in zip(
+        *snapshot.files.select(names).take(pa.array(rows, pa.int64())).to_pydict().values(), strict=True
+    ):
+        path, start = paths.partition_file(partition, name), offset + length - footer
+        _require_footer(storage.read(path, start, footer), crc, path, start)
 
 
 def parquet_bytes(storage: Storage, snapshot: Snapshot, i: int) -> memoryview:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Lock
@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ from mdt.metadata import Metadata
 from mdt.order import SortKey
 from mdt.planner import ScanPlan, plan
 from mdt.row_sets import Elsewhere, conjuncts_of
-from mdt.segment_file import parquet_bytes
+from mdt.segment_file import check_footers, parquet_bytes
 from mdt.snapshot import Snapshot
 from mdt.spark.columns import quoted, to_column, to_sort_column
 from mdt.spark.extracts import Extract, extracted
@@ -117,6 +118,8 @@ class _View:
     snapshot: Snapshot
     storage: Storage
     scratch: Storage
+    checked: set[int] = field(default_factory=set)
+    """Segments whose footers were found to be as written; shared by the views of a frame."""
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:
@@ -143,6 +146,26 @@ class _View:
     def others(self, extract: Extract) -> list[NativeFile]:
         """Return the file with copied rows, if there are any."""
         return [] if extract.path is None else [NativeFile(_uri(self.scratch, extract.path), extract.size, 0, 0)]
+
+    @cached_property
+    def _unchecked(self) -> npt.NDArray[np.bool_]:
+        """Base files whose footers are to be checked: all but those on remote stores, which compare what they send themselves."""
+        known = np.isin(self.snapshot.segments, np.fromiter(self.checked, np.int64))
+        return (self.snapshot.kind == BASE) & ~known & (not self.storage.is_remote)
+
+    def preparation(self, rows: Sequence[int]) -> Callable[[], None] | None:
+        """Return what must be done before Spark reads the segments ``rows``, None if nothing."""
+        wanted = np.array(rows, np.int64)
+        blocks = wanted[self.snapshot.kind[wanted] != BASE].tolist()
+        fresh = wanted[self._unchecked[wanted]]
+        return partial(self._prepare, blocks, fresh) if blocks or len(fresh) else None
+
+    def _prepare(self, blocks: Sequence[int], fresh: npt.NDArray[np.int64]) -> None:
+        """Check footers, which Spark believes, and copy blocks."""
+        check_footers(self.storage, self.snapshot, fresh.tolist())
+        self._unchecked[fresh] = False
+        self.checked.update(self.snapshot.segments[fresh].tolist())
+        self.copy_blocks(blocks)
 
     def copy_blocks(self, rows: Sequence[int]) -> None:
         """Make each data block among the segments ``rows`` a file of its own, if that has not been done."""
@@ -216,6 +239,7 @@ class _Files:
         self.hidden: Predicate | None = None
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[int, _View] = OrderedDict()
+        self._checked: set[int] = set()
         self._lock = Lock()
 
     def query(self, key: str) -> _Query:
@@ -233,7 +257,7 @@ class _Files:
         with self._lock:
             view = self._views.get(snapshot.seq)
             if view is None:
-                view = self._views[snapshot.seq] = _View(snapshot, self._metadata.storage, self._scratch)
+                view = self._views[snapshot.seq] = _View(snapshot, self._metadata.storage, self._scratch, self._checked)
             self._views.move_to_end(snapshot.seq)
             while len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
@@ -305,9 +329,7 @@ class _Lister:
             found = {s.row for s in self._files.plan(pinned, predicate).segments}
             found -= frozenset() if extract is None else extract.segments
             keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
-        blocks = [i for n in (range(len(rows)) if keep is None else keep.tolist())
-                  if view.snapshot.kind[i := rows[n]] != BASE]  # fmt: skip
-        prepare = partial(view.copy_blocks, blocks) if blocks else None
+        prepare = view.preparation(rows if keep is None else [rows[n] for n in keep.tolist()])
         others = () if extract is None else view.others(extract)
         return Listing(view.snapshot.seq, view.files[self._kind], keep, prepare, others)
 
