@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,9 @@ CONTAINER_ROWS = 65536
 _CONTAINER_BYTES = 8192
 _ARRAY_MAX = 4096
 _COOKIE = 12346
+_RUN_COOKIE = 12347
+_OFFSETS_FROM = 4  # containers; bitmaps with runs and fewer have no offsets
+_UINT16, _UINT32 = struct.Struct("<H"), struct.Struct("<I")
 _TAIL = bytes(_CONTAINER_BYTES)
 _ROWS_PER_CHANGE = 16
 """A bitset of 65,536 rows takes as many bytes as 2,048 runs, that is 4,096 changes: one in 16 rows."""
@@ -58,4 +63,93 @@ def from_bits(bits: BoolArray) -> bytes:
 
 def to_bitmap(data: bytes | memoryview) -> BitMap:
     """Return the positions of :func:`from_positions` or :func:`from_bits`; raises ValueError for other bytes.  O(n)."""
-    return BitMap.deserialize(b"".join((data, _TAIL)))
+    return checked(b"".join((data, _TAIL)))
+
+
+def checked(data: bytes, rows: int = 2**32) -> BitMap:
+    """Return the positions in a roaring bitmap of the portable format, all below ``rows``.
+
+    Raises ValueError for other bytes.  The library that parses them believes what containers say of themselves: a bitset
+    of another size than it tells, or a run beyond its container, would be written into memory that is not its own.
+    O(containers), for arrays and bitsets O(bytes).
+    """
+    try:
+        keys = _checked_containers(data)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"a roaring bitmap of {len(data)} bytes ends too early") from error
+    if len(keys) and keys[-1] * CONTAINER_ROWS >= rows:
+        raise ValueError(f"a roaring bitmap of more than {rows} positions")
+    found = BitMap.deserialize(data)
+    if found and found.max() >= rows:
+        raise ValueError(f"a position {found.max()} of {rows} rows")
+    return found
+
+
+def _checked_containers(data: bytes) -> list[int]:
+    """Return the keys of the containers; raises ValueError, struct.error or IndexError unless each is as it says."""
+    cookie = _UINT32.unpack_from(data)[0]
+    at, runs = 8, b""
+    if cookie & 0xFFFF == _RUN_COOKIE:
+        count = (cookie >> 16) + 1
+        at = 4 + (count + 7) // 8
+        runs = data[4:at]
+    elif cookie == _COOKIE:
+        count = _UINT32.unpack_from(data, 4)[0]
+    else:
+        raise ValueError("not a roaring bitmap")
+    if count > CONTAINER_ROWS or at + 4 * count > len(data):
+        raise ValueError(f"a roaring bitmap of {count} containers in {len(data)} bytes")
+    heads = struct.unpack_from(f"<{2 * count}H", data, at)
+    at += 4 * count + (4 * count if not runs or count >= _OFFSETS_FROM else 0)
+    keys = list(heads[::2])
+    if any(low >= high for low, high in pairwise(keys)):
+        raise ValueError("the containers of a roaring bitmap do not rise")
+    if not runs and max(heads[1::2], default=0) < _ARRAY_MAX:
+        _check_arrays(data, at, heads[1::2])
+        return keys
+    for number, size in enumerate(heads[1::2]):
+        is_run = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
+        at += _checked_runs(data, at) if is_run else _checked_container(data, at, size + 1)
+    return keys
+
+
+def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:
+    """Raise ValueError unless there are arrays of ``sizes``, less one, positions one after the other."""
+    ends = np.array(list(accumulate(sizes, initial=0))[1:], np.int64) + np.arange(1, len(sizes) + 1)
+    if not len(ends):
+        return
+    if at + 2 * int(ends[-1]) > len(data):
+        raise IndexError
+    values = np.frombuffer(data, "<u2", int(ends[-1]), at)
+    rising = values[1:] > values[:-1]
+    rising[ends[:-1] - 1] = True
+    if not rising.all():
+        raise ValueError("a container of a roaring bitmap is not what it says")
+
+
+def _checked_container(data: bytes, at: int, size: int) -> int:
+    """Return the bytes of the array or bitset of ``size`` positions that begins at ``at``."""
+    length = 2 * size if size <= _ARRAY_MAX else _CONTAINER_BYTES
+    if at + length > len(data):
+        raise IndexError
+    if size <= _ARRAY_MAX:
+        array_ = np.frombuffer(data, "<u2", size, at)
+        right = bool((array_[1:] > array_[:-1]).all())
+    else:
+        right = int(np.bitwise_count(np.frombuffer(data, np.uint64, _CONTAINER_BYTES // 8, at)).sum(dtype=np.int64)) == size
+    if not right:
+        raise ValueError("a container of a roaring bitmap is not what it says")
+    return length
+
+
+def _checked_runs(data: bytes, at: int) -> int:
+    """Return the bytes of the container of runs that begins at ``at``: starts and lengths, less one, apart and rising."""
+    count = _UINT16.unpack_from(data, at)[0]
+    length = 2 + 4 * count
+    if at + length > len(data) or not count:
+        raise ValueError("a container of runs of a roaring bitmap is too long, or empty")
+    runs = np.frombuffer(data, "<u2", 2 * count, at + 2).astype(np.int64)
+    start, end = runs[::2], runs[::2] + runs[1::2]
+    if end[-1] >= CONTAINER_ROWS or bool((start[1:] <= end[:-1]).any()):
+        raise ValueError("the runs of a roaring bitmap overlap, or leave their container")
+    return length

@@ -44,6 +44,14 @@ _PACK = struct.Struct("<II")
 _ALIGNMENT = 8
 _LZ4 = struct.Struct("<8sQ")
 _LZ4_MAGIC = b"MDTLZ4\0\0"
+_MESSAGE = struct.Struct("<II")
+_UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(form) for form in ("<H", "<i", "<I", "<q"))
+_CONTINUATION = 0xFFFFFFFF
+_FIELD_OFFSETS = 4
+_HEADER_TYPE, _MESSAGE_HEADER, _BODY_LENGTH = 1, 2, 3
+_COMPRESSION = 3
+_DATA = 1
+_SCHEMA, _DICTIONARY_BATCH = 1, 2
 _IPC_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -107,12 +115,12 @@ def decode_ipc(buffer: Buffer, schema: pa.Schema | None, *, path: str) -> pa.Tab
     ``schema``: what it must be, metadata aside; None: any.  Raises ``errors.Corrupt``.
     """
     try:
-        table = _read_stream(_uncompressed(pa.py_buffer(buffer), path), path)
+        stream = _uncompressed(pa.py_buffer(buffer), path)
+        _refuse_compressed_bodies(memoryview(stream), path)
+        table = _read_stream(stream, schema, path)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError, struct.error) as error:
         raise Corrupt(f"an Arrow section cannot be read: {error}", path=path) from error
-    if schema is not None and not table.schema.equals(schema):
-        _corrupt("an Arrow section has another schema", path, -1, _describe(schema), _describe(table.schema))
     return table
 
 
@@ -183,19 +191,74 @@ def _slice(body: memoryview, entries: list[Any], path: str) -> dict[str, memoryv
     return sections
 
 
+def unfolded_bytes(section: Buffer) -> int:
+    """Return how many bytes a section claims to unfold to; 0 for one that is not compressed."""
+    view = memoryview(section)
+    if view.nbytes < _LZ4.size or bytes(view[:8]) != _LZ4_MAGIC:
+        return 0
+    return int(_LZ4.unpack_from(view)[1])
+
+
 def _uncompressed(buffer: pa.Buffer, path: str) -> pa.Buffer:
     if buffer.size < _LZ4.size or bytes(memoryview(buffer)[:8]) != _LZ4_MAGIC:
         return buffer
-    _, size = _LZ4.unpack_from(memoryview(buffer))
-    if size > limits.IPC_BYTES_MAX:
-        _corrupt("a compressed section claims too much", path, 8, f"at most {limits.IPC_BYTES_MAX} bytes", f"{size}")
+    size = unfolded_bytes(memoryview(buffer))
+    most = min(limits.UNFOLDED_BYTES_MAX, limits.LZ4_RATIO_MAX * (buffer.size - _LZ4.size))
+    if size > most:
+        _corrupt("a compressed section claims too much", path, 8, f"at most {most} bytes", f"{size}")
     return pa.decompress(buffer.slice(_LZ4.size), decompressed_size=size, codec="lz4")
 
 
-def _read_stream(buffer: pa.Buffer, path: str) -> pa.Table:
+def _refuse_compressed_bodies(stream: memoryview, path: str) -> None:
+    """Raise Corrupt unless a stream is a schema and batches without compression.
+
+    Arrow unfolds a compressed body to whatever length it claims, and our writers compress none.
+    The messages are flatbuffers (Arrow's Message.fbs): a table begins with the distance back to its list of field offsets.
+    """
+    at = batch = 0
+    while at + _MESSAGE.size <= len(stream):
+        mark, length = _MESSAGE.unpack_from(stream, at)
+        if mark != _CONTINUATION or not length:
+            break
+        message = stream[at + _MESSAGE.size : at + _MESSAGE.size + length]
+        root = _UINT32.unpack_from(message)[0]
+        kind = _flatbuffer_field(message, root, _HEADER_TYPE)
+        if not kind or (message[kind] == _SCHEMA) != (not batch):
+            _corrupt("an Arrow section has a message of another kind", path, at, "a schema, then batches", "another")
+        header = _flatbuffer_table(message, root, _MESSAGE_HEADER)
+        if message[kind] == _DICTIONARY_BATCH:
+            header = _flatbuffer_table(message, header, _DATA)
+        if batch and _flatbuffer_field(message, header, _COMPRESSION):
+            _corrupt("an Arrow section has a compressed body", path, at, "plain buffers", "a codec")
+        body = _flatbuffer_field(message, root, _BODY_LENGTH)
+        size = _INT64.unpack_from(message, body)[0] if body else 0
+        if not 0 <= size <= len(stream):
+            _corrupt("an Arrow section has an impossible body", path, at, f"at most {len(stream)} bytes", f"{size}")
+        at += _MESSAGE.size + length + size
+        batch += 1
+
+
+def _flatbuffer_field(message: memoryview, table: int, field: int) -> int:
+    """Return where a field of a flatbuffer's table stands, 0 if the table lacks it.  Raises struct.error outside of it."""
+    fields = table - _INT32.unpack_from(message, table)[0]
+    if fields < 0 or _UINT16.unpack_from(message, fields)[0] < _FIELD_OFFSETS + 2 * field + 2:
+        return 0
+    offset = _UINT16.unpack_from(message, fields + _FIELD_OFFSETS + 2 * field)[0]
+    return table + int(offset) if offset else 0
+
+
+def _flatbuffer_table(message: memoryview, table: int, field: int) -> int:
+    """Return where the table in a field of a flatbuffer's table stands.  Raises struct.error if there is none."""
+    at = _flatbuffer_field(message, table, field)
+    return at + int(_UINT32.unpack_from(message, at or len(message))[0])
+
+
+def _read_stream(buffer: pa.Buffer, schema: pa.Schema | None, path: str) -> pa.Table:
     """Return the table of a stream that ends as ours do: pyarrow takes a stream cut between two batches for a whole."""
     source = pa.BufferReader(buffer)
     with pa.ipc.open_stream(source) as reader:
+        if schema is not None and not reader.schema.equals(schema):
+            _corrupt("an Arrow section has another schema", path, -1, _describe(schema), _describe(reader.schema))
         table = reader.read_all()
     if source.tell() != buffer.size or bytes(memoryview(buffer)[-8:]) != _IPC_END:
         _corrupt("an Arrow section does not end where it should", path, -1, "the end mark", f"{buffer.size} bytes")

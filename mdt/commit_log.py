@@ -17,8 +17,9 @@ from indexes.column_stats import STATS_SCHEMA
 from mdt import codec, paths
 from mdt.errors import Corrupt, Unavailable, Unsupported
 from mdt.file_group import FILES
-from mdt.limits import COMMIT_RECORD_BYTES_MAX
+from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.storage import Storage
+from mdt.trusted import records
 
 KIND = b"CMIT"
 VERSION = 1
@@ -135,16 +136,13 @@ def encode(record: CommitRecord) -> bytes:
 def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
     """Return the record in ``data``.  Raises Corrupt if any byte is not as written, or it is not number ``seq``."""
     header, sections = codec.unpack(codec.unframe(data, KIND, path=path, version_max=VERSION), path=path)
-    if header.get("seq") != seq:
-        raise Corrupt("a commit record has a wrong number", path=path, expected=str(seq), got=str(header.get("seq")))
-    for name in ("txn", "instant", "action", "operation", "begun_at"):
-        if name not in header:
-            raise Corrupt(f"a commit record lacks the field {name}", path=path)
-    tables = {
-        name: codec.decode_ipc(section, SECTIONS[name], path=path)
-        for name, section in sections.items()
-        if name in SECTIONS
-    }
+    records.check_header(header, seq, path)
+    known = {name: section for name, section in sections.items() if name in SECTIONS}
+    unfolded = sum(map(codec.unfolded_bytes, known.values()))
+    if unfolded > UNFOLDED_BYTES_MAX:
+        raise Corrupt("a commit record unfolds to too much", path=path, expected=f"{UNFOLDED_BYTES_MAX}", got=f"{unfolded}")
+    tables = {name: codec.decode_ipc(section, SECTIONS[name], path=path) for name, section in known.items()}
+    records.check_tables(header, seq, tables, path)
     return CommitRecord(seq, header, tables)
 
 

@@ -98,6 +98,8 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
     Raises Unsupported for another format, Corrupt for values of a wrong form.
     """
     format = value.get("format", FORMAT_VERSION)
+    if type(format) is not int:
+        raise Corrupt("the table definition has no format", path=path, expected="a number", got=repr(format)[:40])
     if format > FORMAT_VERSION:
         raise Unsupported(
             f"the table has format {format}, this version reads format {FORMAT_VERSION}",
@@ -112,7 +114,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
         schema, declared = _from_text(value["schema"]), _from_text(value.get("declared", value["schema"]))
         if schema.names != declared.names:
             raise ValueError("the stored columns are not the declared ones")
-        return TableDefinition(
+        found = TableDefinition(
             table_id=str(value["table_id"]),
             name=str(value["name"]),
             table_type=str(value["table_type"]),
@@ -129,8 +131,34 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             hudi_version=int(value["hudi_version"]),
             packages={str(name): str(package) for name, package in dict(value.get("packages", {})).items()},
         )
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise Corrupt(f"the table definition cannot be read: {error}", path=path) from error
+        _check(found, value)
+    except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
+        raise Corrupt(f"the table definition cannot be read: {error!r}"[:300], path=path) from error
+    return found
+
+
+def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a definition that was read agrees with itself, and ``value`` has the types that it should."""
+    for name in ("table_id", "name", "table_type", "key_index", "scope", "schema"):
+        _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is no text")
+    for name in ("key", "partition_by", "indexes"):
+        _require(isinstance(value[name], list) and all(isinstance(item, str) for item in value[name]), f"{name} is no list")
+    for name in ("options", "packages"):
+        texts = dict(value.get(name, {}))
+        _require(all(isinstance(text, str) for pair in texts.items() for text in pair), f"{name} holds other things than text")
+    _require(len(set(found.schema.names)) == len(found.schema.names) > 0, "the schema has columns without names of their own")
+    wanted = [*found.key, *found.partition_by, *([] if found.ordering is None else [found.ordering])]
+    _require(bool(found.key) and all(name in found.schema.names for name in wanted), "the schema lacks a column that is named")
+    _require(found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"no table type {found.table_type}")
+    _require(found.scope in ("partition", "table"), f"no scope {found.scope}")
+    _require(type(value["hash_seed"]) is int and 0 <= found.hash_seed < 2**32, f"no seed {found.hash_seed}")
+    _require(type(value["hudi_version"]) is int, "no version of Hudi's tables")
+    parse_options(found.options)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
 
 
 def _to_text(schema: pa.Schema) -> str:

@@ -37,8 +37,24 @@ COUNT_MAX = 2**62
 SECTIONS_MAX = 4096
 """Sections are one per table or per column; far more than any table has, and the list stays cheap to check."""
 
-IPC_BYTES_MAX = 4 << 30
-"""What a compressed section may claim to unfold to: a bomb must not take the machine."""
+UNFOLDED_BYTES_MAX = COMMIT_RECORD_BYTES_MAX
+"""What the compressed sections of an object may unfold to, together: what a record without compression may hold."""
+
+LZ4_RATIO_MAX = 255
+"""No LZ4 stream unfolds to more bytes for each of its own: a byte of a length says at most 255."""
+
+FILE_BYTES_MAX = 1 << 48
+"""Of any object: 50 times what S3 takes, and sums of many stay numbers of 64 bits."""
+
+SEGMENT_ROWS_MAX = 2**32 - 1
+"""Positions are numbers of 32 bits."""
+
+ROWS_PER_BYTE_MAX = 64
+"""Rows for each byte of a data file.  Every row has a key of its own, and every 512 rows a page with a header of some 20
+bytes in each of six columns or more, so our files have fewer than five."""
+
+LIST_ITEMS_MAX = 1 << 20
+"""Items of a list in a header; there are never more than files in a commit."""
 
 INLINE_SUMMARY_BYTES_MAX = 64 << 10
 """Every reader of the log pays for inline summaries; above this one ranged read is cheaper than carrying it along."""

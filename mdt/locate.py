@@ -67,10 +67,10 @@ def candidates(
             continue
         try:
             found = index.locate(memoryview(metadata.unit_payload(unit)), keys, hashes)
-        except (ValueError, Corrupt):
+            pairs.append((found.key, groups[found.group]))
+        except (ValueError, IndexError, Corrupt):
+            # Damaged, or it numbers more groups than its record names.
             exhaustive.update(groups[groups >= 0].tolist())
-            continue
-        pairs.append((found.key, groups[found.group]))
     for group in sorted(exhaustive):
         pairs.append((np.arange(len(hashes)), np.full(len(hashes), group, dtype=np.int64)))
     if not pairs:

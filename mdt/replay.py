@@ -16,14 +16,14 @@ from pyroaring import BitMap
 
 from indexes.buffers import mask, numbers
 from indexes.registry import parse_spec
-from mdt import pieces
+from mdt import paths, pieces
 from mdt.columns import BuiltColumns
 from mdt.commit_log import CommitRecord
 from mdt.definition import TableDefinition, from_json
 from mdt.errors import Corrupt
 from mdt.layered import Layered
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.snapshot import Snapshot
+from mdt.snapshot import Snapshot, positions
 from mdt.units import Unit, units_of
 
 Int64s = npt.NDArray[np.int64]
@@ -104,9 +104,10 @@ def _slots(snapshot: Snapshot, segments: pa.ChunkedArray) -> Int64s:
 def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
     table = record.table("vectors")
     fresh: dict[int, BitMap] = {}
-    for slot, positions in zip(_slots(snapshot, table["segment"]).tolist(), table["positions"].to_pylist(), strict=True):
+    for slot, data in zip(_slots(snapshot, table["segment"]).tolist(), table["positions"].to_pylist(), strict=True):
         if slot >= 0:
-            old, new = snapshot.slot_vector(slot), BitMap.deserialize(positions)
+            rows = int(snapshot.files.of_slot("rows", slot).as_py())
+            old, new = snapshot.slot_vector(slot), positions(data, rows, path=paths.commit(record.seq))
             fresh[slot] = new if old is None else old | new
     return snapshot.vectors_since.adding(fresh)
 

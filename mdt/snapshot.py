@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from indexes import positions as roaring
 from indexes.bounds import Bounds
 from indexes.buffers import column, flags, numbers
 from indexes.column_stats import STATS_SCHEMA
@@ -25,6 +26,7 @@ from mdt import pieces as added
 from mdt.columns import SUMMARY, Columns, no_rows
 from mdt.commit_log import STATS
 from mdt.definition import TableDefinition
+from mdt.errors import Corrupt
 from mdt.file_group import BASE, FILES, Blob, SummaryRef
 from mdt.files_view import FilesView, Live, MembersView, NamesView, NumbersView, PartitionsView
 from mdt.groups import Files, Groups
@@ -127,7 +129,8 @@ class Snapshot:
         """Return the dead positions of the file in ``slot``, or None if there are none."""
         found = self.vectors_since.get(slot)
         if found is None and slot < self.base.rows and self.base.numpy("dead")[slot]:
-            found = BitMap.deserialize(self.base.value("vector", slot).as_py())
+            rows = int(self.base.numpy("files/rows")[slot])
+            found = positions(self.base.value("vector", slot).as_py(), rows, path=f"base {self.base.seq}")
         return found
 
     @cached_property
@@ -465,6 +468,14 @@ class Snapshot:
             assert group.bytes == int(size[rows].sum()), "the bytes of a group must be those of its files"
             assert group.logs == int((self.kind[rows] != BASE).sum()), "the log files of a group must be counted"
             assert not len(rows) or groups.number([group.name])[0] == number, "a group must be found by its name"
+
+
+def positions(data: bytes | None, rows: int, *, path: str) -> BitMap:
+    """Return the dead positions of a segment of ``rows`` rows.  Raises Corrupt for bytes that are none."""
+    try:
+        return roaring.checked(b"" if data is None else data, rows)
+    except ValueError as error:
+        raise Corrupt(f"a deletion vector cannot be read: {error}", path=path) from error
 
 
 def _total(summaries: pa.Table) -> int:

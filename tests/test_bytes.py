@@ -304,11 +304,12 @@ def _moved_out(table: mdt.Table, payload: bytes | None) -> mdt.Table:
     record = commit_log.read(storage, 1)
     assert record is not None
     units = record.table("units").to_pylist()
-    blob = {"path": ".hoodie/.mdt/blobs/unit", "offset": 0, "length": len(payload or b"?"), "crc": zlib.crc32(payload or b"")}
+    path = paths.key_maps(record.instant, "7-1-1")
+    blob = {"path": path, "offset": 0, "length": len(payload or b"?"), "crc": zlib.crc32(payload or b"")}
     moved = pa.Table.from_pylist([units[0] | blob | {"payload": None}], schema=commit_log.UNITS)
     storage.replace(paths.commit(1), commit_log.encode(commit_log.CommitRecord(1, record.header, {**record.tables, "units": moved})))
     if payload is not None:
-        storage.replace(".hoodie/.mdt/blobs/unit", payload)
+        storage.replace(path, payload)
     return mdt.open(storage)
 
 

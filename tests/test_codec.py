@@ -140,7 +140,7 @@ def test_a_truncated_or_lengthened_table_is_corrupt(compression: str | None) -> 
             codec.decode_ipc(data + bytes(8), None, path="p")
 
 
-@pytest.mark.parametrize("size", [limits.IPC_BYTES_MAX + 1, 2**63, 2**64 - 1, 0, 7])
+@pytest.mark.parametrize("size", [limits.UNFOLDED_BYTES_MAX + 1, limits.UNFOLDED_BYTES_MAX, 2**63, 2**64 - 1, 0, 7])
 def test_a_compressed_table_cannot_claim_any_size(size: int) -> None:
     data = bytearray(codec.encode_ipc(TABLE, compression="lz4"))
     data[8:16] = struct.pack("<Q", size)
