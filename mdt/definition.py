@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexes.registry import parse_spec
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Unsupported
 
@@ -154,6 +155,8 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
     _require(type(value["hash_seed"]) is int and 0 <= found.hash_seed < 2**32, f"no seed {found.hash_seed}")
     _require(type(value["hudi_version"]) is int, "no version of Hudi's tables")
     parse_options(found.options)
+    for spec in (found.key_index, *found.indexes):
+        parse_spec(spec)
 
 
 def _require(holds: bool, message: str) -> None:

@@ -308,6 +308,7 @@ def _check_summaries(section: _Section, instant: str, last: int) -> None:
     section.texts("index", _is_text, "specifications")
     section.numbers({"segment": (0, last)})
     section.numbers({"first": (0, SEGMENT_ROWS_MAX)}, nullable=True)
+    section.require((section.valid("path") | ~section.valid("first")).all(), "joint summaries in objects")
     _check_blobs(section, instant)
 
 
