@@ -120,13 +120,13 @@ def _stats(first: int, n: int, device: np.ndarray[tuple[int], np.dtype[np.int64]
     return pa.concat_tables(tables)
 
 
-def _files(first: int, n: int, instant: str) -> pa.Table:
+def _files(first: int, n: int, instant: str, token: int) -> pa.Table:
     """Return rows of FILES for files that do not exist, full ones so that no insert goes there."""
     ids = [f"{x:08x}-0000-4000-8000-{x:012x}-0" for x in range(first, first + n)]
-    names = [f"{name}_0-1-0_{instant}.parquet" for name in ids]
+    names = [f"{name}_0-{token}-0_{instant}.parquet" for name in ids]
     same = {"partition": "", "base_instant": instant, "instant": instant, "kind": 0, "log_version": 0, "crc": 0,
             "size": 130 << 20, "rows": ROWS, "block_offset": 0, "block_length": 130 << 20, "inserts": 0, "updates": 0,
-            "deletes": 0}  # fmt: skip
+            "deletes": 0, "footer_length": 0, "footer_crc": 0}  # fmt: skip
     own = {"segment": range(n), "file_id": ids, "name": names, "zone_rows": [[ROWS // 2] * 2] * n}
     columns = {f.name: own.get(f.name, [same.get(f.name)] * n) for f in FILES}
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
@@ -142,7 +142,7 @@ def make(path: str, files: int) -> mdt.Table:
         header = {"txn": storage.random_hex(16), "instant": instant, "action": "rollback", "operation": "synthetic",
                   "begun_at": seq - 1, "token": seq, "counts": {}}  # fmt: skip
         slices = pa.table([["null"] * n, [""] * n, [[]] * n], schema=SLICES)
-        tables = {"files": _files(first, n, instant), "slices": slices, "stats": _stats(first, n, device)}
+        tables = {"files": _files(first, n, instant, seq), "slices": slices, "stats": _stats(first, n, device)}
         assert commit_log.append(storage, CommitRecord(seq, header, tables))
     return mdt.open(path, {**OPTIONS, "mdt.metadata.compact.records": 10_000})
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mdt.hudi import digests
+from mdt.hudi.file_names import BASE
 from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
 
@@ -38,30 +38,14 @@ _SMALL_ROWS = 2000
 """Below this, probing every column costs more than a dictionary gains."""
 _CONSTANT = frozenset({COMMIT_TIME, PARTITION_PATH, FILE_NAME})
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
-_NAME = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]{14,20})\.parquet")
 _HEX = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, slots=True)
-class BaseFileName:
-    """The parts of a base file's name.  ``token``: three numbers, ``<task>-<stage>-<attempt>``."""
-
-    file_id: str
-    token: str
-    instant: str
 
 
 def name(file_id: str, token: str, instant: str) -> str:
     """Return the name of a base file."""
     text = f"{file_id}_{token}_{instant}.parquet"
-    assert _NAME.fullmatch(text), text
+    assert BASE.fullmatch(text), text
     return text
-
-
-def parse_name(file_name: str) -> BaseFileName | None:
-    """Return the parts of a base file's name, or None if it is no such name."""
-    match = _NAME.fullmatch(file_name)
-    return None if match is None else BaseFileName(*match.groups())
 
 
 def new_file_id(hex32: str) -> str:

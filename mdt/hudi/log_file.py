@@ -13,7 +13,6 @@ to the n-th set bit, so records must be sorted by position and every one must ha
 from __future__ import annotations
 
 import base64
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
+from mdt.hudi.file_names import LOG
 
 COMMAND, DELETE, CORRUPT, AVRO, HFILE, PARQUET, CDC = range(7)
 """Block types."""
@@ -37,22 +37,10 @@ _MAGIC = b"#HUDI#"
 _FORMAT_VERSION = 1
 _CONTENT_VERSION = 3
 _MIN_SIZE = 4 + 4 + 4 + 8 + 4 + 8
-_NAME = re.compile(r"\.([^_/]+)_([0-9]{14,20})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
 
 _STRING_BRANCH = b"\x02"
 _COMMIT_TIME_DELETE = b"\x04\x00"
 """Branch 2 (IntWrapper) with value 0: deletes whatever the ordering value is."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFileName:
-    """The parts of a log file's name.  ``base_instant``: of its slice's base file.  ``token``: "" in old tables."""
-
-    file_id: str
-    base_instant: str
-    version: int
-    token: str
-    is_cdc: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +62,8 @@ class Block:
 def name(file_id: str, base_instant: str, version: int, token: str) -> str:
     """Return the name of log file number ``version`` (from 1) of the slice that begins at ``base_instant``."""
     text = f".{file_id}_{base_instant}.log.{version}_{token}"
-    assert _NAME.fullmatch(text), text
+    assert LOG.fullmatch(text), text
     return text
-
-
-def parse_name(file_name: str) -> LogFileName | None:
-    """Return the parts of a log file's name, or None if it is no such name."""
-    match = _NAME.fullmatch(file_name)
-    if match is None:
-        return None
-    file_id, instant, version, token, cdc = match.groups()
-    return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
 
 
 # -- writing

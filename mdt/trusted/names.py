@@ -7,7 +7,7 @@ from typing import Any
 
 from mdt import paths
 from mdt.errors import Invalid
-from mdt.hudi import base_file, log_file, timeline
+from mdt.hudi import file_names, timeline
 from mdt.limits import NAME_BYTES_MAX, TOKEN_MAX
 from mdt.stores.contract import check_path
 
@@ -77,7 +77,7 @@ def token_of(name: str) -> int | None:
     >>> token_of("a-0_3-77-0_20240101000000000.parquet"), token_of(".a-0_20240101000000000.log.1_3-77-0"), token_of("x")
     (77, 77, None)
     """
-    base, log = base_file.parse_name(name), log_file.parse_name(name)
+    base, log = file_names.parse_base(name), file_names.parse_log(name)
     written = base.token if base is not None else log.token if log is not None else ""
     _, _, rest = written.partition("-")
     middle = rest.partition("-")[0]
@@ -86,7 +86,7 @@ def token_of(name: str) -> int | None:
 
 def instant_of(name: str) -> str | None:
     """Return the instant of the transaction that wrote a base file, None for other names; a log file's has none."""
-    base = base_file.parse_name(name)
+    base = file_names.parse_base(name)
     return None if base is None else base.instant
 
 

@@ -18,7 +18,7 @@ from indexes.base import BoolArray, Int64Array
 from indexes.buffers import flags, numbers
 from mdt.errors import Corrupt
 from mdt.file_group import BASE, LOG
-from mdt.hudi import base_file, log_file
+from mdt.hudi import file_names
 from mdt.limits import (
     COUNT_MAX,
     FILE_BYTES_MAX,
@@ -32,8 +32,8 @@ from mdt.limits import (
 from mdt.trusted import names
 
 _CRC_MAX = 2**32 - 1
-_KEY_MAP_ENTRY_BYTES = (20, 28)
-_KEY_MAP_HEADER_BYTES = 16
+KEY_MAP_ENTRY_BYTES = 20
+"""Of a key map, at least: a hash and a position."""
 _BOUND_BYTES_MAX = 64
 """Of a minimum or maximum: longer ones are cut."""
 
@@ -235,11 +235,9 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     _check_names(section, header)
     _check_zones(section, rows)
     has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
-    section.require(np.array_equal(has_key_map, rows > 0), "a key map for each file with rows")
-    bytes_of_entries = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"][has_key_map] - _KEY_MAP_HEADER_BYTES
-    plain, ordered = (width * rows[has_key_map] for width in _KEY_MAP_ENTRY_BYTES)
-    is_whole = (bytes_of_entries == plain) | (bytes_of_entries == ordered)
-    section.require(is_whole.all(), "key maps with an entry for each row")
+    section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
+    length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
+    section.require((length >= KEY_MAP_ENTRY_BYTES * rows)[has_key_map].all(), "key maps with an entry for each row")
     has_page_map = section.same_nulls(*_PAGE_MAPS)
     section.require((has_key_map | ~has_page_map).all(), "page maps beside key maps")
     section.numbers(_PAGE_MAPS, nullable=True)
@@ -263,10 +261,10 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
     told = [section.batch.column(name).to_pylist() for name in ("name", "kind", "file_id", "base_instant", "log_version")]
     for name, kind, file_id, base_instant, log_version in zip(*told, strict=True):
         if kind == BASE:
-            base = base_file.parse_name(name)
+            base = file_names.parse_base(name)
             right = base is not None and (base.file_id, base.instant, base_instant, log_version) == (file_id, instant, instant, 0)
         else:
-            log = log_file.parse_name(name)
+            log = file_names.parse_log(name)
             right = log is not None and (log.file_id, log.base_instant, log.version) == (file_id, base_instant, log_version)
         section.require(right and names.token_of(name) == token, "file names that agree with the other columns")
 

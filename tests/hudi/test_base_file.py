@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt.hudi import base_file, schema
+from mdt.hudi import base_file, file_names, schema
 
 T = "20261121053000123"
 FILE_ID = base_file.new_file_id("0123456789abcdef0123456789abcdef")
@@ -35,7 +35,7 @@ def dictionaries(file: pq.ParquetFile) -> set[str]:
 
 
 def test_names_round_trip() -> None:
-    assert base_file.parse_name(NAME) == base_file.BaseFileName(FILE_ID, "3-7-1", T)
+    assert file_names.parse_base(NAME) == file_names.BaseFileName(FILE_ID, "3-7-1", T)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_names_round_trip() -> None:
     ["a.parquet", NAME + ".crc", f"x/{NAME}", f"{FILE_ID}_{T}.parquet", f"{FILE_ID}_1-0_{T}.parquet", NAME + "\n"],
 )
 def test_foreign_names_are_no_base_files(name: str) -> None:
-    assert base_file.parse_name(name) is None
+    assert file_names.parse_base(name) is None
 
 
 @given(st.uuids())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
 from mdt.errors import Corrupt, Invalid
-from mdt.hudi import log_file
+from mdt.hudi import file_names, log_file
 from mdt.hudi.log_file import Block
 
 T1, T2 = "20261121053000001", "20261121053000002"
@@ -41,16 +41,16 @@ def only(data: bytes) -> Block:
 
 def test_names_round_trip() -> None:
     assert NAME == f".{FILE_ID}_{T1}.log.12_3-7-1"
-    assert log_file.parse_name(NAME) == log_file.LogFileName(FILE_ID, T1, 12, "3-7-1")
-    assert log_file.parse_name(f"{NAME}.cdc") == log_file.LogFileName(FILE_ID, T1, 12, "3-7-1", is_cdc=True)
-    assert log_file.parse_name(f".{FILE_ID}_{T1}.log.1") == log_file.LogFileName(FILE_ID, T1, 1, "")
+    assert file_names.parse_log(NAME) == file_names.LogFileName(FILE_ID, T1, 12, "3-7-1")
+    assert file_names.parse_log(f"{NAME}.cdc") == file_names.LogFileName(FILE_ID, T1, 12, "3-7-1", is_cdc=True)
+    assert file_names.parse_log(f".{FILE_ID}_{T1}.log.1") == file_names.LogFileName(FILE_ID, T1, 1, "")
 
 
 @pytest.mark.parametrize(
     "name", [NAME[1:], f"x/{NAME}", NAME + ".crc", f".{FILE_ID}_{T1}.log.0_1-0-0", f".{FILE_ID}.log.1", ".log.1"]
 )
 def test_foreign_names_are_no_log_files(name: str) -> None:
-    assert log_file.parse_name(name) is None
+    assert file_names.parse_log(name) is None
 
 
 def test_a_data_block_is_laid_out_byte_for_byte_as_documented() -> None:

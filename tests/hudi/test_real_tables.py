@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from mdt.hudi import base_file, commit_metadata, log_file, properties, schema, timeline
+from mdt.hudi import base_file, commit_metadata, file_names, log_file, properties, schema, timeline
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "hudi"
 ZIPS = sorted(FOLDER.glob("*.zip"))
@@ -39,11 +39,11 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
                 assert all(PurePosixPath(stat.path).name.find(stat.file_id) in (0, 1) for stat in metadata.stats)
                 seen["commits"] += 1
         elif name.suffix == ".parquet":
-            assert (parsed := base_file.parse_name(name.name)) is not None, name
+            assert (parsed := file_names.parse_base(name.name)) is not None, name
             assert base_file.name(parsed.file_id, parsed.token, parsed.instant) == name.name
             seen["base files"] += 1
         elif ".log." in name.name:
-            assert (log := log_file.parse_name(name.name)) is not None, name
+            assert (log := file_names.parse_log(name.name)) is not None, name
             assert log_file.name(log.file_id, log.base_instant, log.version, log.token) == name.name
         elif name.name == ".hoodie_partition_metadata":
             assert properties.decode(data).keys() == {"commitTime", "partitionDepth"}

@@ -1,0 +1,46 @@
+"""The grammar of Hudi's names of data files, apart from what writes them: whoever reads metadata parses names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+BASE = re.compile(r"([^_/]+)_([0-9]+-[0-9]+-[0-9]+)_([0-9]{14,20})\.parquet")
+"""Names of base files."""
+LOG = re.compile(r"\.([^_/]+)_([0-9]{14,20})\.log\.([1-9][0-9]{0,8})(?:_([0-9]+-[0-9]+-[0-9]+))?(\.cdc)?")
+"""Names of log files."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """The parts of a base file's name.  ``token``: three numbers, ``<task>-<stage>-<attempt>``."""
+
+    file_id: str
+    token: str
+    instant: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """The parts of a log file's name.  ``base_instant``: of its slice's base file.  ``token``: "" in old tables."""
+
+    file_id: str
+    base_instant: str
+    version: int
+    token: str
+    is_cdc: bool = False
+
+
+def parse_base(file_name: str) -> BaseFileName | None:
+    """Return the parts of a base file's name, or None if it is no such name."""
+    match = BASE.fullmatch(file_name)
+    return None if match is None else BaseFileName(*match.groups())
+
+
+def parse_log(file_name: str) -> LogFileName | None:
+    """Return the parts of a log file's name, or None if it is no such name."""
+    match = LOG.fullmatch(file_name)
+    if match is None:
+        return None
+    file_id, instant, version, token, cdc = match.groups()
+    return LogFileName(file_id, instant, int(version), token or "", cdc is not None)
