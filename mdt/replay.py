@@ -85,14 +85,20 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
     return Snapshot(record.seq, definition, nothing, record.instant, history_since=(_history_row(record),))
 
 
-def _slots(snapshot: Snapshot, segments: pa.ChunkedArray) -> Int64s:
-    """Return the slots of segments, -1 for those that have left before the base -> int64[n]."""
+def _slots(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
+    """Return the slots of segments, -1 for those that have left before the base -> int64[n].
+
+    Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
+    """
     wanted = numbers(segments)
     found = np.full(len(wanted), -1, np.int64)
     since = wanted >= (snapshot.base.seq + 1) * SEGMENTS_PER_COMMIT_MAX
     for i in np.flatnonzero(since).tolist():
         start = snapshot.starts.get(int(wanted[i]) // SEGMENTS_PER_COMMIT_MAX)
-        found[i] = -1 if start is None else start + int(wanted[i]) % SEGMENTS_PER_COMMIT_MAX
+        slot = snapshot.slots if start is None else start + int(wanted[i]) % SEGMENTS_PER_COMMIT_MAX
+        if slot >= snapshot.slots or snapshot.files.of_slot("segment", slot).as_py() != wanted[i]:
+            raise Corrupt("a commit record changes a segment that does not exist", path=path, got=str(wanted[i]))
+        found[i] = slot
     if snapshot.base.rows and not since.all():
         known = snapshot.base.numpy("files/segment")
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
@@ -102,12 +108,12 @@ def _slots(snapshot: Snapshot, segments: pa.ChunkedArray) -> Int64s:
 
 
 def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
-    table = record.table("vectors")
+    table, path = record.table("vectors"), paths.commit(record.seq)
     fresh: dict[int, BitMap] = {}
-    for slot, data in zip(_slots(snapshot, table["segment"]).tolist(), table["positions"].to_pylist(), strict=True):
+    for slot, data in zip(_slots(snapshot, table["segment"], path).tolist(), table["positions"].to_pylist(), strict=True):
         if slot >= 0:
             rows = int(snapshot.files.of_slot("rows", slot).as_py())
-            old, new = snapshot.slot_vector(slot), positions(data, rows, path=paths.commit(record.seq))
+            old, new = snapshot.slot_vector(slot), positions(data, rows, path=path)
             fresh[slot] = new if old is None else old | new
     return snapshot.vectors_since.adding(fresh)
 
@@ -125,7 +131,7 @@ def _uncovered(record: CommitRecord, units: tuple[Unit, ...], key_index: str) ->
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    gone = _slots(snapshot, record.table("removed")["segment"])
+    gone = _slots(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
     gone = np.setdiff1d(gone[gone >= 0], snapshot.dead)
     piece = pieces.piece_of(record, snapshot.slots)
     units = units_of(record.table("units"))

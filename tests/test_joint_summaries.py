@@ -269,7 +269,7 @@ def test_joint_summaries_are_smaller_than_those_of_each_segment(monkeypatch: pyt
 def test_shares_pass_from_tasks_to_the_driver() -> None:
     blob = Blob("a", 8, 5, 77)
     stored = (("x", Joint(blob, 0)), ("x", Joint(blob, 12)), ("y", blob), ("z", b"bytes"))
-    file = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, (4,), 0, 4, 0, blob, summaries=stored)
+    file = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, blob, summaries=stored)
     assert transfer.decode(transfer.encode(transfer.Finished([file], [], [], {}))).files[0].summaries == stored
 
 
