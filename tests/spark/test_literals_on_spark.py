@@ -9,15 +9,18 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pytest
+from counting import count
+from pyspark.sql import DataFrame, SparkSession
 
-from indexes.predicate import matches
+from indexes.predicate import leaves, matches
 from mdt.errors import MdtError
 from mdt.where import parse_where
 
@@ -99,10 +102,18 @@ def all_cases() -> Iterator[str]:
 
 
 def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
-    """Return whether README's table of differences is about this filter: exact comparison where Spark rounds to doubles."""
-    predicate = parse_where(where, schema)
-    values = str(predicate)
-    return bool(values)
+    """Return whether README's table of differences is about a filter that is taken here."""
+    for leaf in leaves(parse_where(where, schema)):
+        literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
+        type = schema.field(leaf.column).type
+        floats = [value for value in literals if isinstance(value, float) and math.isfinite(value)]
+        if pa.types.is_int64(type) and any(abs(value) >= BIG for value in floats):
+            return True
+        if pa.types.is_decimal(type) and floats:
+            return True
+        if None in literals and "cast(" in where:
+            return True
+    return False
 
 
 def ours(where: str, held: pa.Table) -> list[int] | None:
@@ -128,3 +139,43 @@ def theirs(view: DataFrame, wheres: Sequence[str]) -> dict[str, list[int] | str]
         where: sorted(n for n, kept in zip(numbers, found[f"q{i}"].to_pylist(), strict=True) if kept)
         for i, where in enumerate(wheres)
     }
+
+
+def compared(spark: SparkSession, wheres: Sequence[str]) -> int:
+    """Assert that Spark agrees about the filters that are taken here; return how many those are."""
+    held = rows()
+    mine = {where: found for where in wheres if (found := ours(where, held)) is not None}
+    asked = [where for where in mine if not differs_on_purpose(where, held.schema)]
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        view = spark.createDataFrame(held)
+        for at in range(0, len(asked), BATCH):
+            for where, found in theirs(view, asked[at : at + BATCH]).items():
+                assert found == mine[where], where
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    return len(asked)
+
+
+@pytest.mark.parametrize("cases", [CASES, pytest.param(CASES_NIGHTLY, marks=pytest.mark.nightly)])
+@pytest.mark.timeout(3600)
+def test_literals_mean_what_they_mean_to_spark(spark: SparkSession, cases: int) -> None:
+    every = list(all_cases())
+    chosen = every if cases >= len(every) else random.Random(7).sample(every, cases)
+    count("filters whose literals mean the same to Spark", compared(spark, chosen))
+
+
+def test_what_differs_on_purpose_does(spark: SparkSession) -> None:
+    """The table in README is true: Spark finds other rows, or takes what is refused here."""
+    held = rows()
+    view = spark.createDataFrame(held)
+    wheres = ["i64 = 9007199254740992e0", "big = 0.1e0"]
+    for where, found in theirs(view, wheres).items():
+        assert found != ours(where, held), where
+        assert differs_on_purpose(where, held.schema)
+    refused = ["d >= '2024-02-29 12:00:00'", "ts = '2024-02-29 12:00:00 America/New_York'"]
+    assert [ours(where, held) for where in refused] == [None, None]
+    assert all(isinstance(found, list) for found in theirs(view, refused).values())
+    assert isinstance(theirs(view, ["d = cast(null as int)"])["d = cast(null as int)"], str)
+    assert ours("d = cast(null as int)", held) == []
