@@ -102,7 +102,7 @@ def all_cases() -> Iterator[str]:
 
 
 def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
-    """Return whether README's table of differences is about a filter that is taken here."""
+    """Return whether README's table of differences, or a fault of Spark, is about a filter that is taken here."""
     for leaf in leaves(parse_where(where, schema)):
         literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
         type = schema.field(leaf.column).type
@@ -111,6 +111,8 @@ def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
             return True
         if pa.types.is_decimal(type) and floats:
             return True
+        if pa.types.is_integer(type) and any(isinstance(v, (int, Decimal)) and not -(2**63) <= v < 2**63 for v in literals):
+            return True  # Spark 4.3 keeps nulls: what compares with more than a bigint, it takes for true without a look
         if None in literals and "cast(" in where:
             return True
     return False
