@@ -39,7 +39,7 @@ def run(cases: int) -> None:
         codec = sorted(damage.KINDS)[number % len(damage.KINDS)]
         for text in damage.outcome(random.Random(f"{seed}:{number}"), codec, found):
             wrong.append(f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest tests/test_flips.py -k campaign")
-    count("damaged files, each read and rewritten in every way", len(numbers))
+    count("damaged files, each read in every way", len(numbers))
     for what, n in found.items():
         count(f"of damaged tables: {what}", n)
     print(f"seed {seed}")
