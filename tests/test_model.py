@@ -283,6 +283,7 @@ def _settings(examples: int) -> settings:
     )  # fmt: skip
 
 
+@pytest.mark.timeout(900)
 def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histories() -> None:
     run_state_machine_as_test(TableAgainstDictionary, settings=_settings(_EXAMPLES))
 
