@@ -22,6 +22,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+import mdt
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
 from mdt.spark.file_index import (
     NUMBER_COLUMN,
@@ -222,6 +223,21 @@ def test_pruning_loses_no_row_of_any_type_under_any_filter(
         else:
             assert not matching, "a scan was optimized away"
     assert useful > 0.5 * len(filters), "most of these filters should prune"
+
+
+@pytest.mark.parametrize("name", ["20990101000000000.deltacommit", "20990101000000000.clean.requested"])
+def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "taken"
+    table = mdt.create(folder, pa.schema([("id", pa.string()), ("v", pa.int64())]), ["id"], options={"mdt.durable": False})
+    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
+    frame = mdt.read(spark, str(folder))
+    assert frame.where("v > 1").count() == 1
+    (folder / ".hoodie" / name).write_text("{}")
+    with pytest.raises(Exception, match="another Hudi writer") as caught:
+        frame.where("v > 0").count()
+    assert "mdt.create(new_path" in str(caught.value)
+    (folder / ".hoodie" / name).unlink()
+    assert frame.where("v > 0").count() == 2
 
 
 def test_long_chains_of_or_reach_the_planner(spark: SparkSession, table: Table, tmp_path: Path) -> None:

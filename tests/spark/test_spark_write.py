@@ -77,7 +77,7 @@ def scanned(table: Table) -> Any:
 def assert_sound(table: Table, *, hudi: bool = True) -> None:
     """Assert that nothing is wrong, nothing is under way, and no file is there that no commit knows."""
     report = table.check()
-    assert report.ok, report
+    assert report.ok and not report.warnings, report
     assert not pending(table.metadata)
     records = [table.metadata.record(seq) for seq in range(table.snapshot().seq + 1)]
     files = {name for r in records if r for name in r.table("files")["name"].to_pylist()}
@@ -349,3 +349,22 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
     assert all(live[row["id"]] == row for row in newer.to_pylist())
     assert {row["id"] for row in mine.to_pylist()} <= set(live)
     assert_sound(table)
+
+
+@pytest.mark.parametrize("name", ["upsert", "bulk_insert"])
+@pytest.mark.parametrize("ordering", [None, "ts"])
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
+    spark: SparkSession, tmp_path: Path, name: str, ordering: str | None, scope: str
+) -> None:
+    both = pair(spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering)
+    draw = random.Random(5)
+    first = [row | {"city": "y"} for row in rows(draw, range(0, 120, 2))]
+    both.run("upsert", first)
+    gone = first[::4]
+    both.run("delete", gone)
+    fresh = [row | {"city": "y"} for row in rows(draw, range(200, 240, 2))]
+    result = both.run(name, [*({**row, "x": 7.0} for row in gone), *fresh])
+    assert (result.inserted, result.updated) == (len(gone) + len(fresh), 0)
+    assert_sound(both.on_spark)
+    assert_sound(both.in_process)
