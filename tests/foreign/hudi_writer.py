@@ -34,6 +34,7 @@ def session(jar: str) -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
     }
     builder = SparkSession.builder.master("local[2]").appName("take over")
