@@ -202,6 +202,8 @@ class Restoration:
     @classmethod
     def of(cls, declared: pa.Schema, stored: pa.Schema) -> Restoration:
         """Return what makes ``declared`` of ``stored`` columns of the same names."""
+        if declared.equals(stored, check_metadata=True):
+            return cls(declared, ())
         pairs = enumerate(zip(declared, stored, strict=True))
         return cls(declared, tuple(i for i, (a, b) in pairs if not is_same(a.type, b.type)))
 

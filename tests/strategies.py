@@ -28,7 +28,8 @@ _NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None."""
+    """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None;
+    ``declared``: whether columns have types that are stored as others."""
 
     table_type: str
     key_index: str
@@ -37,6 +38,7 @@ class Shape:
     ordering: str | None
     composite: bool
     key_type: str
+    declared: bool
     max_file_bytes: int
     row_group_rows: int
     compact_records: int
@@ -52,8 +54,8 @@ class Shape:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [("id", KEYS[self.key_type].type), ("sub", pa.int32()), ("city", pa.string()), ("day", pa.date32())]
-        fields += [("ts", _ORDERINGS[self.ordering or "long"]), ("x", pa.float64()), ("note", pa.string())]
+        fields = [("id", KEYS[self.key_type].type), ("sub", pa.uint8() if self.declared else pa.int32()), ("city", pa.string()), ("day", pa.date32())]
+        fields += [("ts", _ORDERINGS[self.ordering or "long"]), ("x", pa.float64()), ("note", pa.dictionary(pa.int8(), pa.large_string()) if self.declared else pa.string())]
         return pa.schema(fields)
 
     def arguments(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         ordering=st.sampled_from((None, *_ORDERINGS)),
         composite=st.booleans(),
         key_type=st.sampled_from(tuple(KEYS)),
+        declared=st.booleans(),
         max_file_bytes=st.sampled_from((1024, 8192, 1 << 20)),
         row_group_rows=st.sampled_from((2, 5, 1024)),
         compact_records=st.sampled_from((2, 5, 32)),

@@ -17,11 +17,13 @@ from pyspark import TaskContext
 
 from indexes.base import Int64Array
 from mdt.config import Options, parse_options
+from mdt.convert import convert
 from mdt.errors import Invalid, Unsupported
 from mdt.locate import Located
 from mdt.metadata import Metadata
 from mdt.snapshot import Snapshot
 from mdt.spark.failures import in_task
+from mdt.spark.schema import in_micros
 from mdt.storage import open_storage
 from mdt.transaction import Claim
 from mdt.write.assign import Assignment
@@ -110,8 +112,8 @@ def _elsewhere(source: Source) -> Unsupported:
 
 
 def tagged_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of tagged rows: the data, nullable, and CONTROL."""
-    return pa.schema([*(field.with_nullable(True) for field in schema), *CONTROL])
+    """Return the columns of tagged rows: the data, nullable, as Spark can take it, and CONTROL."""
+    return pa.schema([*(pa.field(field.name, in_micros(field.type)) for field in schema), *CONTROL])
 
 
 def tag(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -162,7 +164,9 @@ def _tagged(
 
 
 def _array(column: object, type: pa.DataType) -> object:
-    return column if isinstance(column, pa.ChunkedArray | pa.Array) else pa.array(column, type)
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
+    return column if isinstance(column, pa.Array) else pa.array(column, type)
 
 
 def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
