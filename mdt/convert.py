@@ -152,3 +152,56 @@ def _require_equal(array: pa.Array, found: pa.Array) -> None:
         equal = pc.equal(array, back)
     if not pc.all(equal).as_py() and len(equal) > equal.null_count:
         raise ValueError(f"{array.type} would be rounded to {found.type}")
+
+
+def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return an array of a stored ``type`` (lists and maps plain) with values in required fields of structs that are null.
+
+    Arrow does not say what stands there; Parquet's writer refuses nulls even there.
+    """
+    if not requires(type):
+        return array
+    if pa.types.is_struct(type):
+        children = [_field_filled(array.field(i), field) for i, field in enumerate(type)]
+        return pa.StructArray.from_arrays(children, fields=list(type), mask=_nulls(array))
+    mask = _nulls(array)
+    if pa.types.is_map(type):
+        offsets = np.asarray(array.offsets)
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        items = filled(array.items.slice(first, count), type.item_type)
+        keys = array.keys.slice(first, count)
+        return pa.MapArray.from_arrays(pa.array(offsets - first, pa.int32()), keys, items, type=type, mask=mask)
+    ends = np.append(0, np.cumsum(lengths(array)))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), filled(array.flatten(), type.value_type), type=type, mask=mask)
+
+
+def _field_filled(array: pa.Array, field: pa.Field) -> pa.Array:
+    array = filled(array, field.type)
+    if field.nullable or not array.null_count:
+        return array
+    rows = np.where(np.asarray(array.is_null()), len(array), np.arange(len(array)))
+    return pa.concat_arrays([array, pa.array([_some(field.type)], field.type)]).take(pa.array(rows))
+
+
+def _some(type: pa.DataType) -> object:
+    """Return a value of a stored type, in the form that ``pa.array`` takes."""
+    kinds = pa.types
+    if kinds.is_struct(type):
+        return {field.name: _some(field.type) for field in type}
+    if kinds.is_list(type) or kinds.is_map(type):
+        return []
+    if kinds.is_string(type) or kinds.is_binary(type):
+        return "" if kinds.is_string(type) else b""
+    return False if kinds.is_boolean(type) else 0
+
+
+def requires(type: pa.DataType) -> bool:
+    """Return whether something in ``type`` is required."""
+    if pa.types.is_map(type):
+        return has_required(type.item_field)
+    return any(has_required(type.field(i)) for i in range(type.num_fields))
+
+
+def has_required(field: pa.Field) -> bool:
+    """Return whether ``field``, or something in it, is required."""
+    return not field.nullable or requires(field.type)

@@ -190,6 +190,25 @@ def test_required_fields_are_kept_by_every_reader_and_writer(table_type: str, tm
     assert [pa.schema(shown).field(name).nullable for name in ("id", "v", "s", "l", "m")] == [False, False, True, True, False]
 
 
+def test_null_structs_may_have_anything_in_their_required_fields(tmp_path: Path) -> None:
+    inner = pa.struct([pa.field("t", pa.string(), nullable=False), pa.field("l", pa.list_(pa.int8()), nullable=False)])
+    outer = pa.struct([pa.field("a", pa.decimal128(5, 2), nullable=False), pa.field("s", inner, nullable=False), ("b", pa.bool_())])
+    maps = pa.map_(pa.string(), outer)
+    schema = pa.schema([("id", pa.int64()), ("s", outer), ("ls", pa.list_(outer)), ("m", maps)])
+    leaves = [pa.nulls(3, pa.decimal128(5, 2)), pa.nulls(3, inner), pa.nulls(3, pa.bool_())]
+    nothing = pa.StructArray.from_arrays(leaves, fields=list(outer), mask=pa.array([True] * 3))
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), nothing)
+    mapped = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]), nothing)
+    table = trees.create(tmp_path / "t", schema)
+    table.upsert(pa.table({"id": [1, 2, 3], "s": nothing, "ls": lists, "m": mapped}))
+    rows = trees.assert_readers_agree(table, tmp_path / "t")
+    assert [row["s"] for row in rows] == [None] * 3 and [row["ls"] for row in rows] == [[None, None], [], [None]]
+    table.upsert(pa.table({"id": [3], "s": nothing.slice(2), "ls": lists.slice(2), "m": mapped.slice(2)}))
+    for _ in range(2):
+        assert trees.assert_readers_agree(table, tmp_path / "t") == rows
+        table.compact()
+
+
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "a column": ({"v": None}, "column 'v' is required, but null in 2 rows, first in row 1"),
     "a field of a struct": ({"s": {"a": None, "b": "x"}}, "column 's.a' is required, but null in 2 rows, first in row 1"),

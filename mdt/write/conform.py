@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mdt.convert import convert, is_encoded, is_list, is_same, lengths
+from mdt.convert import convert, filled, has_required, is_encoded, is_list, is_same, lengths, requires
 from mdt.declared import plain
 from mdt.errors import Invalid
 
@@ -37,6 +37,8 @@ def conform(data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequenc
         try:
             column = _stored(data, field, kept, key)
             _require(column, kept)
+            if requires(kept.type):
+                column = pa.chunked_array([filled(chunk, kept.type) for chunk in column.chunks], kept.type)
             columns.append(column)
         except Invalid as error:
             problems.append(error.message)
@@ -170,7 +172,7 @@ def _struct_fits(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _require(column: pa.ChunkedArray, field: pa.Field) -> None:
     """Raise Invalid if a required field, ``field`` or one in it, is null where what holds it is not."""
-    if not _has_required(field):
+    if not has_required(field):
         return
     first, found = 0, dict[str, list[Int64Array]]()
     for chunk in column.chunks:
@@ -182,16 +184,6 @@ def _require(column: pa.ChunkedArray, field: pa.Field) -> None:
         raise Invalid(f"column {path!r} is required, but null in {len(rows)} rows, first in row {rows[0]}")
 
 
-def _has_required(field: pa.Field) -> bool:
-    return not field.nullable or _requires(field.type)
-
-
-def _requires(type: pa.DataType) -> bool:
-    if pa.types.is_map(type):
-        return _has_required(type.item_field)
-    return any(_has_required(type.field(i)) for i in range(type.num_fields))
-
-
 def _missing(array: pa.Array, field: pa.Field, path: str, rows: Int64Array) -> Iterator[tuple[str, Int64Array]]:
     """Yield the path of each required field that is null, and where.  ``rows``: the row of each of n values -> int64[n]."""
     if array.null_count:
@@ -199,7 +191,7 @@ def _missing(array: pa.Array, field: pa.Field, path: str, rows: Int64Array) -> I
         if not field.nullable:
             yield path, rows[~valid]
         array, rows = array.filter(pa.array(valid)), rows[valid]
-    if not _requires(field.type):
+    if not requires(field.type):
         return
     if pa.types.is_struct(field.type):
         for i, child in enumerate(field.type):
