@@ -19,7 +19,10 @@ Steps = tuple[int, ...]
 
 def steps(schema: pa.Schema, path: str) -> Steps | None:
     """Return the way to ``path``, or None if nothing, or more than one thing, has that name.  O(fields on the way)."""
-    at = schema.get_all_field_indices(path)
+    try:
+        at = schema.get_all_field_indices(path)
+    except UnicodeEncodeError:  # lone surrogates: no column is called so
+        return None
     if at or "." not in path:
         return (at[0],) if len(at) == 1 else None
     return _steps(list(schema), path)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from mdt import limits
+from mdt import arguments, limits
 from mdt.errors import Invalid
 
 Scope = Literal["table", "tuning"]
@@ -208,7 +208,7 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
     """
     values: dict[str, Any] = {}
     names: dict[str, str] = {}
-    for name, value in (mapping or {}).items():
+    for name, value in arguments.mapping("options", mapping).items():
         member, option = _find(name)
         parsed = option.parse(value, name)
         if values.setdefault(member, parsed) != parsed:
@@ -224,7 +224,7 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     Raises ``errors.Invalid`` as :func:`parse_options` does.
     """
     parse_options(mapping)
-    found = [(name, value, _find(name)[1]) for name, value in (mapping or {}).items()]
+    found = [(name, value, _find(name)[1]) for name, value in arguments.mapping("options", mapping).items()]
     return {option.name: _to_text(option.parse(value, name)) for name, value, option in found}
 
 

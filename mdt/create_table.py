@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from mdt import commit_log, declared, key_indexes, publish
+from mdt.arguments import one_of, texts
 from mdt.commit_log import CommitRecord
 from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
 from mdt.errors import Invalid
@@ -32,15 +33,17 @@ def define(
     options: Mapping[str, str],
 ) -> TableDefinition:
     """Return the definition of a new table.  Raises Invalid or Unsupported, naming what does not fit."""
-    key = (key,) if isinstance(key, str) else tuple(key)
-    partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    _one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
-    _one_of("scope", scope, ("partition", "table"))
+    key = texts("key", key, "['id']")
+    partition_by = texts("partition_by", partition_by, "['city']")
+    if ordering is not None and not isinstance(ordering, str):
+        raise Invalid(f"ordering takes the name of one column, not a {type(ordering).__name__}", hint="write ordering='ts'")
+    one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
+    one_of("scope", scope, ("partition", "table"))
     key_index = key_indexes.named(key_index)
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
-    for role, names in (("key", key), ("partition_by", partition_by), ("ordering", (ordering,) if ordering else ())):
+    for role, names in (("key", key), ("partition_by", partition_by), ("ordering", () if ordering is None else (ordering,))):
         _exist(role, names, stored)
     # Types that cannot be keys or partition values are refused for the first row; here there is none.
     keys.record_keys(stored.empty_table(), key)
@@ -50,7 +53,7 @@ def define(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
             hint="integers, floats, dates and timestamps can order; strings cannot yet",
         )
-    named = tuple(named_spec(text, stored) for text in indexes)
+    named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
         storage.random_hex(16), name, table_type, stored, columns.remove_metadata(), key, partition_by,
@@ -61,11 +64,6 @@ def define(
 def _defaults(key_index: str) -> dict[str, str]:
     """Return options that a new table has because of its key index: Hudi's Bloom index reads filters from footers only."""
     return {"mdt.write.footer.bloom": "true"} if key_index.partition("/")[0] == "bloom" else {}
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise Invalid(f"{name}={value!r} is not possible", hint=f"give one of {', '.join(allowed)}")
 
 
 def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:

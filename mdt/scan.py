@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from indexes.paths import top_levels
 from indexes.predicate import Predicate, leaves
 from indexes.predicate import columns as columns_of
 from mdt import lazy
+from mdt.arguments import texts
 from mdt.config import Options
 from mdt.declared import Restoration
 from mdt.display import html_columns, html_facts, visible
@@ -50,13 +51,9 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
     """Return the names of the columns to read, all data columns for None.  Raises Invalid, naming the nearest, for an unknown one."""
     if columns is None:
         return tuple(snapshot.definition.schema.names)
-    if not isinstance(columns, Iterable) or isinstance(columns, bytes):
-        raise Invalid(f"columns is a {type(columns).__name__}", hint="pass a list of names")
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    names = texts("columns", columns, "['id']")
     known = with_meta(snapshot.definition.schema).names
     for name in names:
-        if not isinstance(name, str):
-            raise Invalid(f"a column is named by text, not by a {type(name).__name__}", hint=f"columns: {', '.join(known[:20])}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3)
             raise Invalid(f"there is no column {name!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
@@ -160,8 +157,10 @@ class Scan:
 
     def _plan_on(self, spark: SparkSession) -> ScanPlan:
         from mdt.spark.index_tasks import IndexTasks  # pyspark takes a second to import; only Spark users pay for it
+        from mdt.spark.session import classic
 
-        return plan(self._metadata, self.snapshot, self.predicate, IndexTasks(spark.sparkContext, with_positions=True))
+        tasks = IndexTasks(classic(spark).sparkContext, with_positions=True)
+        return plan(self._metadata, self.snapshot, self.predicate, tasks)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time.

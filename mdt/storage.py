@@ -95,6 +95,10 @@ def _path_text(path: Any) -> str:
         )
     if not text:
         raise errors.Invalid("the path of the table is empty")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise errors.Invalid(f"the path {text!r} is not Unicode: {error.reason}", hint="no file system knows such a name") from None
     if "\0" in text:
         raise errors.Invalid(f"the path {text!r} has a NUL in it", hint="no file system knows such a name")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://[^/]*:[^/]*@", text):

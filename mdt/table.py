@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt import lazy, logs
+from mdt.arguments import one_of, texts, whole_number
 from mdt.config import Options, canonical, parse_options
 from mdt.declared import Restoration
 from mdt.definition import TableDefinition
@@ -114,7 +115,7 @@ class Table:
 
     def snapshot(self, seq: int | None = None) -> Snapshot:
         """Return the newest snapshot, or the one after commit ``seq``.  Raises Invalid if there is no such commit."""
-        return self._metadata.newest() if seq is None else self._metadata.at(seq)
+        return self._metadata.newest() if seq is None else self._metadata.at(whole_number("seq", seq))
 
     def __repr__(self) -> str:
         d = self.definition
@@ -242,8 +243,7 @@ class Table:
         >>> t.get("a")  # doctest: +SKIP
         {'id': 'a', 'city': 'Oslo', 'fare': 9.5}
         """
-        if missing not in ("null", "skip", "error"):
-            raise Invalid(f"missing is {missing!r}", hint="use 'null', 'skip' or 'error'")
+        one_of("missing", missing, ("null", "skip", "error"))
         snapshot = self._metadata.newest()
         asked = read_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
@@ -252,7 +252,8 @@ class Table:
             lookup.require_all(snapshot, asked.table, found)
         if missing == "skip" or asked.is_one:
             found = found.those_found()
-        rows = lookup.rows_at(self._metadata, snapshot, found, names, threads=self.options.threads("reader"))
+        read = names or snapshot.definition.key[:1]
+        rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=self.options.threads("reader")).select(names)
         schema = declared_columns(snapshot, names)
         if missing == "null":
             schema = pa.schema([field.with_nullable(True) for field in schema])
@@ -268,6 +269,7 @@ class Table:
         maps (28 bytes a row) of the newest files; each kind until its cache is full.
         """
         snapshot = self._metadata.newest()
+        columns = None if columns is None else checked_columns(snapshot, columns)
         self._metadata.warm(columns)
         for spec in snapshot.definition.indexes:
             warm_index(self._metadata, snapshot, spec, columns)
@@ -321,7 +323,7 @@ class Table:
         tasks instead of this process.  An index that the table has already is only caught up with.  Raises Invalid for an
         unknown kind, column or option.
         """
-        _require_mode(mode)
+        one_of("mode", mode, ("sync", "async"))
         with shown(progress, "create_index") as told:
             wanted = indexing.wanted_specs(self._metadata.newest(), specs)
             self._change_indexes(indexing.IndexChange("create_index", added=wanted))
@@ -344,7 +346,7 @@ class Table:
 
         Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
         """
-        _require_mode(mode)
+        one_of("mode", mode, ("sync", "async"))
         with shown(progress, "rebuild_index") as told:
             again = indexing.known_specs(self._metadata.newest(), specs)
             self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
@@ -388,7 +390,7 @@ class Table:
 
         They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
         """
-        names = statistics.analyzable(self.schema) if columns is None else columns
+        names = statistics.analyzable(self.schema) if columns is None else texts("columns", columns, "['fare']")
         self.create_index([statistics.spec(name) for name in names], progress=progress, spark=spark)
         return self.stats()
 
@@ -411,11 +413,6 @@ class Table:
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""
         return self._metadata.newest().files.table()
-
-
-def _require_mode(mode: str) -> None:
-    if mode not in ("sync", "async"):
-        raise Invalid(f"mode={mode!r} is not possible", hint="give sync or async")
 
 
 def create(
@@ -489,6 +486,6 @@ def read(spark: SparkSession, path: Any, *, storage_options: Mapping[str, object
     Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
     ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
-    from mdt.spark import frame  # as above
+    from mdt.spark import frame, session  # as above
 
-    return frame.read(spark, open(path, storage_options=storage_options).metadata)
+    return frame.read(session.classic(spark), open(path, storage_options=storage_options).metadata)

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("convert", "display", "errors", "lazy", "limits", "progress"),
+    ("arguments", "convert", "display", "errors", "lazy", "limits", "progress"),
     (
         "codec", "config", "declared", "definition", "input", "json_text", "key_indexes", "leaves", "literals", "logs", "order", "parameters",
         "paths", "skipping", "sql", "storage", "stores", "tokens", "where", "write_result",

@@ -20,6 +20,7 @@ import numpy as np
 from indexes import registry
 from indexes.base import Int64Array
 from mdt import logs, paths
+from mdt.arguments import texts
 from mdt.blobs import BlobWriter
 from mdt.commit_log import CommitRecord
 from mdt.config import Options
@@ -242,12 +243,8 @@ def build(
 
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:
     """Return new specifications as the table keeps them.  Raises Invalid as :func:`named_spec` does."""
-    texts = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    wrong = [text for text in texts if not isinstance(text, str)]
-    if wrong:
-        hint = 'write "bitmap(status)", or a list of such'
-        raise Invalid(f"an index is specified by text, not by a {type(wrong[0]).__name__}", hint=hint)
-    return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in texts))
+    wanted = texts("specs", given, "'bitmap(status)', or a list of such")
+    return tuple(dict.fromkeys(named_spec(text, snapshot.definition.schema) for text in wanted))
 
 
 def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -259,7 +256,7 @@ def known_specs(snapshot: Snapshot, given: str | Sequence[str] | None) -> tuple[
     if given is None:
         return have
     found: list[str] = []
-    for text in (given,) if isinstance(given, str) else given:
+    for text in texts("specs", given, "'bitmap(status)', or a list of such"):
         mine = [spec for spec in have if text in _names(spec)]
         if not mine:
             raise Invalid(f"the table has no index {text!r}", hint=f"it has {', '.join(map(short, have)) or 'none'}")

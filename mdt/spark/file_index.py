@@ -44,8 +44,9 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
 
 from indexes.predicate import And, Predicate
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid
 from mdt.spark.catalyst import predicate_of
+from mdt.spark.session import classic
 
 NUMBER_COLUMN = "__mdt_file"
 """The partition column that holds a file's number, where a relation has one."""
@@ -147,18 +148,13 @@ def _relation(
     droppable: bool = True,
 ) -> Any:
     """Return the Dataset of `relation`."""
-    _require_classic(spark)
+    classic(spark)
     partitions = _NUMBER_SCHEMA if number_column else StructType([])
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     hint = -1 if size_hint is None else size_hint
     return _factory(spark.sparkContext).relation(
         planner, spark._jsparkSession, schema.json(), partitions.json(), root_uri, hint, droppable
     )
-
-
-def _require_classic(spark: SparkSession) -> None:
-    if not hasattr(spark, "_jsparkSession"):
-        raise Unsupported("native reading needs a classic Spark session", hint="use spark.read.format('mdt')")
 
 
 def union_frame(
@@ -172,7 +168,7 @@ def union_frame(
     reserved = [name for name in schema.fieldNames() if name.lower().startswith("__mdt_")]
     if reserved:
         raise Invalid(f"column names may not start with __mdt_: {', '.join(reserved)}")
-    _require_classic(spark)
+    classic(spark)
     schemas = (schema, schema, DELETED_SCHEMA)
     planners = [
         _Planner(lister, frozenset(columns.fieldNames()), root_uri)

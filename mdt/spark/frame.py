@@ -41,6 +41,7 @@ from mdt.spark.columns import quoted, to_column, to_sort_column
 from mdt.spark.extracts import Extract, extracted
 from mdt.spark.file_index import Listing, NativeFile, union_frame
 from mdt.spark.index_tasks import IndexTasks
+from mdt.spark.session import classic
 from mdt.storage import Storage, open_storage
 
 SCRATCH_OPTION = "spark.mdt.scratch"
@@ -79,7 +80,7 @@ def _frame(
     spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, schema: pa.Schema, predicate: Predicate | None = None
 ) -> DataFrame:
     """Return a frame of all rows, from which the caller takes those that match ``predicate``."""
-    context = spark.sparkContext
+    context = classic(spark).sparkContext
     tasks = IndexTasks(context)
     files = _Files(metadata, pinned, _scratch(spark), tasks, context.applicationId, context.defaultParallelism)
     files.hidden = _with_calls(predicate)

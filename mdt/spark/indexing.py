@@ -20,6 +20,7 @@ from mdt.services.indexing import Work, summaries_of
 from mdt.snapshot import Snapshot
 from mdt.spark.arrow_map import map_in_arrow
 from mdt.spark.failures import in_driver, in_task
+from mdt.spark.session import classic
 from mdt.spark.tasks import Source, opened, source_of
 from mdt.transaction import Claim
 from mdt.write.summarize import Found, placed_all
@@ -32,7 +33,7 @@ class SparkRunner:
     """A :data:`mdt.services.indexing.Runner` on one Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._spark = classic(spark)
 
     def __call__(
         self, metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim

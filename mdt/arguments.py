@@ -1,0 +1,64 @@
+"""Arguments of public calls, checked at the door: a wrong type is an error of ours that names the argument."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mdt.errors import Invalid
+
+
+def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
+    """Return one text, or an iterable of texts, as a tuple.  Raises Invalid, with ``example``, for anything else."""
+    if isinstance(value, str):
+        return (value,)
+    try:
+        found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, Mapping) else (value,)
+    except (TypeError, ValueError):  # what only looks like an iterable
+        found = (value,)
+    wrong = [one for one in found if not isinstance(one, str)]
+    if wrong:
+        raise Invalid(f"{argument} takes text, not a {type(wrong[0]).__name__}", hint=f"write {argument}={example}")
+    for text in found:
+        require_unicode(argument, text)
+    return found
+
+
+def require_unicode(argument: str, text: str) -> None:
+    """Raise Invalid for a text with lone surrogates, which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Invalid(f"{argument}: {shown(text)} is not Unicode: {error.reason}", hint="decode it with errors='replace'") from None
+
+
+def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
+    """Return ``value`` if it is one of ``allowed``.  Raises Invalid otherwise."""
+    if not isinstance(value, str) or value not in allowed:
+        raise Invalid(f"{argument}={shown(value)} is not possible", hint=f"give one of {', '.join(allowed)}")
+    return value
+
+
+def mapping(argument: str, value: object) -> Mapping[Any, Any]:
+    """Return a mapping, an empty one for None.  Raises Invalid for anything else."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{argument} takes a dict, not a {type(value).__name__}", hint=f"write {argument}={{name: value}}")
+    return value
+
+
+def whole_number(argument: str, value: object) -> int:
+    """Return a number of any integer type.  Raises Invalid for anything else, a bool included."""
+    if not isinstance(value, bool) and hasattr(type(value), "__index__"):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:  # an array of several
+            pass
+    raise Invalid(f"{argument} takes a whole number, not a {type(value).__name__}", hint=f"write {argument}=3")
+
+
+def shown(value: object) -> str:
+    """Return a short text of a value that is refused."""
+    return repr(value)[:80]
