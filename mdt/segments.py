@@ -14,7 +14,7 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt import paths
 from mdt.file_group import Blob
-from mdt.limits import SEGMENTS_CACHED_MAX
+from mdt.limits import SEGMENTS_CACHED_MAX, SEGMENTS_KNOWN_MAX
 from mdt.recent import Recent
 from mdt.snapshot import Snapshot
 
@@ -55,7 +55,7 @@ class Segments:
 
     def one(self, snapshot: Snapshot, row: int) -> Segment:
         """Return the segment in ``row`` of the snapshot's files."""
-        number: int = snapshot.files["segment"][row].as_py()
+        number = _number(snapshot, row)
         known = self._known.get(number)
         return self._known.put(number, _read(snapshot, row)) if known is None else known
 
@@ -76,10 +76,14 @@ class Segments:
         return self._known.hits, self._known.misses
 
 
+def _number(snapshot: Snapshot, row: int) -> int:
+    """Return the number of one segment; in a large table without a look at the others."""
+    return int(snapshot.segments[row]) if len(snapshot) <= SEGMENTS_KNOWN_MAX else int(snapshot.files["segment"][row].as_py())
+
+
 def _numbers(snapshot: Snapshot, rows: Int64Array) -> list[int]:
     if _FEW * len(rows) < len(snapshot):
-        column = snapshot.files["segment"]
-        return [column[row].as_py() for row in rows.tolist()]
+        return [_number(snapshot, row) for row in rows.tolist()]
     return list(snapshot.segments[rows].tolist())
 
 
