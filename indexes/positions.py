@@ -74,19 +74,17 @@ def checked(data: bytes, rows: int = 2**32) -> BitMap:
     O(containers), for arrays and bitsets O(bytes).
     """
     try:
-        keys = _checked_containers(data)
+        _check_containers(data, rows)
     except (struct.error, IndexError) as error:
         raise ValueError(f"a roaring bitmap of {len(data)} bytes ends too early") from error
-    if len(keys) and keys[-1] * CONTAINER_ROWS >= rows:
-        raise ValueError(f"a roaring bitmap of more than {rows} positions")
     found = BitMap.deserialize(data)
     if found and found.max() >= rows:
         raise ValueError(f"a position {found.max()} of {rows} rows")
     return found
 
 
-def _checked_containers(data: bytes) -> list[int]:
-    """Return the keys of the containers; raises ValueError, struct.error or IndexError unless each is as it says."""
+def _check_containers(data: bytes, rows: int) -> None:
+    """Raise ValueError, struct.error or IndexError unless each container is as it says, and begins below ``rows``."""
     cookie = _UINT32.unpack_from(data)[0]
     at, runs = 8, b""
     if cookie & 0xFFFF == _RUN_COOKIE:
@@ -101,16 +99,17 @@ def _checked_containers(data: bytes) -> list[int]:
         raise ValueError(f"a roaring bitmap of {count} containers in {len(data)} bytes")
     heads = struct.unpack_from(f"<{2 * count}H", data, at)
     at += 4 * count + (4 * count if not runs or count >= _OFFSETS_FROM else 0)
-    keys = list(heads[::2])
+    keys = heads[::2]
     if any(low >= high for low, high in pairwise(keys)):
         raise ValueError("the containers of a roaring bitmap do not rise")
+    if keys and keys[-1] * CONTAINER_ROWS >= rows:
+        raise ValueError(f"a roaring bitmap with positions above {rows} rows")
     if not runs and max(heads[1::2], default=0) < _ARRAY_MAX:
         _check_arrays(data, at, heads[1::2])
-        return keys
+        return
     for number, size in enumerate(heads[1::2]):
         is_run = bool(runs) and bool(runs[number // 8] >> number % 8 & 1)
         at += _checked_runs(data, at) if is_run else _checked_container(data, at, size + 1)
-    return keys
 
 
 def _check_arrays(data: bytes, at: int, sizes: Sequence[int]) -> None:

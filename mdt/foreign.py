@@ -12,8 +12,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mdt import paths
-from mdt.errors import Corrupt, Unsupported
+from mdt import codec, paths
+from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import properties, timeline
 from mdt.hudi.timeline import Instant
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
@@ -94,6 +94,7 @@ class Watch:
             _refuse_version(seen.properties)
         unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
         others = [instant for instant in seen.instants if instant.time in unknown]
+        _refuse_lost_records(self.storage, others, snapshot)
         _refuse_instants(others)
         pending = [instant.time for instant in others if instant.action in _COMMITS]
         newest = timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
@@ -148,6 +149,24 @@ def _refuse_version(found: Mapping[str, str]) -> None:
             "and does not know what was committed since",
             hint=f"{_TAKE_ROWS_ALONG}; to keep a table, set hoodie.write.table.version=6 in other writers",
         )
+
+
+def _refuse_lost_records(storage: Storage, others: list[Instant], snapshot: Snapshot) -> None:
+    """Raise Missing if the first commit that the log lacks is one of ours: its instant names its record."""
+    completed = [instant for instant in others if instant.state == timeline.COMPLETED and instant.action in _COMMITS]
+    if not completed:
+        return
+    first = min(completed)
+    path = paths.timeline(timeline.completed_name(first.time, first.action))
+    data = storage.read_if_exists(path)
+    told = {} if data is None else codec.parse_json(data, path=path)
+    extra = told.get("extraMetadata") if isinstance(told, dict) else None
+    seq = extra.get("mdt.seq") if isinstance(extra, dict) else None
+    if isinstance(seq, str) and seq.isascii() and seq.isdigit() and snapshot.seq < int(seq[:18]):
+        raise Missing(
+            f"a commit record is gone: Hudi's timeline has commit {seq} at {first.time}", path=paths.commit(snapshot.seq + 1),
+            hint="restore the missing objects of .hoodie/.mdt/log from a backup; Hudi's readers still see all rows",
+        )  # fmt: skip
 
 
 def _refuse_instants(others: list[Instant]) -> None:

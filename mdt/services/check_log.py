@@ -71,17 +71,26 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
             properties.verify(properties.decode(data))
         except (Corrupt, Invalid) as error:
             yield Problem(paths.properties(), -1, str(error))
-    claimed = {p.instant for p in pending(metadata)}
     for record in records:
         if record.action in publish.NO_INSTANTS:
             continue
         path = publish.completed_path(record, snapshot.definition)
         found = metadata.storage.read_if_exists(path)
         if found is None:
-            later = "; the next writer publishes it" if record.instant in claimed else ""
-            yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}")
+            yield from _check_unpublished(metadata, snapshot, record, path)
         elif found != publish.completed_content(record, snapshot.definition):
             yield Problem(path, -1, f"differs from commit record {record.seq}")
+
+
+def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRecord, path: str) -> Iterator[Problem]:
+    """A commit without an instant is a problem unless its writer is about to publish it: it has a claim that is young."""
+    started = {claim.instant: claim.started_us for claim in pending(metadata)}.get(record.instant)
+    if metadata.storage.size(path) is not None:
+        return
+    after_us = (metadata.options(snapshot.definition).rollback_after_seconds or 1) * 1_000_000
+    if started is None or metadata.storage.now_us() - started > after_us:
+        later = "" if started is None else "; the next writer publishes it"
+        yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}")
 
 
 def _check_blobs(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
