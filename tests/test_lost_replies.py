@@ -168,7 +168,7 @@ class _NeverHeard(MemoryStorage):
 
 def test_a_commit_whose_reply_was_lost_is_recognised_by_its_transaction() -> None:
     storage = _NeverHeard()
-    record = CommitRecord(1, {"txn": "a" * 32, "instant": "1", "action": "x", "operation": "x", "begun_at": 0})
+    record = CommitRecord(1, {"txn": "a" * 32, "instant": "20240101000000000", "action": "commit", "operation": "x", "begun_at": 0})
     assert commit_log.append(storage, record)
     assert not commit_log.append(storage, CommitRecord(1, {**record.header, "txn": "b" * 32}))
 
