@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, ClassVar
 
 import numpy as np
@@ -189,9 +188,10 @@ class Chinese(Tokenizer):
     cuts_pieces = True
 
     def __init__(self) -> None:
+        metadata = import_module("importlib.metadata")  # takes as long to load as all the rest of this package
         try:
-            self.version = f"1 jieba {version('jieba')}"
-        except PackageNotFoundError:
+            self.version = f"1 jieba {metadata.version('jieba')}"
+        except metadata.PackageNotFoundError:
             raise ValueError("the tokenizer chinese needs jieba: pip install 'pyspark-mdt[chinese]'") from None
 
     @property
@@ -243,7 +243,7 @@ class Tokenizers:
         """The classes of installed packages by name, and why some could not be had, as sentences."""
         found: dict[str, type[Tokenizer]] = {}
         failures = []
-        for point in entry_points(group=ENTRY_POINT_GROUP):
+        for point in import_module("importlib.metadata").entry_points(group=ENTRY_POINT_GROUP):
             try:
                 if point.name in self.built_in or point.name in found:
                     raise ValueError("the name is taken")

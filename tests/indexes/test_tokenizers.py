@@ -136,7 +136,7 @@ def test_chinese_without_its_package_says_how_to_get_it(monkeypatch: pytest.Monk
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(tokenizers, "version", missing)
+    monkeypatch.setattr("importlib.metadata.version", missing)
     with pytest.raises(ValueError, match=r"pyspark-mdt\[chinese\]"):
         Tokenizers().find("chinese")
 
@@ -193,7 +193,7 @@ def test_installed_packages_offer_tokenizers_and_broken_ones_cost_only_themselve
         Point("halves", "own:Halves", Halves), Point("word", "own:Word", Halves), Point("broken", "own:Gone", ImportError("gone")),
         Point("strange", "own:Strange", dict),
     ]  # fmt: skip
-    monkeypatch.setattr(tokenizers, "entry_points", lambda group: points if group == "mdt.tokenizers" else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == "mdt.tokenizers" else [])
     own = Tokenizers()
     assert isinstance(own.find("word"), Word)
     halves = own.find("halves(/)")
