@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,21 +35,33 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def example_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What an installer leaves behind of tests/example_index, on the path of this process: its entry points."""
+_site = tempfile.TemporaryDirectory(prefix="mdt-site-")
+"""What an installer leaves behind of tests/example_index: on the path before any module is collected, since some ask for indexes."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the entry points of tests/example_index on the path of this process."""
     source = Path(__file__).resolve().parent / "example_index"
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    folder = tmp_path_factory.mktemp("site")
-    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir()
+    info = Path(_site.name) / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     groups = project["entry-points"].items()
     lines = [f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items()) for group, points in groups]
     (info / "entry_points.txt").write_text("\n".join(lines))
-    sys.path.append(str(folder))
-    yield folder
-    sys.path.remove(str(folder))
+    sys.path.append(_site.name)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take it from the path again."""
+    sys.path.remove(_site.name)
+    _site.cleanup()
+
+
+@pytest.fixture(scope="session")
+def example_package() -> Path:
+    """The folder with the entry points of tests/example_index."""
+    return Path(_site.name)
 
 
 @pytest.fixture(scope="session")
