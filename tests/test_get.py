@@ -94,7 +94,7 @@ def test_a_missing_key_is_said_clearly(tmp_path: Path) -> None:
         table.get(["nobody", "k00007", "k00010"], missing="error")
     with pytest.raises(Invalid, match="nobody"):
         table.get("nobody", missing="error")
-    with pytest.raises(Invalid, match="missing is 'fine'"):
+    with pytest.raises(Invalid, match="missing='fine' is not possible"):
         table.get("nobody", missing="fine")
 
 

@@ -137,8 +137,8 @@ def test_mistakes_name_what_is_possible() -> None:
     for call, text in (
         (lambda: table.create_index("bitmap(fair)"), "no column 'fair'"),
         (lambda: table.create_index("btree(fare)"), "btree"),
-        (lambda: table.create_index("bitmap(fare)", mode="later"), "sync or async"),
-        (lambda: table.rebuild_index(mode="later"), "sync or async"),
+        (lambda: table.create_index("bitmap(fare)", mode="later"), "give one of sync, async"),
+        (lambda: table.rebuild_index(mode="later"), "give one of sync, async"),
         (lambda: table.drop_index("bitmap(city)"), "bitmap\\(fare\\), bloom\\(id\\)"),
         (lambda: table.rebuild_index("bitmap(city)"), "no index"),
         (lambda: table.build_indexes("nothing"), "no index"),
