@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from mdt import errors, lazy
+from mdt import arguments, errors, lazy
 from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
 from mdt.stores.faulty import Crash, FaultyStorage
 from mdt.stores.local import LocalStorage
@@ -65,7 +65,7 @@ def open_storage(
     with a NUL, a file URL of another machine, and anything that is no path; ``errors.Unsupported`` for another scheme.
     """
     if isinstance(place, Storage) or type(place).__module__.partition(".")[0] == "obstore":
-        if storage_options:
+        if arguments.mapping("storage_options", storage_options):
             raise errors.Invalid("storage_options and a ready store are given", hint="give the store its options, or give a URL")
         return place if isinstance(place, Storage) else _of_ready_store(place, durable)
     text = _path_text(place)

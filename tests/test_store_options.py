@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[str, Any, str, str]] = {
     "an unknown name in lower case": ("gs", {"google_servce_account": SECRET}, "Google", "google_service_account"),
     "an option of another service": ("az", {"aws_region": "x"}, "'aws_region' for Azure", ""),
     "a name that is no text": ("s3", {5: "x"}, "'5'", "S3 take"),
-    "no mapping": ("s3", [("region", "x")], "of type list", "dict"),
+    "no mapping": ("s3", [("region", "x")], "takes a dict, not a list", "storage_options={"),
     "a value of no use": ("s3", {"region": None}, "region is of type NoneType", "text"),
     "bytes": ("s3", {"secret_access_key": SECRET.encode()}, "of type bytes", "text"),
     "two values": ("s3", {"AWS_REGION": "a", "region": "b"}, "region is given twice", "region"),

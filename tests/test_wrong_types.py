@@ -41,7 +41,7 @@ def wrong_values() -> st.SearchStrategy[Any]:
     simple = [
         None, True, False, 0, 5, -1, 2**70, 1.5, float("nan"), "", " ", "id", "\0", "a\0b", "id = 'k1'", "'", "*", "é" * 5, "\ud800", b"",
         b"id", bytearray(b"x"), 3j, date(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC), timedelta(1), Decimal("NaN"), Decimal(1),
-        np.int64(3), np.float32("nan"), np.datetime64("NaT"), np.array([1, 2]), np.array([[1], [2]]), np.array(["k1"]), np.array(5),
+        np.int64(3), np.float32("nan"), np.datetime64("NaT", "us"), np.array([1, 2]), np.array([[1], [2]]), np.array(["k1"]), np.array(5),
         pa.scalar(5), pa.array(["k1"]), pa.array([None]), pa.chunked_array([["k1"]]), pa.table({}), pa.table({"id": ["k1"]}),
         pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]), pa.record_batch({"x": [1]}), pa.schema([]), pa.int64(),
         pa.field("id", pa.string()), pc.field("id") == "k1", Path("x"), Path("\0"), object(), object, int, len, re.compile("x"),

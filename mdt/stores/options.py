@@ -16,6 +16,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NoReturn
 
+from mdt.arguments import mapping
 from mdt.errors import Invalid
 from mdt.limits import STORE_RETRIES_MAX, STORE_RETRY_SECONDS, STORE_TIMEOUT_SECONDS
 
@@ -141,12 +142,11 @@ def parse_store_options(
     Raises ``errors.Invalid``: no mapping, an unknown name (with the nearest known one), an option given twice with different
     values, a value of a wrong type, an endpoint without encryption that nobody has allowed.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise Invalid(f"storage_options is of type {type(given).__name__}", hint="give a dict such as {'region': 'eu-west-1'}")
+    given = mapping("storage_options", given)
     services = (SERVICES[scheme],) if scheme in SERVICES else (S3, GCS, AZURE)
     texts: dict[str, str] = {}
     typed: dict[str, Any] = {}
-    for name, value in (given or {}).items():
+    for name, value in given.items():
         known, kind = _known(name, services)
         text = _text(name, value)
         if texts.setdefault(known, text) != text:
