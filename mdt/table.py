@@ -247,7 +247,7 @@ class Table:
         snapshot = self._metadata.newest()
         asked = read_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
-        found = lookup.places(self._metadata, snapshot, asked.table)
+        found = lookup.key_rows(self._metadata, snapshot, asked.table)
         if missing == "error":
             lookup.require_all(snapshot, asked.table, found)
         if missing == "skip" or asked.is_one:

@@ -23,19 +23,19 @@ _NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KeyRows:
     """Where n keys live.  ``segment``: int64[n], row in the snapshot's files, -1: nowhere; ``position``: int64[n] in it."""
 
     segment: Int64Array
     position: Int64Array
 
-    def those_found(self) -> Places:
+    def those_found(self) -> KeyRows:
         """Return the places of the keys that live, in their order."""
         live = self.segment >= 0
-        return Places(self.segment[live], self.position[live])
+        return KeyRows(self.segment[live], self.position[live])
 
 
-def places(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> Places:
+def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows:
     """Return where the keys in the columns of ``table`` (:class:`mdt.read.keys.AskedKeys`) live.
 
     Without partition columns a key is looked for in all partitions; raises Invalid if it lives in several.
@@ -57,10 +57,10 @@ def places(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> Places:
             f"{len(twice)} keys live in several partitions: {_named(keys, twice)}",
             hint=f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
         )
-    return Places(segment, position)
+    return KeyRows(segment, position)
 
 
-def require_all(snapshot: Snapshot, table: pa.Table, found: Places) -> None:
+def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:
     """Raise Invalid, naming the first keys, unless every key lives."""
     gone = np.flatnonzero(found.segment < 0)
     if len(gone):
@@ -73,7 +73,7 @@ def _named(keys: pa.Array, rows: Int64Array) -> str:
 
 
 def rows_at(
-    metadata: Metadata, snapshot: Snapshot, where: Places, names: Sequence[str], *, threads: int
+    metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int
 ) -> pa.Table:
     """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key that lives nowhere."""
     live = np.flatnonzero(where.segment >= 0)
