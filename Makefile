@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
+# Processes that share the tests; each that runs Spark's has a JVM of its own, of some 1.5 GB.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench ssb nightly clean java
@@ -35,10 +37,10 @@ check: $(VENV)/.installed  ## ruff and mypy --strict
 	$(RUN) -m mypy
 
 test: check java  ## check, then every test but the nightly ones
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n $(WORKERS) --dist worksteal
 
 nightly: check java  ## check, then every test
-	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -m "nightly or not nightly" --timeout 3600
+	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "nightly or not nightly" --timeout 3600
 
 bench: $(VENV)/.benchmarks  ## the workload trips against the peers, 1 M rows; planning on tables of many files
 	$(RUN) -m benchmarks upsert lookup scan index planning

@@ -1,11 +1,13 @@
 """How many cases ran: tests call :func:`count`, and the summary at the end of the run prints the sums.
 
-A pytest plugin: name it in ``pytest_plugins``.
+A pytest plugin: name it in ``pytest_plugins``.  Where pytest-xdist spreads the tests over processes, each hands its sums
+to the one that prints.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,18 @@ _counts: Counter[str] = Counter()
 def count(what: str, n: int = 1) -> None:
     """Add ``n`` cases of the kind ``what`` to the sums that the run prints at its end."""
     _counts[what] += n
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the sums of this process to the one that started it, where there is one."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cases"] = dict(_counts)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add the sums that a process handed over when it ended; one that died has none."""
+    _counts.update(getattr(node, "workeroutput", {}).get("cases", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -103,7 +103,6 @@ def test_rows_come_as(form: Callable[[], Any]) -> None:
         pd.DataFrame(COLUMNS)[:0],
         pl.from_arrow(TABLE.slice(0, 0)),
     ],
-    ids=repr,
 )
 def test_no_rows_commit_nothing_or_are_refused_for_their_columns(empty: Any) -> None:
     table = _table()

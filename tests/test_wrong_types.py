@@ -155,7 +155,7 @@ def test_values_of_wrong_types_for_all_arguments_of(name: str, data: st.DataObje
     tried(call, {argument: data.draw(values, argument) for argument, values in drawn.items()})
 
 
-@pytest.mark.parametrize("value", ["\ud800", "a\0b", None, 5, b"id", [5], ["\ud800"], float("nan"), True, object()], ids=repr)
+@pytest.mark.parametrize("value", ["\ud800", "a\0b", None, 5, b"id", [5], ["\ud800"], float("nan"), True, object()])
 @pytest.mark.parametrize("name", CALLS)
 def test_the_usual_mistakes_in_every_argument_of(name: str, value: Any) -> None:
     call, right = CALLS[name]
