@@ -46,7 +46,6 @@ SCHEMA = pa.schema([(name, type) for name, (type, _) in VALUES.items()])
 def encoded_groups_min(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(page_reader, "_ENCODED_GROUPS_MIN", request.param)
-        patched.setattr(page_reader, "_THREADED_ROWS_MIN", 0)
         yield
 
 
@@ -110,9 +109,7 @@ def test_pages_give_the_rows_that_a_full_read_gives(
 ) -> None:
     schema = pa.schema([f for f in SCHEMA if f.name in names])
     expected = pa.concat_tables([table.take(rows) for table, _, rows in given_files]).select(schema.names)
-    for threads in (1, 3):
-        found = read_pages(STORAGE, [wanted(data, rows) for _, data, rows in given_files], schema, threads=threads)
-        assert same(found, expected)
+    assert same(read_pages(STORAGE, [wanted(data, rows) for _, data, rows in given_files], schema), expected)
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "snappy", "none"])

@@ -94,7 +94,7 @@ def _run(
 ) -> Iterator[tuple[RowGroups | Rows, pa.Table]]:
     """Yield each piece of work with what was read, in order; a few are under way at a time."""
     if len(work) < 2 or threads == 1:
-        yield from ((piece, reader.run(piece, threads)) for piece in work)
+        yield from ((piece, reader.run(piece)) for piece in work)
         return
     with ThreadPoolExecutor(threads) as pool:
         running: deque[tuple[RowGroups | Rows, Future[pa.Table]]] = deque()
@@ -141,11 +141,11 @@ class _Reader:
         """Return the pieces of work."""
         return self._cutter.cut(threads)
 
-    def run(self, piece: RowGroups | Rows, threads: int = 1) -> pa.Table:
-        """Return the matching rows of one piece of work; ``threads``: that may decode its columns."""
+    def run(self, piece: RowGroups | Rows) -> pa.Table:
+        """Return the matching rows of one piece of work."""
         if isinstance(piece, RowGroups):
-            return (self._late(piece) if self._is_late(piece) else self._filtered(self._groups(piece, self._schema), piece))
-        return self._filtered(read_pages(self._storage, piece.wanted, self._schema, threads=threads), None)
+            return self._late(piece) if self._is_late(piece) else self._filtered(self._groups(piece, self._schema), piece)
+        return self._filtered(read_pages(self._storage, piece.wanted, self._schema), None)
 
     def _filtered(self, table: pa.Table, piece: RowGroups | None) -> pa.Table:
         mask = None if piece is None else self._mask(piece)
