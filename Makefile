@@ -34,6 +34,7 @@ demo: $(VENV)/.installed java  ## 336,776 flights through Spark: upsert, delete,
 
 check: $(VENV)/.installed  ## ruff and mypy --strict
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m mypy
 
 test: check java  ## check, then every test but the nightly ones

@@ -76,11 +76,15 @@ def main(
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
     integers: Annotated[bool, typer.Option(help="keys are numbers instead of text")] = False,
     out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
-    files: Annotated[list[int] | None, typer.Option(min=1, help="planning: files of the tables, may be repeated")] = None,
+    files: Annotated[
+        list[int] | None, typer.Option(min=1, help="planning: files of the tables, may be repeated")
+    ] = None,
 ) -> None:
     """Measure mdt and its peers on the workload `trips`; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
-        planning.run(files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True))
+        planning.run(
+            files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
+        )
     benches = [name for name in benches if name != PLANNING]
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")

@@ -137,7 +137,6 @@ class Bench:
                         found = look_up(keys)
                     trips.check(found, keys)
 
-
     def queries(self, when: str, peer: Peer, truth: Truth) -> None:
         """Measure W6, warm: other literals each time, after one query for warmth."""
         for kind in KINDS:

@@ -28,10 +28,10 @@ import pyarrow as pa
 
 import mdt
 from indexes import values
-from mdt import commit_log
-from mdt.commit_log import SLICES, STATS, CommitRecord
-from mdt.file_group import FILES
 from mdt.hudi import timeline
+from mdt.metadata import commit_log
+from mdt.metadata.commit_log import SLICES, STATS, CommitRecord
+from mdt.metadata.file_group import FILES
 
 SCHEMA = pa.schema(
     [("id", pa.string()), ("at", pa.int64()), ("device", pa.int64()), ("fare", pa.float64()), ("note", pa.string())]
@@ -192,8 +192,15 @@ def measure(path: str, files: int, times: int) -> Iterator[Line]:
         yield Line("mdt", files, f"warm: {where}", _ms(partial(_plan, table, where), 5 * times))
     table.upsert(_rows(0, 100))
     yield Line("mdt", files, "commit: upsert of 100 rows", _ms(lambda: table.upsert(_rows(50, 100)), 5 * times))
-    yield Line("mdt", files, "commit, then a plan", _ms(lambda: (table.upsert(_rows(50, 100)), table.scan(clustered).plan), times))
-    yield Line("mdt", files, "open with commits since the base, plan", _ms(lambda: mdt.open(path).scan(clustered).plan, times))
+    yield Line(
+        "mdt",
+        files,
+        "commit, then a plan",
+        _ms(lambda: (table.upsert(_rows(50, 100)), table.scan(clustered).plan), times),
+    )
+    yield Line(
+        "mdt", files, "open with commits since the base, plan", _ms(lambda: mdt.open(path).scan(clustered).plan, times)
+    )
     yield Line("mdt", files, "metadata compaction", _ms(table.metadata.compact, 1))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     yield Line("mdt", files, "memory of all this", 0.0, megabytes=peak)
@@ -233,7 +240,12 @@ def measure_delta(path: str, files: int, times: int) -> Iterator[Line]:
     yield _cold("deltalake", _COLD_DELTA, path, files, where, times)
     table, value = DeltaTable(path), files // 3 * ROWS + 5
     test = (ds.field("min.at") <= value) & (ds.field("max.at") >= value)
-    yield Line("deltalake", files, f"warm: {where}", _ms(lambda: pa.table(table.get_add_actions(flatten=True)).filter(test), times))
+    yield Line(
+        "deltalake",
+        files,
+        f"warm: {where}",
+        _ms(lambda: pa.table(table.get_add_actions(flatten=True)).filter(test), times),
+    )
 
 
 def make_iceberg(path: str, files: int) -> Any:
@@ -249,7 +261,9 @@ def make_iceberg(path: str, files: int) -> Any:
     for first in range(0, files, ICEBERG_FILES_PER_COMMIT):
         with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
             for i in range(first, min(first + ICEBERG_FILES_PER_COMMIT, files)):
-                append.append_data_file(_iceberg_file(table.schema(), f"{folder.as_uri()}/{i:08x}.parquet", i, int(device[i])))
+                append.append_data_file(
+                    _iceberg_file(table.schema(), f"{folder.as_uri()}/{i:08x}.parquet", i, int(device[i]))
+                )
     return table
 
 
@@ -282,10 +296,15 @@ def measure_iceberg(path: str, files: int, times: int) -> Iterator[Line]:
     table = make_iceberg(path, files)
     where = f"at = {files // 3 * ROWS + 5}"
     yield _cold("pyiceberg", _COLD_ICEBERG, path, files, where, times)
-    yield Line("pyiceberg", files, f"warm: {where}", _ms(lambda: list(table.scan(row_filter=where).plan_files()), times))
+    yield Line(
+        "pyiceberg", files, f"warm: {where}", _ms(lambda: list(table.scan(row_filter=where).plan_files()), times)
+    )
 
 
-PEERS: Mapping[str, Callable[[str, int, int], Iterator[Line]]] = {"deltalake": measure_delta, "pyiceberg": measure_iceberg}
+PEERS: Mapping[str, Callable[[str, int, int], Iterator[Line]]] = {
+    "deltalake": measure_delta,
+    "pyiceberg": measure_iceberg,
+}
 """Peer -> what measures it: path, files and repetitions -> lines."""
 
 
@@ -301,6 +320,13 @@ def run(files: Sequence[int], *, peers: Sequence[str], times: int, emit: Callabl
             with tempfile.TemporaryDirectory(prefix="mdt-planning-") as folder:
                 for line in bench(f"{folder}/{name}", n, times):
                     lines.append(line)
-                    emit(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(line).items() if v is not None}))
+                    emit(
+                        json.dumps(
+                            {
+                                k: round(v, 3) if isinstance(v, float) else v
+                                for k, v in asdict(line).items()
+                                if v is not None
+                            }
+                        )
+                    )
     return lines
-

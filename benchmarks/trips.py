@@ -116,7 +116,9 @@ class Trips:
 
     def check(self, found: pa.Table, keys: list[Key] | None = None) -> None:
         """Raise WrongAnswer unless ``found`` holds all rows, or those of ``keys``, as last written."""
-        numbers = np.arange(len(self.fare)) if keys is None else np.array([int(str(key).removeprefix("id_")) for key in keys])
+        numbers = (
+            np.arange(len(self.fare)) if keys is None else np.array([int(str(key).removeprefix("id_")) for key in keys])
+        )
         expected = (len(numbers), float(self.fare[numbers].sum()), int(self.ts[numbers].sum()))
         got = (found.num_rows, pc.sum(found["fare"]).as_py(), pc.sum(found["ts"]).as_py())
         if expected != got or (keys is not None and sorted(found["id"].to_pylist()) != sorted(keys)):

@@ -136,7 +136,11 @@ def _head(summary: Summary) -> _Head:
     if len(found) < _HEADER_BYTES:
         raise ValueError(f"a column's Bloom filter has more than {_HEADER_BYTES} bytes, this one {len(found)}")
     magic, version, flags, zero, blocks = _HEADER.unpack_from(found)
-    if magic != _MAGIC or version != _VERSION or crc32(found[: _HEADER.size]) != _CRC.unpack_from(found, _HEADER.size)[0]:
+    if (
+        magic != _MAGIC
+        or version != _VERSION
+        or crc32(found[: _HEADER.size]) != _CRC.unpack_from(found, _HEADER.size)[0]
+    ):
         raise ValueError("not the Bloom filter of a column, or its header is damaged")
     pages = -(-blocks // PAGE_BLOCKS)
     size = _HEADER_BYTES + blocks * BLOCK_BYTES + pages * _CRC.size

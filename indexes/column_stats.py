@@ -149,7 +149,9 @@ def union(stats: pa.Table, starts: Int64Array) -> pa.Table:
     found: dict[str, pa.Array] = {}
     for end in ("min", "max"):
         keys = stats[end].combine_chunks()
-        is_bounded = np.logical_or.reduceat(filled, starts) & ~np.logical_or.reduceat(filled & _is_true(keys.is_null()), starts)
+        is_bounded = np.logical_or.reduceat(filled, starts) & ~np.logical_or.reduceat(
+            filled & _is_true(keys.is_null()), starts
+        )
         extremes = [
             pc.min_max(keys.slice(a, b - a))[end].as_py() if good else None
             for a, b, good in zip(starts.tolist(), [*starts[1:].tolist(), len(stats)], is_bounded & known, strict=True)

@@ -90,7 +90,9 @@ class Function:
     def converted(self, literals: Sequence[object]) -> tuple[object, ...]:
         """Return ``literals`` as its arguments.  Raises ValueError for another number, or one of another type."""
         if len(literals) != len(self.arguments):
-            raise ValueError(f"it takes {len(self.arguments)} values after its columns, not {len(literals)}: {self.usage}")
+            raise ValueError(
+                f"it takes {len(self.arguments)} values after its columns, not {len(literals)}: {self.usage}"
+            )
         return tuple(_converted(value, kind) for value, kind in zip(literals, self.arguments, strict=True))
 
     def evaluate(self, columns: Sequence[pa.Array], arguments: Sequence[object]) -> pa.BooleanArray:
@@ -106,7 +108,9 @@ class Function:
             found = pa.array(found) if isinstance(found, np.ndarray) else found
         except Exception as error:
             types = ", ".join(str(column.type) for column in columns)
-            raise FunctionFailed(f"{self.name} failed on columns of {types}: {type(error).__name__}: {error}") from error
+            raise FunctionFailed(
+                f"{self.name} failed on columns of {types}: {type(error).__name__}: {error}"
+            ) from error
         if not rows:
             return pa.array([], pa.bool_())  # of an empty list numpy makes floats
         if not isinstance(found, pa.BooleanArray) or len(found) != rows:

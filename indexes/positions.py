@@ -135,7 +135,9 @@ def _checked_container(data: bytes, at: int, size: int) -> int:
         array_ = np.frombuffer(data, "<u2", size, at)
         right = bool((array_[1:] > array_[:-1]).all())
     else:
-        right = int(np.bitwise_count(np.frombuffer(data, np.uint64, _CONTAINER_BYTES // 8, at)).sum(dtype=np.int64)) == size
+        right = (
+            int(np.bitwise_count(np.frombuffer(data, np.uint64, _CONTAINER_BYTES // 8, at)).sum(dtype=np.int64)) == size
+        )
     if not right:
         raise ValueError("a container of a roaring bitmap is not what it says")
     return length

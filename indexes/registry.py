@@ -80,7 +80,9 @@ class Registry:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
         if issubclass(index, SkippingIndex) and index.zones and index.finds_rows:
-            raise ValueError(f"{_where(index)}: zones and finds_rows exclude each other; rows are finer than row groups")
+            raise ValueError(
+                f"{_where(index)}: zones and finds_rows exclude each other; rows are finer than row groups"
+            )
         with self._lock:
             taken: IndexClass
             if issubclass(index, SkippingIndex):

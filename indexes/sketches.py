@@ -187,7 +187,9 @@ def _mixed(words: UInt64Array) -> UInt64Array:
     return words
 
 
-_MULTIPLIERS = _mixed(np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+_MULTIPLIERS = _mixed(np.arange(1, 3 + _LONG_BYTES // 8, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(
+    1
+)
 """One odd constant for each place of a word: the sequence of splitmix64."""
 
 

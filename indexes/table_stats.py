@@ -185,7 +185,9 @@ def _most_distinct(found: _Summary) -> int:
 def _present(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the values that are not null."""
     if not values.supports(column.type):
-        raise ValueError(f"values of type {column.type} have no statistics; take a scalar column or a field of a struct")
+        raise ValueError(
+            f"values of type {column.type} have no statistics; take a scalar column or a field of a struct"
+        )
     plain = values.plain(column)
     return plain.drop_null() if plain.null_count else plain
 

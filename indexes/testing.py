@@ -49,7 +49,20 @@ _TEXTS = (
 _BYTES = (b"", b"\x00", b"a", b"a\x00", b"ab", b"\x7f", b"\x80", b"\xff", b"\xff" * 64, b"\xff" * 65, b"a" + b"\xff" * 70,
           b"b" * 64, b"b" * 65)  # fmt: skip
 _FLOATS = (-math.inf, -1.5, -1.0, -0.0, 0.0, 5e-324, 0.5, 1.0, 1.5, 3e38, math.inf, math.nan)
-_OTHER_NUMBERS = (1.0, Decimal("1.00"), 0.1, Decimal("0.1"), Decimal("-1.25"), 1.5, 10**30, -(10**30), 2**53 + 1, -math.inf, math.nan, 1e300)
+_OTHER_NUMBERS = (
+    1.0,
+    Decimal("1.00"),
+    0.1,
+    Decimal("0.1"),
+    Decimal("-1.25"),
+    1.5,
+    10**30,
+    -(10**30),
+    2**53 + 1,
+    -math.inf,
+    math.nan,
+    1e300,
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -352,7 +365,9 @@ class SeveralColumnsConformance:
         """Equal rows, equal bytes; a slice of a longer column is summarized as the same rows alone."""
         rows = data.draw(self._segments())
         longer = pa.concat_arrays([rows, rows, rows])
-        sliced = pa.StructArray.from_arrays([c.slice(len(rows), len(rows)) for c in longer.flatten()], list(self.columns))
+        sliced = pa.StructArray.from_arrays(
+            [c.slice(len(rows), len(rows)) for c in longer.flatten()], list(self.columns)
+        )
         assert self.index.summarize(rows) == self.index.summarize(sliced)
 
     @given(data=st.data())

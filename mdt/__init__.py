@@ -5,12 +5,9 @@
 
 from indexes.functions import register as function
 from mdt import config, errors
-
-# The package mdt.read comes before the function: loaded later, by the first scan, it would take the function's name.
-from mdt import read as _package  # noqa: F401
 from mdt.errors import Conflict, Corrupt, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
 from mdt.table import Table, create, open, read
-from mdt.write_result import WriteResult
+from mdt.write.result import WriteResult
 
 __version__ = "0.1.0"
 

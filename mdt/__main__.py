@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mdt.cli import app
+from mdt.cli.main import app
 
 
 def main() -> None:
-    """Run the command line; see :mod:`mdt.commands` for its exit codes."""
+    """Run the command line; see :mod:`mdt.cli.commands` for its exit codes."""
     app()
 
 

@@ -30,7 +30,9 @@ def require_unicode(argument: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Invalid(f"{argument}: {shown(text)} is not Unicode: {error.reason}", hint="decode it with errors='replace'") from None
+        raise Invalid(
+            f"{argument}: {shown(text)} is not Unicode: {error.reason}", hint="decode it with errors='replace'"
+        ) from None
 
 
 def one_of(argument: str, value: object, allowed: Sequence[str]) -> str:
@@ -45,7 +47,9 @@ def mapping(argument: str, value: object) -> Mapping[Any, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise Invalid(f"{argument} takes a dict, not a {type(value).__name__}", hint=f"write {argument}={{name: value}}")
+        raise Invalid(
+            f"{argument} takes a dict, not a {type(value).__name__}", hint=f"write {argument}={{name: value}}"
+        )
     return value
 
 

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from mdt import commit_log, declared, key_indexes, publish
 from mdt.arguments import one_of, texts
-from mdt.commit_log import CommitRecord
-from mdt.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
+from mdt.commit import publish
 from mdt.errors import Invalid
 from mdt.hudi import keys, partitions, timeline
-from mdt.key_map import orderable
-from mdt.other_tables import refuse_to_create
-from mdt.skipping import named_spec, packages_of
-from mdt.storage import Storage
+from mdt.metadata import commit_log, key_indexes
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.key_map import orderable
+from mdt.metadata.other_tables import refuse_to_create
+from mdt.metadata.skipping import named_spec, packages_of
+from mdt.schema import declared
+from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
+from mdt.stores.storage import Storage
 
 
 def define(
@@ -36,14 +38,20 @@ def define(
     key = texts("key", key, "['id']")
     partition_by = texts("partition_by", partition_by, "['city']")
     if ordering is not None and not isinstance(ordering, str):
-        raise Invalid(f"ordering takes the name of one column, not a {type(ordering).__name__}", hint="write ordering='ts'")
+        raise Invalid(
+            f"ordering takes the name of one column, not a {type(ordering).__name__}", hint="write ordering='ts'"
+        )
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     one_of("scope", scope, ("partition", "table"))
     key_index = key_indexes.named(key_index)
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
-    for role, names in (("key", key), ("partition_by", partition_by), ("ordering", () if ordering is None else (ordering,))):
+    for role, names in (
+        ("key", key),
+        ("partition_by", partition_by),
+        ("ordering", () if ordering is None else (ordering,)),
+    ):
         _exist(role, names, stored)
     # Types that cannot be keys or partition values are refused for the first row; here there is none.
     keys.record_keys(stored.empty_table(), key)

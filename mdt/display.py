@@ -25,7 +25,9 @@ def visible(value: object) -> str:
     """Return ``value`` as one line of harmless text of bounded length."""
     text = str(value)
     cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
-    return re.sub(_UNSEEN, lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", cut)
+    return re.sub(
+        _UNSEEN, lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else f"\\u{ord(found[0]):04x}", cut
+    )
 
 
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

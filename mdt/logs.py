@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from logging import DEBUG
 from typing import Any
 
-from mdt.storage import Storage
+from mdt.stores.storage import Storage
 
 __all__ = ["COMMIT", "DEBUG", "METADATA", "PLAN", "RECOVERY", "SERVICE", "ended", "service", "started", "warn_once"]
 

@@ -32,7 +32,9 @@ def shown(progress: ProgressOption, text: str) -> Iterator[Progress | None]:
         yield progress
     else:
         kind = type(progress).__name__
-        raise Invalid(f"progress takes a function, True or None, not a value of type {kind}", hint="progress=True shows a bar")
+        raise Invalid(
+            f"progress takes a function, True or None, not a value of type {kind}", hint="progress=True shows a bar"
+        )
 
 
 @contextmanager

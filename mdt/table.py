@@ -12,52 +12,52 @@ import pyarrow as pa
 from mdt import lazy, logs
 from mdt.arguments import one_of, texts, whole_number
 from mdt.config import Options, canonical, parse_options
-from mdt.declared import Restoration
-from mdt.definition import TableDefinition
 from mdt.display import visible
 from mdt.errors import Corrupt, Invalid, Unsupported
-from mdt.input import is_spark, is_spark_schema, to_schema, to_table
-from mdt.metadata import Metadata
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.row_sets import warm_index
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.row_sets import warm_index
-from mdt.scan import Scan, Where, checked_columns, declared_columns
-from mdt.snapshot import Snapshot
-from mdt.storage import Storage, open_storage
-from mdt.write_result import WriteResult
+from mdt.query import Scan, Where, checked_columns, declared_columns
+from mdt.schema.declared import Restoration
+from mdt.schema.definition import TableDefinition
+from mdt.schema.input import is_spark, is_spark_schema, to_schema, to_table
+from mdt.stores.storage import Storage, open_storage
+from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mdt import create_table, overview
-    from mdt.order import OrderBy
-    from mdt.read import keys as read_keys
-    from mdt.read import lookup
-    from mdt.read.warm import warm_files
-    from mdt.services import index_report, indexing, statistics
+    from mdt import create_table
+    from mdt.commit.recovery import Recovery, recover
+    from mdt.commit.transaction import CommitResult, Operation, run
+    from mdt.filters.order import OrderBy
+    from mdt.filters.where import parse_where
+    from mdt.scan import keys as read_keys
+    from mdt.scan import lookup
+    from mdt.scan.warm import warm_files
+    from mdt.services import index_report, indexing, overview, statistics
     from mdt.services.check import CheckReport, check
     from mdt.services.compaction import Compaction
     from mdt.services.index_report import Advice
     from mdt.services.indexing import BuildResult
-    from mdt.services.rollback import Recovery, recover
-    from mdt.transaction import CommitResult, Operation, run
-    from mdt.where import parse_where
     from mdt.write.normalize import normalize, normalize_keys
     from mdt.write.operations import Delete, RowOperation, Upsert
 else:  # readers never load these; see mdt.lazy
     create_table = lazy.Module("mdt.create_table")
-    overview = lazy.Module("mdt.overview")
+    overview = lazy.Module("mdt.services.overview")
     index_report, indexing, statistics = map(
         lazy.Module, ("mdt.services.index_report", "mdt.services.indexing", "mdt.services.statistics")
     )
-    read_keys = lazy.Module("mdt.read.keys")
-    lookup = lazy.Module("mdt.read.lookup")
-    warm_files = lazy.Callable("mdt.read.warm", "warm_files")
+    read_keys = lazy.Module("mdt.scan.keys")
+    lookup = lazy.Module("mdt.scan.lookup")
+    warm_files = lazy.Callable("mdt.scan.warm", "warm_files")
     BuildResult = lazy.Callable("mdt.services.indexing", "BuildResult")
     check = lazy.Callable("mdt.services.check", "check")
     Compaction = lazy.Callable("mdt.services.compaction", "Compaction")
-    recover = lazy.Callable("mdt.services.rollback", "recover")
-    run = lazy.Callable("mdt.transaction", "run")
-    parse_where = lazy.Callable("mdt.where", "parse_where")
+    recover = lazy.Callable("mdt.commit.recovery", "recover")
+    run = lazy.Callable("mdt.commit.transaction", "run")
+    parse_where = lazy.Callable("mdt.filters.where", "parse_where")
     normalize = lazy.Callable("mdt.write.normalize", "normalize")
     normalize_keys = lazy.Callable("mdt.write.normalize", "normalize_keys")
     Delete = lazy.Callable("mdt.write.operations", "Delete")
@@ -168,7 +168,7 @@ class Table:
     def _write_rows(self, data: Any, name: str, progress: Progress | None) -> WriteResult:
         self._before_rows()
         if is_spark(data):
-            from mdt.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+            from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
@@ -181,7 +181,7 @@ class Table:
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):
-            from mdt.spark import engine  # as above
+            from mdt.engines.spark import engine  # as above
 
             return engine.collect(data, names)
         return to_table(data, self.schema)
@@ -190,9 +190,7 @@ class Table:
         done = run(self._metadata, operation, attempts=self.options.commit_attempts)
         return self._result(done, operation.counts)
 
-    def _result(
-        self, done: CommitResult[Any], counts: Mapping[str, int], engine: str = "arrow"
-    ) -> WriteResult:
+    def _result(self, done: CommitResult[Any], counts: Mapping[str, int], engine: str = "arrow") -> WriteResult:
         seq = done.snapshot.seq if done.record is None else done.record.seq
         instant = "" if done.record is None else done.record.instant
         known = {name: counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
@@ -226,11 +224,11 @@ class Table:
         hold one of the first rows is not read.  Raises Invalid for unknown columns and SQL that does not parse.
         """
         newest = self._metadata.newest()
-        return Scan(
-            self._metadata, newest, where, columns, self.options, params=params, limit=limit, order_by=order_by
-        )
+        return Scan(self._metadata, newest, where, columns, self.options, params=params, limit=limit, order_by=order_by)
 
-    def get(self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null") -> pa.Table | dict[str, Any] | None:
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null"
+    ) -> pa.Table | dict[str, Any] | None:
         """Return rows by record key, without SQL: a dict for one key, a table in the order of the keys for several.
 
         ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy or Arrow array of these; or a table with
@@ -253,7 +251,9 @@ class Table:
         if missing == "skip" or asked.is_one:
             found = found.those_found()
         read = names or snapshot.definition.key[:1]
-        rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=self.options.threads("reader")).select(names)
+        rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=self.options.threads("reader")).select(
+            names
+        )
         schema = declared_columns(snapshot, names)
         if missing == "null":
             schema = pa.schema([field.with_nullable(True) for field in schema])
@@ -367,7 +367,7 @@ class Table:
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
         runner = None
         if spark is not None:
-            from mdt.spark import indexing as on_spark  # as above
+            from mdt.engines.spark import indexing as on_spark  # as above
 
             runner = on_spark.SparkRunner(spark)
         return indexing.build(self._metadata, self.options, specs, progress, runner)
@@ -384,7 +384,11 @@ class Table:
         return index_report.advise(self._metadata, self._metadata.newest())
 
     def analyze(
-        self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None, spark: SparkSession | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
     ) -> pa.Table:
         """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
 
@@ -447,7 +451,7 @@ def create(
     storage.require_conditional_put()
     name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
     if is_spark_schema(schema):
-        from mdt.spark.schema import to_arrow  # pyspark takes a second to import; only Spark users pay for it
+        from mdt.engines.spark.schema import to_arrow  # pyspark takes a second to import; only Spark users pay for it
 
         schema = to_arrow(schema)
     definition = create_table.define(
@@ -486,6 +490,6 @@ def read(spark: SparkSession, path: Any, *, storage_options: Mapping[str, object
     Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
     ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
-    from mdt.spark import frame, session  # as above
+    from mdt.engines.spark import frame, session  # as above
 
     return frame.read(session.classic(spark), open(path, storage_options=storage_options).metadata)

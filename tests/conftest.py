@@ -47,7 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     groups = project["entry-points"].items()
-    lines = [f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items()) for group, points in groups]
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items()) for group, points in groups
+    ]
     (info / "entry_points.txt").write_text("\n".join(lines))
     sys.path.append(_site.name)
 

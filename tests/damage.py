@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 import mdt
-from mdt import paths
 from mdt.errors import MdtError
-from mdt.file_group import page_map_blob
-from mdt.page_map import OFFSET, SIZE
-from mdt.storage import MemoryStorage
+from mdt.metadata import paths
+from mdt.metadata.file_group import page_map_blob
+from mdt.parquet.page_map import OFFSET, SIZE
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema(
     [
@@ -36,14 +36,24 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
-OPTIONS = {"mdt.writer.threads": 1, "mdt.reader.threads": 1, "mdt.row.group.rows": 900, "mdt.page.bytes": 512, "mdt.usage.counts": False}
+OPTIONS = {
+    "mdt.writer.threads": 1,
+    "mdt.reader.threads": 1,
+    "mdt.row.group.rows": 900,
+    "mdt.page.bytes": 512,
+    "mdt.usage.counts": False,
+}
 KINDS: dict[str, dict[str, Any]] = {
     "lz4": {"table_type": "MERGE_ON_READ", "key_index": "bloom", "partition_by": ["city"], "ordering": "ts"},
     "zstd": {"table_type": "COPY_ON_WRITE", "key_index": "record", "ordering": "ts"},
     "snappy": {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table"},
 }
 """Codec -> what the table of that codec is."""
-INDEXES = {"lz4": ["bitmap(few)", "text(note, tokenizer='word')"], "zstd": ["bitmap(few)", "bloom(n)"], "snappy": ["bloom(n)"]}
+INDEXES = {
+    "lz4": ["bitmap(few)", "text(note, tokenizer='word')"],
+    "zstd": ["bitmap(few)", "bloom(n)"],
+    "snappy": ["bloom(n)"],
+}
 FILTERS = ("few = 'v3' and n > 4000", "match(note, 'cedar')", "s.a = 7 or x is null", "n between 100 and 900 and flag")
 KEYS = ("k00007", "k00012", "k01500", "k02150", "k99999")
 ASIDE = ("hint", "timeline", "hoodie.properties", "partition metadata")

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
+from mdt.engines.spark import failures, index_tasks, tasks
 from mdt.errors import Corrupt
-from mdt.row_sets import Answered
-from mdt.spark import failures, index_tasks, tasks
+from mdt.plan.row_sets import Answered
 
 _write = tasks.write
 

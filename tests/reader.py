@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTable
 
-from mdt.convert import convert
+from mdt.schema.convert import convert
 
 BY_POSITION = {"hoodie.merge.use.record.positions": "true"}
 """Makes hudi-rs trust the positions that log blocks carry, instead of comparing keys."""
@@ -31,7 +31,9 @@ def hudi_table(path: Path | str, schema: pa.Schema, options: Mapping[str, str] |
         return schema.empty_table()
     found = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
     columns = [[convert(chunk, field.type) for chunk in found[field.name].chunks] for field in schema]
-    return pa.table([pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, schema, strict=True)], schema=schema)
+    return pa.table(
+        [pa.chunked_array(chunks, field.type) for chunks, field in zip(columns, schema, strict=True)], schema=schema
+    )
 
 
 def bag(table: pa.Table) -> Bag:

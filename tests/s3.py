@@ -13,7 +13,12 @@ from typing import Any, ClassVar
 BUCKET = "trips-bucket"
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMIsecret"
 
-ENVIRONMENT = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true"}
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+}
 """What, beside the endpoint, opens a table there without storage_options."""
 
 

@@ -11,18 +11,19 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from worlds import State, as_state, deleted, rows, upserted
+
 import mdt
+from mdt.commit import recovery as rollback
+from mdt.commit.transaction import Operation, steps
 from mdt.config import parse_options
 from mdt.errors import Invalid
-from mdt.metadata import Metadata
-from mdt.services import rollback
+from mdt.metadata.metadata import Metadata
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
-from mdt.storage import MemoryStorage, Storage
-from mdt.transaction import Operation, steps
+from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.normalize import normalize, normalize_keys
 from mdt.write.operations import Delete, Upsert
-from tests.worlds import State, as_state, deleted, rows, upserted
 
 Model = Callable[[State], State]
 PAUSES = frozenset(("written", "checked", "committed"))
@@ -76,9 +77,7 @@ def _driven(
             phase = next(driver)
         except StopIteration as done:
             record = done.value.record
-            return Ended(
-                -1 if record is None else record.seq, done.value.attempts, "", record, done.value.snapshot.seq
-            )
+            return Ended(-1 if record is None else record.seq, done.value.attempts, "", record, done.value.snapshot.seq)
         except Invalid as error:
             return Ended(refused=error.message)
         if phase in pauses:
@@ -89,9 +88,7 @@ def _options(metadata: Metadata) -> Any:
     return parse_options(metadata.newest().definition.options)
 
 
-def upsert(
-    ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES
-) -> Actor:
+def upsert(ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES) -> Actor:
     """A writer of rows."""
 
     def make(metadata: Metadata) -> Upsert:

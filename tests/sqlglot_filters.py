@@ -1,6 +1,6 @@
 """Filters read by sqlglot, Spark's dialect: a second opinion on structure, for random filters of plain literals.
 
-It translates sqlglot's tree; ``mdt.sql`` has no tree.  What the two share is the predicate that comes out.
+It translates sqlglot's tree; ``mdt.filters.sql`` has no tree.  What the two share is the predicate that comes out.
 """
 
 from __future__ import annotations
@@ -94,7 +94,15 @@ def _literal(node: Any) -> Any:
         return {"DATE": date.fromisoformat, "BIGINT": int, "DOUBLE": float}[kind](str(_literal(node.this)))
     assert isinstance(node, exp.Literal), repr(node)
     text = str(node.this)
-    return text if node.is_string else int(text) if text.isdecimal() else float(text) if "e" in text.lower() else Decimal(text)
+    return (
+        text
+        if node.is_string
+        else int(text)
+        if text.isdecimal()
+        else float(text)
+        if "e" in text.lower()
+        else Decimal(text)
+    )
 
 
 def _unwrapped(node: Any) -> Any:

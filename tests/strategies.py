@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 Row = dict[str, Any]
 
-_ORDERINGS: dict[str, Any] = {"long": pa.int64(), "double": pa.float64(), "time": pa.timestamp("us", "UTC"), "day": pa.date32()}
+_ORDERINGS: dict[str, Any] = {
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "time": pa.timestamp("us", "UTC"),
+    "day": pa.date32(),
+}
 KEYS = {
     "text": pa.array([f"k{n}" for n in range(10)]),
     "number": pa.array([-(2**63), -10, -9, 0, 1, 2, 9, 10, 11, 2**63 - 1]),
@@ -54,8 +59,17 @@ class Shape:
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [("id", KEYS[self.key_type].type), ("sub", pa.uint8() if self.declared else pa.int32()), ("city", pa.string()), ("day", pa.date32())]
-        fields += [("ts", _ORDERINGS[self.ordering or "long"]), ("x", pa.float64()), ("note", pa.dictionary(pa.int8(), pa.large_string()) if self.declared else pa.string())]
+        fields = [
+            ("id", KEYS[self.key_type].type),
+            ("sub", pa.uint8() if self.declared else pa.int32()),
+            ("city", pa.string()),
+            ("day", pa.date32()),
+        ]
+        fields += [
+            ("ts", _ORDERINGS[self.ordering or "long"]),
+            ("x", pa.float64()),
+            ("note", pa.dictionary(pa.int8(), pa.large_string()) if self.declared else pa.string()),
+        ]
         return pa.schema(fields)
 
     def arguments(self) -> dict[str, Any]:

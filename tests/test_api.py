@@ -38,9 +38,7 @@ def counts(result: mdt.WriteResult) -> tuple[int, int, int, int, int]:
 @KEY_INDEXES
 def test_a_life_of_a_table(table_type: str, key_index: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    table = trees.create(
-        path, SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index
-    )
+    table = trees.create(path, SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index)
     assert trees.assert_readers_agree(table, path) == []
     steps = [
         (table.insert, rows(range(10)), (10, 0, 0, 0, 0), 10),

@@ -14,7 +14,7 @@ import trees
 
 import mdt
 from mdt import Invalid, MdtError, Unsupported
-from mdt.storage import LocalStorage
+from mdt.stores.storage import LocalStorage
 
 SCHEMA = pa.schema(
     [
@@ -133,7 +133,11 @@ DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
     "a delete without partition column": (lambda t: t.delete(rows().select(["id"])), ("missing: city",), "partition"),
     "a delete without key column": (lambda t: t.delete(rows().select(["city"])), ("missing: id",), None),
     "a delete of a null key": (lambda t: t.delete(rows(id=[None, "b"])), ("'id' is null", "row 0"), "fill"),
-    "dictionaries without a column": (lambda t: t.upsert([{"id": "a"}]), ("'city' is missing", "'ts' is missing"), "id string"),
+    "dictionaries without a column": (
+        lambda t: t.upsert([{"id": "a"}]),
+        ("'city' is missing", "'ts' is missing"),
+        "id string",
+    ),
     "a name that is nearly right": (
         lambda t: t.upsert([{**ROW, "fair": 1.0}]),
         ("column 'fair' is not in the table (is it 'fare'?)",),
@@ -155,7 +159,11 @@ DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
         "one schema",
     ),
     "a dict of one row": (lambda t: t.upsert(ROW), ("column 'id' of a dict is a str, not a list",), "[row]"),
-    "columns of different lengths": (lambda t: t.upsert({**GOOD, "ts": [1]}), ("different lengths", "'ts': 1"), "each row"),
+    "columns of different lengths": (
+        lambda t: t.upsert({**GOOD, "ts": [1]}),
+        ("different lengths", "'ts': 1"),
+        "each row",
+    ),
     "a name that is no text": (lambda t: t.upsert([{5: 1}]), ("column is called 5",), "text"),
     "text among numbers": (
         lambda t: t.upsert([ROW, {**ROW, "ts": "x"}]),
@@ -174,7 +182,11 @@ DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
         ("'at' is timestamp[us], the table has timestamp[us, tz=UTC]",),
         "at timestamp",
     ),
-    "a lone surrogate": (lambda t: t.upsert([ROW, {**ROW, "id": "\ud800"}]), ("column 'id': row 1 has '\\ud800'",), None),
+    "a lone surrogate": (
+        lambda t: t.upsert([ROW, {**ROW, "id": "\ud800"}]),
+        ("column 'id': row 1 has '\\ud800'",),
+        None,
+    ),
     "a key that is not UTF-8": (
         lambda t: t.upsert(rows(id=NOT_UTF8)),
         ("column 'id' is string", "row 1", "Invalid UTF8"),
@@ -245,16 +257,31 @@ FILTERS: dict[str, tuple[Any, type[MdtError], tuple[str, ...], str | None]] = {
     "that is bytes": (b"n = 1", Invalid, ("where is a bytes",), "SQL text"),
     "that is a dict": ({"n": 1}, Invalid, ("where is a dict",), "list of tests"),
     "with a pattern of 400,000 characters": (f"city like '{'a_' * 200_000}'", Invalid, ("a pattern of 400000",), None),
-    "with a part of 400,000 characters": (f"contains(city, '{'a' * 400_000}')", Invalid, ("a pattern of 400002",), None),
+    "with a part of 400,000 characters": (
+        f"contains(city, '{'a' * 400_000}')",
+        Invalid,
+        ("a pattern of 400002",),
+        None,
+    ),
     "with a literal of 6,000 digits": ("n = " + "1" * 6_000, Invalid, ("a number of 6000 characters",), None),
     "with 6,000 digits and a suffix": ("n = " + "1" * 6_000 + "L", Invalid, ("a number of 6001 characters",), None),
     "with text of 6,000 digits": (f"n = '{'1' * 6_000}'", Invalid, ("a number of 6000 characters",), None),
     "with an integer of 6,000 digits": ([("n", "=", 10**6_000)], Invalid, ("19932 bits",), None),
     "with an exponent of a billion": ("n = 1e1000000000", Invalid, ("an exponent of 1000000000",), None),
     "with a decimal's exponent of a billion": ("n = 1e1000000000BD", Invalid, ("an exponent of 1000000000",), None),
-    "with an exponent that no decimal has": ("n = 1e99999999999999999999BD", Invalid, ("an exponent of 99999999999999999999",), None),
+    "with an exponent that no decimal has": (
+        "n = 1e99999999999999999999BD",
+        Invalid,
+        ("an exponent of 99999999999999999999",),
+        None,
+    ),
     "with 5,000 brackets": ("(" * 5_000 + "n = 1" + ")" * 5_000, Invalid, ("nests too deeply",), "IN"),
-    "with 5,000 brackets around a literal": ("n = " + "(" * 5_000 + "1" + ")" * 5_000, Invalid, ("nests too deeply",), "IN"),
+    "with 5,000 brackets around a literal": (
+        "n = " + "(" * 5_000 + "1" + ")" * 5_000,
+        Invalid,
+        ("nests too deeply",),
+        "IN",
+    ),
     "with brackets that never close": ("(" * 100_000, Invalid, ("nests too deeply",), "IN"),
     "of two megabytes": ("n = 1 or " * 250_000, Invalid, ("2250000 bytes",), "join"),
     "with a NUL": ("n = 1 \0", Invalid, (r"'\x00' means nothing",), None),

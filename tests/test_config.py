@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt import paths
 from mdt.config import Options, options_table, parse_options
 from mdt.errors import Invalid
+from mdt.metadata import paths
 
 
 def test_nothing_given_means_the_defaults() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from test_top import Watched, files_by_time
+from watched import Watched, files_by_time
 
 import mdt
 from mdt.display import ROWS_MAX, TEXT_CHARACTERS_MAX, html_table, visible
-from mdt.planning import IndexNote
+from mdt.plan.planning import IndexNote
 from mdt.services.check import CheckReport
 from mdt.services.problem import Problem
-from mdt.storage import MemoryStorage
+from mdt.stores.storage import MemoryStorage
 
 HOSTILE = (
     "<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "\" onmouseover=\"alert(1)", "'><svg/onload=alert(1)>",
@@ -74,7 +74,16 @@ def test_reprs_are_one_line_that_says_what_it_is(table: mdt.Table) -> None:
     assert repr(table).startswith("<mdt table ") and "key=id" in repr(table)
     result = table.create_index("bitmap(note)", mode="async")
     written = table.upsert(table.scan(limit=1).to_arrow())
-    for thing in (scan, scan.explain(), table, table.snapshot(), table.check(), result, written, *scan.explain().indexes):
+    for thing in (
+        scan,
+        scan.explain(),
+        table,
+        table.snapshot(),
+        table.check(),
+        result,
+        written,
+        *scan.explain().indexes,
+    ):
         assert "\n" not in repr(thing)
 
 
@@ -121,7 +130,7 @@ def test_a_plan_that_cannot_be_made_is_shown_as_such(table: mdt.Table, monkeypat
         raise mdt.Corrupt("<b>broken</b>", path="somewhere")
 
     scan = table.scan("ts < 5")
-    monkeypatch.setattr("mdt.planner.plan", fail)
+    monkeypatch.setattr("mdt.plan.planner.plan", fail)
     assert "cannot be planned" in text_of(scan) and "<b>broken</b>" in text_of(scan)
 
 
@@ -130,5 +139,7 @@ def test_what_is_long_is_cut(table: mdt.Table) -> None:
     assert len(repr(many)) < 2 * TEXT_CHARACTERS_MAX and len(many._repr_html_()) < 5_000
     shown = text_of(html_table("t", ("a", "b"), ((n, "x" * 1000) for n in range(3 * ROWS_MAX))))
     assert f"… and {2 * ROWS_MAX} more" in shown and str(ROWS_MAX) not in shown.split()
-    wide = mdt.create(MemoryStorage(), pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(500))]), ["id"])
+    wide = mdt.create(
+        MemoryStorage(), pa.schema([("id", pa.string()), *((f"c{n}", pa.int64()) for n in range(500))]), ["id"]
+    )
     assert "… and 401 more" in text_of(wide)

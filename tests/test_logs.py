@@ -16,9 +16,11 @@ import worlds
 from documents import ran
 
 import mdt
-from mdt import logs, paths
-from mdt.services.rollback import Rollback
-from mdt.storage import Crash, FaultyStorage, MemoryStorage
+from mdt import logs
+from mdt.commit.recovery import Rollback
+from mdt.metadata import paths
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("status", pa.string())])
 ROWS = pa.table({"id": ["a", "b"], "v": [1, 2], "status": ["x", "y"]}, SCHEMA)
@@ -44,13 +46,23 @@ def test_each_commit_is_one_line_with_what_it_did(table: mdt.Table, caplog: pyte
     table.delete(ROWS.slice(1, 1))
     table.delete(pa.table({"id": ["nobody"]}))
     found = facts(caplog, "mdt.commit")
-    assert [(f["operation"], f["seq"], f["attempts"]) for f in found] == [("upsert", 1, 1), ("upsert", 2, 1), ("delete", 3, 1)]
-    assert [(f.get("inserted"), f.get("updated"), f.get("deleted")) for f in found] == [(2, None, None), (None, 1, None), (None, None, 1)]
+    assert [(f["operation"], f["seq"], f["attempts"]) for f in found] == [
+        ("upsert", 1, 1),
+        ("upsert", 2, 1),
+        ("delete", 3, 1),
+    ]
+    assert [(f.get("inserted"), f.get("updated"), f.get("deleted")) for f in found] == [
+        (2, None, None),
+        (None, 1, None),
+        (None, None, 1),
+    ]
     sizes = {f["name"]: f["size"] for f in table.files().to_pylist()}
     assert (found[0]["table"], found[0]["instant"], found[0]["files"]) == ("trips", done.instant, 1)
     assert found[0]["bytes"] in sizes.values()
     line = lines(caplog, "mdt.commit", logging.INFO)[0]
-    pattern = rf"trips: upsert seq=1 instant={done.instant} inserted=2 files=1 bytes={found[0]['bytes']} attempts=1 ms=\d+"
+    pattern = (
+        rf"trips: upsert seq=1 instant={done.instant} inserted=2 files=1 bytes={found[0]['bytes']} attempts=1 ms=\d+"
+    )
     assert re.fullmatch(pattern, line), line
     assert all(f["ms"] >= 0 for f in found)
 
@@ -62,7 +74,9 @@ def test_each_service_is_one_line(table: mdt.Table, caplog: pytest.LogCaptureFix
     table.compact()
     table.create_index("bitmap(status)")
     table.check()
-    found = [{name: value for name, value in f.items() if name not in ("ms", "bytes")} for f in facts(caplog, "mdt.service")]
+    found = [
+        {name: value for name, value in f.items() if name not in ("ms", "bytes")} for f in facts(caplog, "mdt.service")
+    ]
     assert found == [
         {"table": "trips", "operation": "compact", "file_groups": 1},
         {"table": "trips", "operation": "build_indexes", "summaries": 1, "commits": 1, "failed": 0},

@@ -14,8 +14,9 @@ import pytest
 import trees
 
 import mdt
-from mdt.scan import Scan
-from mdt.storage import FaultyStorage, LocalStorage, MemoryStorage
+from mdt.query import Scan
+from mdt.stores.storage import LocalStorage, MemoryStorage
+from mdt.testing.faulty import FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
 
@@ -56,7 +57,10 @@ def test_a_pickled_scan_reads_the_rows_of_its_snapshot(table: mdt.Table) -> None
     for scan, rows in zip(scans, expected, strict=True):
         found = pickle.loads(pickle.dumps(scan))
         assert rows_of(found) == rows_of(scan) == rows
-        assert found.schema == scan.schema and str(found.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
+        assert (
+            found.schema == scan.schema
+            and str(found.explain()).splitlines()[:5] == str(scan.explain()).splitlines()[:5]
+        )
 
 
 def test_spawned_processes_read_and_write_a_table_that_is_handed_to_them(table: mdt.Table) -> None:

@@ -18,7 +18,7 @@ from worlds import assert_clean
 
 import mdt
 from mdt import Invalid
-from mdt.storage import MemoryStorage
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
 Call = Callable[..., Any]
@@ -30,7 +30,9 @@ def rows(numbers: range, x: float = 0.0) -> pa.Table:
 
 def filled() -> mdt.Table:
     options = {"mdt.reader.threads": 2}
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options)
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options
+    )
     table.bulk_insert(rows(range(3000)))
     table.upsert(rows(range(100), 1.0))
     return table

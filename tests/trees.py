@@ -10,8 +10,8 @@ import pyarrow as pa
 from hudi import HudiTable
 
 import mdt
-from mdt.storage import LocalStorage
-from mdt.write.conform import conform
+from mdt.schema.conform import conform
+from mdt.stores.storage import LocalStorage
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 

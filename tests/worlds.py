@@ -15,10 +15,12 @@ import pytest
 from hudi import HudiTable
 
 import mdt
-from mdt import paths, publish
-from mdt.services.rollback import pending
-from mdt.storage import Crash, FaultyStorage, MemoryStorage, Storage
+from mdt.commit import publish
+from mdt.commit.recovery import pending
+from mdt.metadata import paths
+from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
+from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
 LATER_SECONDS = 2 * 3600
@@ -124,7 +126,9 @@ def assert_clean(storage: Storage) -> None:
         name = info.path.rpartition("/")[2]
         assert name == "hoodie.properties" or name.partition(".")[0] in instants, f"a stray instant {name}"
     known = {path for r in records for path in r.table("files")["key_map_path"].to_pylist()}
-    known |= {path for r in records for name in ("units", "summaries", "covers") for path in r.table(name)["path"].to_pylist()}
+    known |= {
+        path for r in records for name in ("units", "summaries", "covers") for path in r.table(name)["path"].to_pylist()
+    }
     assert {info.path for info in storage.list(f"{paths.PRIVATE}/blobs")} <= known, "orphan summaries"
 
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mdt.hudi import digests
 from mdt.hudi.file_names import BASE
 from mdt.hudi.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_FIELDS, PARTITION_PATH, RECORD_KEY
 from mdt.limits import PAGE_BYTES, PAGE_ROWS_MAX, SINGLE_PAGE_ROWS_MAX
+from mdt.parquet import digests
 
 COMPRESSION = "lz4"
 """Default codec (LZ4_RAW): with small pages a full read takes three quarters of the time of zstd or snappy."""
@@ -110,7 +110,7 @@ def encode(
     ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: Hudi's
     filter of the record keys, already in base64, of the kind ``bloom_type``.  An empty table has one empty row group.
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
-    The footer has digests of all column chunks (:mod:`mdt.hudi.digests`).
+    The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
     """
     leaves = list(_leaves(table.schema))
     statistics = [path for path, index, kind in leaves if _bounded(table.column(index), kind)]

@@ -82,7 +82,9 @@ def _text(table: pa.Table, field: str) -> pa.Array:
         _refuse(values, field, pc.is_null(values), "is null")
     text = _as_text(values, field)
     if not pa.types.is_primitive(values.type):
-        lengths = np.diff(np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)) if len(text) else None
+        lengths = (
+            np.diff(np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)) if len(text) else None
+        )
         if lengths is not None and not lengths.all():
             _refuse(text, field, pc.equal(pc.binary_length(text), 0), "is empty")
     return text

@@ -1,6 +1,6 @@
 """Arrow schemas as a Hudi table keeps them, and their Avro text.
 
-Which types a table keeps is said by :func:`mdt.declared.stored`.  Names and nesting of Avro types follow
+Which types a table keeps is said by :func:`mdt.schema.declared.stored`.  Names and nesting of Avro types follow
 Spark's ``SchemaConverters`` and Hudi's ``AvroConversionUtils``, so that they stay the same if Spark writes to the table.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mdt.declared import DEPTH_MAX, stored
 from mdt.errors import Corrupt, Unsupported
+from mdt.schema.declared import DEPTH_MAX, stored
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
@@ -36,7 +36,7 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null, of a required field ``T``.
 
-    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Raises Invalid as :func:`mdt.declared.stored`.
+    ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Raises Invalid as :func:`mdt.schema.declared.stored`.
     """
     record, namespace = record_name(name)
     fields: list[dict[str, Any]] = []

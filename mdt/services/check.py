@@ -15,27 +15,28 @@ import pyarrow.compute as pc
 
 from indexes.base import KeyHashes, SkippingIndex
 from indexes.hashing import hash_keys
-from mdt import page_map, paths
 from mdt.config import parse_options
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
-from mdt.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
-from mdt.key_map import KeyMap, build, ordering_words
-from mdt.locate import candidates
-from mdt.metadata import Metadata
+from mdt.metadata import paths
+from mdt.metadata.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
+from mdt.metadata.index_summaries import Parsed
+from mdt.metadata.key_map import KeyMap, build, ordering_words
+from mdt.metadata.locate import candidates
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import index_of, values_of
+from mdt.metadata.snapshot import Snapshot
+from mdt.parquet import page_map
 from mdt.progress import Progress, counted
-from mdt.segment_file import live_mask, read_rows
+from mdt.scan.segment_file import live_mask, read_rows
 from mdt.services.check_blocks import check_blocks
 from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.problem import Problem
-from mdt.skipping import index_of, values_of
-from mdt.snapshot import Snapshot
-from mdt.summaries import Parsed
 from mdt.write.files import RECORD_KEY
 from mdt.write.summarize import summarize_columns, summarize_indexes
 
@@ -67,16 +68,22 @@ class CheckReport:
 
     def _repr_html_(self) -> str:
         counts = {"files": self.files, "live rows": self.rows, "bytes": self.bytes, "commit records": self.records}
-        facts = {**{name: f"{n:,}" for name, n in counts.items()}, "problems": f"{len(self.problems):,}" if self.problems else "none"}
+        facts = {
+            **{name: f"{n:,}" for name, n in counts.items()},
+            "problems": f"{len(self.problems):,}" if self.problems else "none",
+        }
         rows = ((p.path, "" if p.offset < 0 else p.offset, p.text) for p in self.problems)
         found = html_table("problems", ("object", "byte", "what is wrong"), rows) if self.problems else ""
         return html_facts("mdt check", facts) + found
 
     def __str__(self) -> str:
         head = f"{self.files} files, {self.rows:,} live rows, {self.bytes:,} bytes, {self.records} commit records: "
-        return head + ("no problems" if self.ok else f"{len(self.problems)} problems") + "".join(
-            f"\n  {problem}" for problem in self.problems
-        ) + "".join(f"\n  warning: {warning}" for warning in self.warnings)
+        return (
+            head
+            + ("no problems" if self.ok else f"{len(self.problems)} problems")
+            + "".join(f"\n  {problem}" for problem in self.problems)
+            + "".join(f"\n  warning: {warning}" for warning in self.warnings)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +95,7 @@ class _Checked:
     sort_keys: pa.Array | None
 
 
-def check(
-    metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None
-) -> CheckReport:
+def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None) -> CheckReport:
     """Check every live file, the commit log, the metadata and Hudi's timeline.  O(table); nothing is changed."""
     problems: list[Problem] = []
     try:
@@ -176,7 +181,9 @@ class _SegmentChecker:
             yield "has no key map"
             return
         ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
-        if not _same(build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob).whole()):
+        if not _same(
+            build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob).whole()
+        ):
             yield f"the key map at {blob.path}:{blob.offset} differs from the rows"
 
     def _check_page_map(self, file: dict[str, Any], data: bytes) -> Iterator[str]:
@@ -252,7 +259,9 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
         yield Problem(metadata.storage.url, -1, f"{twice} keys are live more than once in their scope")
     problem = metadata.key_index_problem(snapshot)
     if problem is not None:
-        yield Problem(metadata.storage.url, -1, f"whether the key index finds the keys cannot be checked: {problem.message}")
+        yield Problem(
+            metadata.storage.url, -1, f"whether the key index finds the keys cannot be checked: {problem.message}"
+        )
         return
     keys = pa.concat_arrays([c.sort_keys for c in done if c.sort_keys is not None])
     try:

@@ -10,12 +10,13 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.hashing import hash_keys
-from mdt import paths, publish
+from mdt.commit import publish
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
-from mdt.locate import base_key_map, positions_in_base
-from mdt.metadata import Metadata
-from mdt.snapshot import Snapshot
+from mdt.metadata import paths
+from mdt.metadata.locate import base_key_map, positions_in_base
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.write.files import RECORD_KEY
 
 

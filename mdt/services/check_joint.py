@@ -18,12 +18,12 @@ from pyroaring import BitMap
 
 from indexes.base import SkippingIndex, Summary
 from indexes.predicate import Leaf, matches
-from mdt.file_group import Blob, Joint
-from mdt.metadata import Metadata
-from mdt.segment_file import read_rows
-from mdt.skipping import index_of, top_levels, values_of
-from mdt.snapshot import Snapshot
-from mdt.summaries import cut
+from mdt.metadata.file_group import Blob, Joint
+from mdt.metadata.index_summaries import cut
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import index_of, top_levels, values_of
+from mdt.metadata.snapshot import Snapshot
+from mdt.scan.segment_file import read_rows
 
 VALUES_ASKED = 30
 """Values of a segment, spread over its distinct ones, about which a joint summary is asked: some 50 µs each."""
@@ -93,7 +93,9 @@ def _leaves(index: SkippingIndex, values: pa.ChunkedArray) -> Iterator[Leaf]:
     step = max(1, -(-len(distinct) // VALUES_ASKED))
     some = distinct.take(pa.array(np.arange(0, len(distinct), step))).to_pylist()
     words = [Leaf(_COLUMN, "match", value) for value in some if isinstance(value, str)]
-    asked = [leaf for leaf in words if index.can_test(leaf, values.type)] or [Leaf(_COLUMN, "=", value) for value in some]
+    asked = [leaf for leaf in words if index.can_test(leaf, values.type)] or [
+        Leaf(_COLUMN, "=", value) for value in some
+    ]
     for leaf in (Leaf(_COLUMN, "is null", None), *asked):
         if index.can_test(leaf, values.type):
             yield leaf

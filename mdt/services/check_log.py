@@ -5,18 +5,18 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from mdt import commit_log, paths, publish
-from mdt.commit_log import CommitRecord
+from mdt.commit import leftovers, publish
+from mdt.commit.recovery import pending, sensible
 from mdt.errors import Corrupt, Invalid
-from mdt.file_group import Blob
-from mdt.fold import differing, folded
 from mdt.hudi import properties
-from mdt.metadata import Metadata
-from mdt.replay import apply, first
-from mdt.services import leftovers
+from mdt.metadata import commit_log, paths
+from mdt.metadata.checkpoint import differing, folded
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import Blob
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.replay import apply, first
+from mdt.metadata.snapshot import Snapshot
 from mdt.services.problem import Problem
-from mdt.services.rollback import pending, sensible
-from mdt.snapshot import Snapshot
 
 
 def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:

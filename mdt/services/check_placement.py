@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mdt.metadata import Metadata
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.services.problem import Problem
-from mdt.snapshot import Snapshot
 
 
 def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import KeyHashes
-from mdt import paths
-from mdt.commit_log import CommitRecord
+from mdt.commit.conflicts import Footprint
+from mdt.commit.transaction import Changes, Claim
 from mdt.config import Options
-from mdt.conflicts import Footprint
-from mdt.file_group import BASE
-from mdt.locate import Located
-from mdt.metadata import Metadata
+from mdt.metadata import paths
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import BASE
+from mdt.metadata.locate import Located
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
-from mdt.snapshot import Snapshot
-from mdt.transaction import Changes, Claim
 from mdt.write.assign import REWRITE, Assignment
 from mdt.write.files import job
 from mdt.write.normalize import Batch
@@ -32,7 +32,7 @@ from mdt.write.operations import collect
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The file groups to compact; see :class:`mdt.transaction.Prepared`."""
+    """The file groups to compact; see :class:`mdt.commit.transaction.Prepared`."""
 
     footprint: Footprint
     partitions: Sequence[str]

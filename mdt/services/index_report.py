@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from indexes import paths as column_paths
 from indexes import registry, values
-from mdt.metadata import Metadata
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import explained, index_of
+from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.usage import ColumnUse, Counts, IndexUse
 from mdt.services.indexing import coverage, short
-from mdt.skipping import explained, index_of
-from mdt.snapshot import Snapshot
-from mdt.usage import ColumnUse, Counts, IndexUse
 
 ADVICE_QUERIES_MIN = 10
 """Advice from fewer queries than this would be advice from chance."""

@@ -19,21 +19,22 @@ import numpy as np
 
 from indexes import registry
 from indexes.base import Int64Array
-from mdt import logs, paths
+from mdt import logs
 from mdt.arguments import texts
-from mdt.blobs import BlobWriter
-from mdt.commit_log import CommitRecord
+from mdt.commit.conflicts import Footprint
+from mdt.commit.transaction import Changes, Claim, NoFiles, run
 from mdt.config import Options
-from mdt.conflicts import Footprint
 from mdt.errors import Invalid, Unsupported
-from mdt.file_group import Blob, Joint, SummaryRef
 from mdt.limits import INDEX_COMMIT_ROWS
-from mdt.metadata import Metadata
+from mdt.metadata import paths
+from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import Blob, Joint, SummaryRef
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
+from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.segment_file import read_rows
-from mdt.skipping import index_of, named_spec, packages_of, top_levels
-from mdt.snapshot import Snapshot
-from mdt.transaction import Changes, Claim, NoFiles, run
+from mdt.scan.segment_file import read_rows
 from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
 
 

@@ -17,9 +17,9 @@ from indexes import paths as column_paths
 from indexes.base import SkippingIndex, whole
 from indexes.table_stats import ColumnSummary
 from mdt.errors import Corrupt
-from mdt.metadata import Metadata
-from mdt.skipping import index_of
-from mdt.snapshot import Snapshot
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import index_of
+from mdt.metadata.snapshot import Snapshot
 
 KIND = "table_stats"
 COMMON = pa.struct([("value", pa.string()), ("count", pa.int64()), ("error", pa.int64())])

@@ -267,7 +267,8 @@ def store_url(store: Any) -> str:
     }.get(kind, ("", ""))  # fmt: skip
     if not scheme:
         raise errors.Unsupported(
-            f"a store of the type {kind} cannot hold a table", hint="give an S3Store, GCSStore, AzureStore, or a path or URL"
+            f"a store of the type {kind} cannot hold a table",
+            hint="give an S3Store, GCSStore, AzureStore, or a path or URL",
         )
     if scheme == "memory":
         return "memory:///"

@@ -150,7 +150,9 @@ def parse_store_options(
         known, kind = _known(name, services)
         text = _text(name, value)
         if texts.setdefault(known, text) != text:
-            raise Invalid(f"the storage option {known} is given twice, with different values", hint=f"{name} is one of them")
+            raise Invalid(
+                f"the storage option {known} is given twice, with different values", hint=f"{name} is one of them"
+            )
         typed[known] = _parsed(name, text, kind)
     if scheme not in SERVICES:
         return StoreOptions()
@@ -184,7 +186,9 @@ def _sorted(
 def _client_of(service: Service, environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of HTTP that the environment has."""
     names = {prefix.upper() + name.upper(): name for prefix in service.prefixes for name in _CLIENT}
-    return {names[name]: _parsed(name, text, _CLIENT[names[name]]) for name, text in environment.items() if name in names}
+    return {
+        names[name]: _parsed(name, text, _CLIENT[names[name]]) for name, text in environment.items() if name in names
+    }
 
 
 def _known(name: object, services: tuple[Service, ...]) -> tuple[str, type]:
@@ -225,7 +229,9 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, (int, float)) or hasattr(value, "__fspath__"):
         return str(value)
     if not isinstance(value, str):
-        raise Invalid(f"the storage option {name} is of type {type(value).__name__}", hint="give text, a number or a bool")
+        raise Invalid(
+            f"the storage option {name} is of type {type(value).__name__}", hint="give text, a number or a bool"
+        )
     return value
 
 

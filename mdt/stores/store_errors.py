@@ -35,7 +35,9 @@ _WRONG_REGION = re.compile(
 _REGION = re.compile(r"expecting '([a-z0-9-]{1,40})'|<Region>([a-z0-9-]{1,40})</Region>")
 _NO_ANSWER = re.compile(r"kind: (Connect|Timeout)|error sending request|operation timed out")
 _NO_TLS = "HTTP error: builder error"
-_KEY_REFUSED = re.compile(r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|TokenRefreshRequired|InvalidToken|AuthenticationFailed")
+_KEY_REFUSED = re.compile(
+    r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|TokenRefreshRequired|InvalidToken|AuthenticationFailed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ def explained(error: BaseException, path: str, place: Place) -> MdtError:
         return _wrong_region(text, place)
     if isinstance(error, (exceptions.NotSupportedError, NotImplementedError)):
         return Unsupported(f"the store cannot do this for {path!r}: {said(error, place)}")
-    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or _KEY_REFUSED.search(text):
+    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)) or _KEY_REFUSED.search(
+        text
+    ):
         hint = "check the credentials and their rights on the bucket" if _KEY_REFUSED.search(text) else (
             f"check the rights on the bucket; without credentials: {place.service.credentials}"
         )  # fmt: skip
@@ -106,7 +110,8 @@ def _wrong_region(text: str, place: Place) -> MdtError:
     found = _REGION.search(text)
     region = (found[1] or found[2]) if found else ""
     return Invalid(
-        f"the bucket {place.bucket!r} is in another region than the one that was asked" + (f": {region}" if region else ""),
+        f"the bucket {place.bucket!r} is in another region than the one that was asked"
+        + (f": {region}" if region else ""),
         hint=f"storage_options={{'region': {region or '…'!r}}}, or AWS_REGION in the environment",
     )
 
@@ -116,7 +121,9 @@ def refused_options(error: BaseException, place: Place) -> MdtError:
     text = str(error)
     if _NO_CREDENTIALS.search(text):
         return Invalid(f"credentials are incomplete: {said(error, place)}", hint=place.service.credentials)
-    return Invalid(f"no store can be made for {place.url}: {said(error, place)}", hint="check storage_options and the environment")
+    return Invalid(
+        f"no store can be made for {place.url}: {said(error, place)}", hint="check storage_options and the environment"
+    )
 
 
 def said(error: BaseException, place: Place) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.snapshot import Snapshot
+from mdt.metadata.snapshot import Snapshot
 
 REWRITE = "rewrite"
 """Write a new base file from the live rows of the slice and the new rows."""
@@ -80,7 +80,9 @@ def assign(
     is_mor = snapshot.definition.is_mor
     for partition, rows in inserts.items():
         row_bytes = _row_bytes(snapshot, partition, row_bytes_hint)
-        small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files) if use_small_files else iter(())
+        small = (
+            _small_groups(snapshot, options, partition, row_bytes, can_index_log_files) if use_small_files else iter(())
+        )
         taken = 0
         while taken < len(rows) and (place := next(small, None)) is not None:
             part = rows[taken : taken + place.capacity_rows]

@@ -15,20 +15,22 @@ from pyroaring import BitMap
 from indexes import hudi_bloom
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
-from mdt import key_map, page_map, paths, publish
+from mdt.commit import publish
+from mdt.commit.transaction import Claim
 from mdt.config import Options
-from mdt.file_group import BASE, NewFile
-from mdt.file_group import LOG as LOG_KIND
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
-from mdt.hudi.digests import footer_reference
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.schema import with_meta
-from mdt.locate import Located, base_key_map, positions_in_base
-from mdt.metadata import Metadata
-from mdt.segment_file import live_mask, read_rows
-from mdt.snapshot import Snapshot
-from mdt.transaction import Claim
+from mdt.metadata import key_map, paths
+from mdt.metadata.file_group import BASE, NewFile
+from mdt.metadata.file_group import LOG as LOG_KIND
+from mdt.metadata.locate import Located, base_key_map, positions_in_base
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.parquet import page_map
+from mdt.parquet.digests import footer_reference
+from mdt.scan.segment_file import live_mask, read_rows
 from mdt.write.assign import LOG, Assignment
 from mdt.write.normalize import Batch
 from mdt.write.summarize import Indexed, Summaries, summarize
@@ -216,7 +218,10 @@ class WriteJob:
             table = self._fresh(task, rows, work.partition, file_id, 0)
             data, zones = self._encode(table)
             block, offset = log_file.data_block(
-                data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
+                data,
+                instant=claim.instant,
+                avro_schema=self.avro_meta,
+                positions=positions,
                 base_instant=base_instant,
             )
             found = summarize(snapshot.definition, self.options, table, zones)

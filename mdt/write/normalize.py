@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
-from mdt.definition import TableDefinition
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
-from mdt.key_map import ordering_words
-from mdt.write.conform import conform, refuse_repeated
+from mdt.metadata.key_map import ordering_words
+from mdt.schema.conform import conform, refuse_repeated
+from mdt.schema.definition import TableDefinition
 
 _NAMED_KEYS = 10
 
@@ -77,7 +77,9 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
             f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}",
             hint="under partition scope a key is only unique in its partition" if not definition.is_global else "",
         )
-    declared, stored = (pa.schema([schema.field(name) for name in names]) for schema in (definition.declared, definition.schema))
+    declared, stored = (
+        pa.schema([schema.field(name) for name in names]) for schema in (definition.declared, definition.schema)
+    )
     table = conform(data.select(names), declared, stored, definition.key)
     return _unique(_keyed(table, definition, () if definition.is_global else definition.partition_by), definition)
 

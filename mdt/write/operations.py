@@ -12,22 +12,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Int64Array, KeyHashes
-from mdt import paths
-from mdt.blobs import BlobWriter
-from mdt.commit_log import CommitRecord
+from mdt.commit.conflicts import TABLE, Footprint
+from mdt.commit.transaction import Changes, Claim
 from mdt.config import Options
-from mdt.conflicts import TABLE, Footprint
 from mdt.errors import Invalid
-from mdt.file_group import Blob, NewFile
 from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
-from mdt.locate import Located, locate
-from mdt.metadata import Metadata
+from mdt.metadata import paths
+from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import Blob, NewFile
+from mdt.metadata.key_parts import Unit
+from mdt.metadata.locate import Located, locate
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
-from mdt.snapshot import Snapshot
-from mdt.transaction import Changes, Claim
-from mdt.units import Unit
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import Written, job
 from mdt.write.normalize import Batch
@@ -148,7 +148,6 @@ class Upsert(RowOperation):
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
         return _plan(snapshot, txn, located, work, absent, self.counts)
 
-
     def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:
         parts = by_value(fresh, self.batch.partition[fresh])
         return {self.batch.partitions[code]: in_key_order(self.batch.sort_keys, part) for code, part in parts.items()}
@@ -178,10 +177,7 @@ class Delete(RowOperation):
         return _plan(snapshot, txn, located, work, absent, self.counts)
 
 
-
-def decide(
-    snapshot: Snapshot, batch: Batch, located: Located
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def decide(snapshot: Snapshot, batch: Batch, located: Located) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which rows come late (the table has a larger ordering value) and which move here from another partition.
 
     Both bool[n]; a row that moves is deleted where it is and inserted where it belongs (table scope only).

@@ -20,17 +20,17 @@ import pyarrow as pa
 
 from indexes import column_stats, paths, values
 from indexes.base import SkippingIndex
-from mdt.blobs import BlobWriter
 from mdt.config import Options
-from mdt.definition import TableDefinition
-from mdt.file_group import Joint, SummaryRef
 from mdt.limits import (
     INLINE_INDEX_BYTES_MAX,
     JOINT_SEGMENT_ROWS_MAX,
     JOINT_SUMMARY_BYTES_MAX,
     JOINT_SUMMARY_ROWS_MAX,
 )
-from mdt.skipping import index_of, summarized, values_of
+from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.file_group import Joint, SummaryRef
+from mdt.metadata.skipping import index_of, summarized, values_of
+from mdt.schema.definition import TableDefinition
 
 T = TypeVar("T")
 
@@ -121,9 +121,7 @@ def summarize_indexes(
     return Indexed(own, deferred, len(table))
 
 
-def placed_all(
-    blobs: BlobWriter, parts: Iterable[tuple[T, Indexed]], *, threads: int
-) -> Iterator[tuple[T, Found]]:
+def placed_all(blobs: BlobWriter, parts: Iterable[tuple[T, Indexed]], *, threads: int) -> Iterator[tuple[T, Found]]:
     """Summarize jointly what ``parts`` have put aside; yield each with its summaries as a commit record holds them.
 
     ``parts``: what was summarized, in order, each with anything that names it; of the columns put aside only those of the
@@ -175,7 +173,9 @@ class _Run(Generic[T]):
 
     def placed(self, blobs: BlobWriter) -> Iterator[tuple[T, Found]]:
         """Yield what :func:`placed_all` does, when the summaries are done."""
-        summaries: list[Found] = [[(spec, placed(blobs, data)) for spec, data in found.own.items()] for _, found in self.parts]
+        summaries: list[Found] = [
+            [(spec, placed(blobs, data)) for spec, data in found.own.items()] for _, found in self.parts
+        ]
         for spec, fresh in self.fresh.items():
             for mine, share in zip(summaries, self._shares(blobs, fresh.result()), strict=True):
                 if share is not None:

@@ -1,6 +1,6 @@
 """Finished assignments as bytes: how a Spark task tells the driver what it has written.
 
-One header of plain values and one Arrow section of statistics a file (see :func:`mdt.codec.pack`); the bytes live for
+One header of plain values and one Arrow section of statistics a file (see :func:`mdt.metadata.codec.pack`); the bytes live for
 the length of one job and are no format.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from mdt import codec
-from mdt.commit_log import UNITS
-from mdt.file_group import Blob, Joint, NewFile, SummaryRef
-from mdt.units import Unit, units_of, units_table
+from mdt.metadata import codec
+from mdt.metadata.commit_log import UNITS
+from mdt.metadata.file_group import Blob, Joint, NewFile, SummaryRef
+from mdt.metadata.key_parts import Unit, units_of, units_table
 
 _WHERE = "a task's result"
 _PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "summaries"))

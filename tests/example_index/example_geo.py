@@ -71,7 +71,9 @@ class GridIndex(SkippingIndex):
 
     def supports(self, type: pa.DataType) -> bool:
         """Two columns of numbers: latitude, then longitude."""
-        return pa.types.is_struct(type) and type.num_fields == 2 and all(map(_is_number, (field.type for field in type)))
+        return (
+            pa.types.is_struct(type) and type.num_fields == 2 and all(map(_is_number, (field.type for field in type)))
+        )
 
     def summarize(self, values: pa.Array) -> bytes:
         """Keep the cells of the points; those that are nowhere are left out."""
@@ -83,7 +85,9 @@ class GridIndex(SkippingIndex):
         cells = np.empty((0, 2), np.int32)
         anywhere = not _are_places(lat, lon)
         if not anywhere:
-            cells = np.unique(np.stack([(lat + 90) // self._cell, (lon + 180) // self._cell], axis=1).astype(np.int32), axis=0)
+            cells = np.unique(
+                np.stack([(lat + 90) // self._cell, (lon + 180) // self._cell], axis=1).astype(np.int32), axis=0
+            )
             anywhere = len(cells) > CELLS_MAX
         body = b"" if anywhere else cells.astype("<i4").tobytes()
         head = _HEADER.pack(_MAGIC, self._cell, anywhere, len(body) // 8)
@@ -101,7 +105,9 @@ class GridIndex(SkippingIndex):
         at_lat, at_lon, km = leaf.value
         if not (_are_places(np.array([at_lat]), np.array([at_lon])) and 0 <= km < math.inf):
             return np.ones(len(summaries), np.bool_)
-        return np.array([cells is None or _may_hold(cells, size, at_lat, at_lon, km) for size, cells in opened], np.bool_)
+        return np.array(
+            [cells is None or _may_hold(cells, size, at_lat, at_lon, km) for size, cells in opened], np.bool_
+        )
 
 
 def _is_number(type: pa.DataType) -> bool:

@@ -22,7 +22,9 @@ import mdt
 from mdt.errors import Unsupported
 from mdt.table import Table
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("note", pa.string())]
+)
 KEYS = 120
 CITIES = ("x", "y", "z")
 Row = tuple[str, str, int, int, str]
@@ -88,7 +90,13 @@ class History:
     def fresh(self, key: int, city: str | None = None) -> Row:
         """Return a row that is newer than all before."""
         self.clock += 1
-        return (f"k{key:03}", city or self.draw.choice(CITIES), self.clock, self.draw.randrange(1000), f"n{self.clock % 7}")
+        return (
+            f"k{key:03}",
+            city or self.draw.choice(CITIES),
+            self.clock,
+            self.draw.randrange(1000),
+            f"n{self.clock % 7}",
+        )
 
     def step(self) -> str:
         """Do one thing at random."""
@@ -160,14 +168,19 @@ def take_over(history: History, copy: Path, number: int, after: str) -> Job:
     kind, draw = history.kind, history.draw
     ours = Counter(zip(*(column.to_pylist() for column in history.table.scan().to_arrow().columns), strict=True))
     assert ours == Counter(history.rows.values()), "the history itself is wrong"
-    index, op = draw.choice(kind.indexes()), draw.choice(("upsert", "upsert", "upsert", "delete", "update", "sql delete"))
+    index, op = (
+        draw.choice(kind.indexes()),
+        draw.choice(("upsert", "upsert", "upsert", "delete", "update", "sql delete")),
+    )
     said = {
         "number": number, "path": str(copy), "name": "taken", "op": op, "kind": kind.__dict__, "after": after,
         "partition": "city" if kind.partitioned else "", "ordering": kind.ordering,
         "options": {"hoodie.index.type": index, **(KEEP_VERSION if draw.random() < 0.6 else {})},
     }  # fmt: skip
     if op in ("update", "sql delete") and kind.table_type == "MERGE_ON_READ":
-        said["options"] |= KEEP_VERSION  # a statement that upgrades reads rows of base files that logs have replaced, in tables of Hudi's own too
+        said["options"] |= (
+            KEEP_VERSION  # a statement that upgrades reads rows of base files that logs have replaced, in tables of Hudi's own too
+        )
     if index == "RECORD_INDEX":
         said["options"] |= {
             "hoodie.metadata.record.index.enable": "true", "hoodie.metadata.global.record.level.index.enable": "true",
@@ -220,7 +233,10 @@ def wrong(job: Job, result: dict[str, Any]) -> str:
     if found != expected:
         twice = [key for key, n in Counter(row[:2] for row in found.elements()).items() if n > 1]
         return f"twice: {twice[:5]}; too many: {sorted(found - expected)[:5]}; missing: {sorted(expected - found)[:5]}"
-    for name, act in {"the open table": lambda: job.opened.scan(), "mdt.open": lambda: mdt.open(job.said["path"])}.items():
+    for name, act in {
+        "the open table": lambda: job.opened.scan(),
+        "mdt.open": lambda: mdt.open(job.said["path"]),
+    }.items():
         try:
             act()
             return f"{name} did not refuse"
@@ -249,7 +265,9 @@ def main() -> int:
     jobs = [
         job
         for n in range(given.histories)
-        for job in jobs_of(kinds[n % len(kinds)], folder / str(n), random.Random(f"{given.seed}/{n}"), numbers, given.commits)
+        for job in jobs_of(
+            kinds[n % len(kinds)], folder / str(n), random.Random(f"{given.seed}/{n}"), numbers, given.commits
+        )
     ]
     print(f"seed {given.seed}: {len(jobs)} take-overs of {given.histories} histories in {folder}", flush=True)
     (folder / "jobs.json").write_text(json.dumps([job.said for job in jobs]))

@@ -15,9 +15,9 @@ import pytest
 from hudi import HudiReadOptions, HudiTable
 from pyroaring import BitMap
 
-from mdt import declared
 from mdt.hudi import base_file, commit_metadata, keys, layout_v6, log_file, partitions, properties, schema, timeline
 from mdt.hudi.commit_metadata import WriteStat
+from mdt.schema import declared
 
 T1, T2, T3 = "20261121053000001", "20261121053000002", "20261121053000003"
 TRIPS = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("fare", pa.float64())])

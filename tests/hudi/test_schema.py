@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mdt import declared
 from mdt.errors import Corrupt, Invalid, Unsupported
 from mdt.hudi import schema
+from mdt.schema import declared
 
 LEAVES = st.sampled_from(
     [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.float16(),

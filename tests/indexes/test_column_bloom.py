@@ -87,7 +87,9 @@ def test_a_null_entry_of_a_dictionary_is_a_null():
 
 def test_tests_of_order_are_not_asked():
     index = ColumnBloom()
-    assert [op for op in ("=", "<=>", "in", "is null", "is not null") if not index.can_test(Leaf("c", op, ()), INT)] == []
+    assert [
+        op for op in ("=", "<=>", "in", "is null", "is not null") if not index.can_test(Leaf("c", op, ()), INT)
+    ] == []
     assert not any(index.can_test(Leaf("c", op, 1), INT) for op in ("<", "<=", ">", ">=", "!="))
     assert prune([[1]], "<", 0) == [True]
 
@@ -140,7 +142,9 @@ def test_more_literals_than_help_are_not_asked_but_segments_without_values_are_k
 def test_repeated_values_do_not_enlarge_the_filter():
     index = ColumnBloom()
     assert index.summarize(pa.array([1, 2, 3])) == index.summarize(pa.array([3, 2, 2, 1] * 5000))
-    floats = pa.array(np.frombuffer(np.arange(0x7FF8000000000001, 0x7FF8000000001000, dtype=np.uint64).tobytes(), np.float64))
+    floats = pa.array(
+        np.frombuffer(np.arange(0x7FF8000000000001, 0x7FF8000000001000, dtype=np.uint64).tobytes(), np.float64)
+    )
     assert index.summarize(floats) == index.summarize(pa.array([float("nan")]))
 
 
@@ -162,7 +166,9 @@ def test_every_flipped_bit_of_the_parts_that_are_read_is_noticed():
 def test_pages_in_the_wrong_order_are_noticed():
     data = ColumnBloom().summarize(pa.array(np.arange(10_000)))
     stride = PAGE_BLOCKS * bloom.BLOCK_BYTES + 4
-    swapped = InMemory(data[:16] + data[16 + stride : 16 + 2 * stride] + data[16 : 16 + stride] + data[16 + 2 * stride :])
+    swapped = InMemory(
+        data[:16] + data[16 + stride : 16 + 2 * stride] + data[16 : 16 + stride] + data[16 + 2 * stride :]
+    )
     with pytest.raises(ValueError, match="damaged"):
         ColumnBloom().prune([swapped], Leaf("c", "in", tuple(range(40))), INT)
 
@@ -170,7 +176,9 @@ def test_pages_in_the_wrong_order_are_noticed():
 class Wrong(ColumnBloom):
     """A filter with a mistake in how it is asked or made."""
 
-    def __init__(self, read: Callable[[Leaf], Leaf] = lambda leaf: leaf, make: Callable[[Any], Any] = lambda v: v) -> None:
+    def __init__(
+        self, read: Callable[[Leaf], Leaf] = lambda leaf: leaf, make: Callable[[Any], Any] = lambda v: v
+    ) -> None:
         super().__init__()
         self.read, self.make = read, make
 
@@ -231,7 +239,12 @@ def signed_zeros(monkeypatch):
     def wrong(column):
         if not pa.types.is_float64(column.type):
             return encode(column)
-        return pa.array([str(v).encode() if v == 0 else k for v, k in zip(column.to_pylist(), encode(column).to_pylist(), strict=True)])
+        return pa.array(
+            [
+                str(v).encode() if v == 0 else k
+                for v, k in zip(column.to_pylist(), encode(column).to_pylist(), strict=True)
+            ]
+        )
 
     monkeypatch.setattr(column_bloom.values, "encode", wrong)
 
@@ -239,7 +252,9 @@ def signed_zeros(monkeypatch):
 def other_seed_for_literals(monkeypatch):
     """Literals are hashed with another seed than values."""
     hashes = column_bloom.hash_keys
-    monkeypatch.setattr(column_bloom, "_literal_hashes", lambda leaf, type: hashes(pa.array([repr(leaf.value).encode()]), 1))
+    monkeypatch.setattr(
+        column_bloom, "_literal_hashes", lambda leaf, type: hashes(pa.array([repr(leaf.value).encode()]), 1)
+    )
 
 
 @pytest.mark.parametrize("plant", [without_bits, signed_zeros, other_seed_for_literals])

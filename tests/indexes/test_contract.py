@@ -76,7 +76,12 @@ def test_not_in_with_none_and_a_call_with_none_match_no_row():
 def test_the_negation_of_the_negation_of_a_call_is_the_call():
     one = call("is_text_for_contract", ["c"], ["a"])
     assert negate(negate(one)) == one and negate(one) != one
-    assert (one.op, negate(one).op, one.columns, one.value) == ("is_text_for_contract", "not is_text_for_contract", ("c",), ("a",))
+    assert (one.op, negate(one).op, one.columns, one.value) == (
+        "is_text_for_contract",
+        "not is_text_for_contract",
+        ("c",),
+        ("a",),
+    )
 
 
 def test_verdicts_on_row_groups_and_on_rows_exclude_each_other():

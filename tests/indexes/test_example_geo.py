@@ -23,7 +23,9 @@ from indexes.testing import SeveralColumnsConformance, first_failure, violations
 
 LATITUDES = st.sampled_from((-90.0, -89.99, -0.5, 0.0, 59.9, 60.0, 89.999, 90.0)) | st.floats(-90, 90)
 LONGITUDES = st.sampled_from((-180.0, -179.99, -0.01, 0.0, 10.7, 11.0, 179.99, 180.0)) | st.floats(-180, 180)
-KM = st.sampled_from((0.0, 1e-6, 5.0, 60.0, 111.0, 160.0, 200.0, 1000.0, 10_000.0, 20_016.0, 1e9, -1.0)) | st.floats(0, 300)
+KM = st.sampled_from((0.0, 1e-6, 5.0, 60.0, 111.0, 160.0, 200.0, 1000.0, 10_000.0, 20_016.0, 1e9, -1.0)) | st.floats(
+    0, 300
+)
 STEPS = st.sampled_from((-300.0, -91.0, -1.5, -0.7, 0.0, 0.7, 1.5, 91.0, 300.0))
 
 
@@ -33,7 +35,9 @@ def _places(seen):
     anywhere = st.tuples(LATITUDES, LONGITUDES)
     if not points:
         return anywhere
-    near = st.builds(lambda at, up, right: (float(at[0]) + up, float(at[1]) + right), st.sampled_from(points), STEPS, STEPS)
+    near = st.builds(
+        lambda at, up, right: (float(at[0]) + up, float(at[1]) + right), st.sampled_from(points), STEPS, STEPS
+    )
     return st.one_of(near, near, near, anywhere)
 
 
@@ -74,7 +78,11 @@ class TestExactKeysOf64Bits(KeyIndexConformance):
 def test_a_grid_takes_two_columns_of_numbers():
     numbers = pa.struct([("lat", pa.float32()), ("lon", pa.int16())])
     assert GridIndex().supports(numbers)
-    for other in (pa.float64(), pa.struct([("lat", pa.string()), ("lon", pa.float64())]), pa.struct([("lat", pa.float64())])):
+    for other in (
+        pa.float64(),
+        pa.struct([("lat", pa.string()), ("lon", pa.float64())]),
+        pa.struct([("lat", pa.float64())]),
+    ):
         assert not GridIndex().supports(other)
     for cell in ("0", "91", "x", "nan"):
         with pytest.raises(ValueError):
@@ -86,7 +94,12 @@ def test_a_grid_proves_distant_places_empty_around_the_globe():
     type = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
     places = pa.StructArray.from_arrays([pa.array([-17.7, -17.9]), pa.array([179.9, -179.8])], ["lat", "lon"])
     summary = InMemory(GridIndex().summarize(places))
-    asked = [((-17.8, -179.95, 60.0), True), ((-17.8, 170.0, 60.0), False), ((89.9, 0.0, 200.0), False), ((62.0, 179.9, 5.0), False)]
+    asked = [
+        ((-17.8, -179.95, 60.0), True),
+        ((-17.8, 170.0, 60.0), False),
+        ((89.9, 0.0, 200.0), False),
+        ((62.0, 179.9, 5.0), False),
+    ]
     for at, expected in asked:
         assert GridIndex().prune([summary], call("within_km", ("lat", "lon"), at), type).tolist() == [expected], at
 
@@ -192,7 +205,9 @@ def test_a_grid_that_loses_rows_fails_the_suite():
 
 class _ForgetsTheLastKey(ExactKeyIndex):
     def build(self, keys, hashes, group, groups):
-        return super().build(keys.slice(0, max(0, len(keys) - 1)), hashes.take(np.arange(max(0, len(keys) - 1))), group[:-1], groups)
+        return super().build(
+            keys.slice(0, max(0, len(keys) - 1)), hashes.take(np.arange(max(0, len(keys) - 1))), group[:-1], groups
+        )
 
 
 class _BelievesItsBytes(ExactKeyIndex):

@@ -219,7 +219,9 @@ class NextRows(TextIndex):
     """Counts rows from one."""
 
     def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
-        return [None if rows is None else BitMap(row + 1 for row in rows) for rows in super().rows(summaries, leaf, type)]
+        return [
+            None if rows is None else BitMap(row + 1 for row in rows) for rows in super().rows(summaries, leaf, type)
+        ]
 
 
 class Everywhere(Word):

@@ -63,7 +63,9 @@ def test_values_below_a_null_struct_are_null():
 
 @given(rows, st.integers(0, 8), st.integers(0, 8))
 def test_a_path_means_the_same_as_in_python(drawn, start, length):
-    table = pa.concat_tables([pa.Table.from_pylist(drawn, schema=SCHEMA), pa.Table.from_pylist(drawn[::-1], schema=SCHEMA)])
+    table = pa.concat_tables(
+        [pa.Table.from_pylist(drawn, schema=SCHEMA), pa.Table.from_pylist(drawn[::-1], schema=SCHEMA)]
+    )
     part = table.slice(start, length)
     for path in (*LEAVES, "address", "address.geo", "address.tags"):
         found = paths.column_at(part, path).to_pylist()
@@ -73,13 +75,33 @@ def test_a_path_means_the_same_as_in_python(drawn, start, length):
 def test_a_column_whose_whole_name_is_the_path_wins():
     inner = pa.struct([("b", pa.int8()), ("b.c", pa.int16())])
     schema = pa.schema([("a", inner), ("a.b", pa.string()), ("a.b.d", pa.struct([("e", pa.bool_())]))])
-    assert [paths.steps(schema, path) for path in ("a.b", "a.b.c", "a.b.d.e", "a.b.d", "a")] == [(1,), (0, 1), (2, 0), (2,), (0,)]
+    assert [paths.steps(schema, path) for path in ("a.b", "a.b.c", "a.b.d.e", "a.b.d", "a")] == [
+        (1,),
+        (0, 1),
+        (2, 0),
+        (2,),
+        (0,),
+    ]
     assert paths.field_at(schema, "a.b").type == pa.string()
     assert [path for path, _ in paths.addressable(schema)] == ["a", "a.b.c", "a.b", "a.b.d", "a.b.d.e"]
     assert paths.top_level(schema, "a.b.c") == "a" and paths.names(schema, "a.b.c") == ("a", "b.c")
 
 
-@pytest.mark.parametrize("path", ["", ".", "b", "address.", ".city", "address.town", "id.x", "address.tags.element", "address..geo", "address.city.x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        ".",
+        "b",
+        "address.",
+        ".city",
+        "address.town",
+        "id.x",
+        "address.tags.element",
+        "address..geo",
+        "address.city.x",
+    ],
+)
 def test_a_path_that_leads_nowhere_is_none(path):
     assert paths.steps(SCHEMA, path) is None and paths.field_at(SCHEMA, path) is None
     for ask in (paths.type_at, paths.names, paths.top_level):
@@ -107,7 +129,13 @@ def test_the_field_is_nullable_if_a_struct_on_the_way_is():
 
 
 def test_leaves_are_what_is_no_struct():
-    assert [path for path, _ in paths.leaf_paths(SCHEMA)] == ["id", "address.city", "address.geo.lat", "address.geo.place", "address.tags"]
+    assert [path for path, _ in paths.leaf_paths(SCHEMA)] == [
+        "id",
+        "address.city",
+        "address.geo.lat",
+        "address.geo.place",
+        "address.tags",
+    ]
     assert paths.top_levels(SCHEMA, columns(Leaf("address.geo.lat", "=", 1))) == {"address"}
 
 
@@ -118,10 +146,23 @@ def test_many_dots_are_read_quickly():
 
 def test_a_leaf_may_test_a_field_and_a_struct():
     table = hidden_values()
-    assert matches(Leaf("address.geo.lat", "is null"), table).to_pylist() == [False, True, True, False, True, True, False]
+    assert matches(Leaf("address.geo.lat", "is null"), table).to_pylist() == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert matches(Leaf("address.geo", "is null"), table).to_pylist() == [False, True, True, False, True, True, False]
     assert matches(Leaf("address.city", "!=", "x"), table).to_pylist() == [False, True, False, True, True, False, True]
-    assert bind(Leaf("address.geo.lat", ">", 1), SCHEMA)(table.to_batches()[0]).to_pylist() == [False, False, False, True]
+    assert bind(Leaf("address.geo.lat", ">", 1), SCHEMA)(table.to_batches()[0]).to_pylist() == [
+        False,
+        False,
+        False,
+        True,
+    ]
     with pytest.raises(ValueError, match="no column 'address.town'"):
         check(Leaf("address.town", "=", 1), SCHEMA)
 
@@ -134,7 +175,12 @@ def test_statistics_and_filters_of_a_field_prove_what_the_rows_say(segments, pat
     stats = column_stats.to_batch([column_stats.summarize(part) for part in parts])
     index = ColumnBloom()
     filters = [InMemory(index.summarize(part)) for part in parts]
-    drawn = {"id": (0, 3), "address.city": ("x", "z"), "address.geo.lat": (0.0, 0.5, float("nan")), "address.geo.place": ("a",)}[path]
+    drawn = {
+        "id": (0, 3),
+        "address.city": ("x", "z"),
+        "address.geo.lat": (0.0, 0.5, float("nan")),
+        "address.geo.place": ("a",),
+    }[path]
     for leaf in leaves_for(path, type, drawn):
         hit = [any(matches(leaf, table).to_pylist()) for table in tables]
         for verdict in (column_stats.prune(stats, leaf, type), index.prune(filters, leaf, type)):

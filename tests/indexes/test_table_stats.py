@@ -49,7 +49,11 @@ def test_small_columns_of_every_type_are_counted_exactly(type, data):
 
 @given(st.sampled_from(ALL_TYPES).flatmap(lambda type: st.lists(columns(type), min_size=1, max_size=6)))
 def test_merging_is_summarizing_everything(parts):
-    whole = pa.chunked_array(parts) if not pa.types.is_dictionary(parts[0].type) else pa.chunked_array([values.plain(p) for p in parts])
+    whole = (
+        pa.chunked_array(parts)
+        if not pa.types.is_dictionary(parts[0].type)
+        else pa.chunked_array([values.plain(p) for p in parts])
+    )
     type = whole.type
     found = estimate(merge([summarize(part) for part in parts]), type)
     assert_holds(found, values.plain(whole))
@@ -67,7 +71,9 @@ def many(distinct: int, rows: int) -> dict[str, Any]:
         "int32": codes.cast(pa.int32()),
         "double": pa.array(codes.to_numpy(zero_copy_only=False) / 7, mask=np.asarray(codes.is_null())),
         "string": codes.cast(pa.string()),
-        "long string": pa.array([None if c is None else f"https://example.com/items/{c}/detail" for c in codes.to_pylist()]),
+        "long string": pa.array(
+            [None if c is None else f"https://example.com/items/{c}/detail" for c in codes.to_pylist()]
+        ),
         "timestamp": codes.cast(pa.timestamp("us")),
         "decimal": codes.cast(pa.decimal128(20, 0)),
         "dictionary": codes.cast(pa.string()).dictionary_encode(),
@@ -110,7 +116,9 @@ def test_common_values_among_many_are_found_with_exact_counts(kind):
         column = pa.array(order(np.concatenate([heavy, light])))
         column = column.cast(pa.string()) if kind == "text" else column
         found = estimate(summarize(column), column.type)
-        assert [(int(c.value), c.count, c.error) for c in found.common][:19] == [(v, (20 - v) * 150, 0) for v in range(19)]
+        assert [(int(c.value), c.count, c.error) for c in found.common][:19] == [
+            (v, (20 - v) * 150, 0) for v in range(19)
+        ]
         assert found.rest < 200
 
 
@@ -167,7 +175,9 @@ def test_a_summary_has_at_most_two_kilobytes_of_short_values():
     assert len(summarize(pa.array([1, 2, 3]))) < 150
 
 
-@pytest.mark.parametrize("type", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.uint64(), pa.null()], ids=str)
+@pytest.mark.parametrize(
+    "type", [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.uint64(), pa.null()], ids=str
+)
 def test_a_type_without_order_is_refused(type):
     with pytest.raises(ValueError, match="no statistics"):
         summarize(pa.array([], type))
@@ -249,7 +259,9 @@ def test_wrong_sketches_are_noticed(monkeypatch):
     column = pa.array(rng.permutation(heavy))
     right = sketches.frequent
     monkeypatch.setattr(
-        table_stats.sketches, "frequent", lambda h, top: sketches.Frequent(*(right(h, top).row, right(h, top).count), rest=1)
+        table_stats.sketches,
+        "frequent",
+        lambda h, top: sketches.Frequent(*(right(h, top).row, right(h, top).count), rest=1),
     )
     with pytest.raises(AssertionError):
         assert_holds(estimate(summarize(column), pa.int64()), column)

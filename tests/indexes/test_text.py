@@ -44,7 +44,17 @@ class TestTriples(SkippingIndexConformance):
         return [pa.dictionary(pa.int32(), STRING)]
 
 
-NOTES = ["Fast red car", "red-hot CARS", None, "", "a café, late", "Straße in İstanbul", "西安的大唐不夜城很热闹", "fast fast fast", "re d"]
+NOTES = [
+    "Fast red car",
+    "red-hot CARS",
+    None,
+    "",
+    "a café, late",
+    "Straße in İstanbul",
+    "西安的大唐不夜城很热闹",
+    "fast fast fast",
+    "re d",
+]
 ALPHABET = "ab AB_%\\.éE\u0301ßẞİıiΣσς1٣西安\U0001f600\U00010400\ufe0f\0"
 
 
@@ -82,14 +92,18 @@ def hits(values: list[str | None], leaf: Leaf) -> list[int]:
     st.sampled_from([STRING, pa.large_string(), pa.dictionary(pa.int32(), STRING)]),
 )
 @settings(max_examples=40)
-def test_no_row_that_matches_is_left_out(segments: list[list[str | None]], drawn: list[str], spec: str, type: Any) -> None:
+def test_no_row_that_matches_is_left_out(
+    segments: list[list[str | None]], drawn: list[str], spec: str, type: Any
+) -> None:
     columns = [pa.array(segment, STRING).cast(type) for segment in segments]
     leaves = [leaf for leaf in leaves_for("s", type, [*drawn, *filter(None, segments[0])][:3])]
     leaves += [Leaf("s", "match", (drawn[0], tokenizer)) for tokenizer in ("ngram(1)", "ngram(3)", "ngram(4)")]
     assert not violations(TextIndex(spec), columns, leaves, type)
 
 
-@pytest.mark.parametrize("fence", [lambda below, above: above + b"\0", lambda below, above: below], ids=["above", "below"])
+@pytest.mark.parametrize(
+    "fence", [lambda below, above: above + b"\0", lambda below, above: below], ids=["above", "below"]
+)
 def test_a_fence_in_the_wrong_place_does_not_survive(fence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "_fence", fence)
     with pytest.raises(AssertionError):

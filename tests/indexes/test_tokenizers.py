@@ -20,7 +20,9 @@ from indexes import tokenizers
 from indexes.characters import CODE_POINTS, fold_table, folded, pattern, strings, variants, word_ranges, word_table
 from indexes.tokenizers import Ngram, Tokenizer, Tokenizers, Word, find
 
-ALPHABET = "aAbB sSſßẞİiıIΣσςkKK éÉe\u0301\u200d\ufe0f❤️西安大唐不夜城ａＡ1٣²_-'.\U0001f600\U00010400\U00010428\U0010ffff\0\n"
+ALPHABET = (
+    "aAbB sSſßẞİiıIΣσςkKK éÉe\u0301\u200d\ufe0f❤️西安大唐不夜城ａＡ1٣²_-'.\U0001f600\U00010400\U00010428\U0010ffff\0\n"
+)
 TEXTS = st.none() | st.text(alphabet=ALPHABET, max_size=12) | st.text(max_size=8)
 
 
@@ -98,7 +100,11 @@ def test_a_row_holds_all_if_every_wanted_token_is_among_its_tokens(rows: Any, qu
     assert tokenizer.holds_all(pa.array(rows, pa.string()), wanted).to_pylist() == model
 
 
-@given(st.text(alphabet=ALPHABET, max_size=5), st.text(alphabet=ALPHABET, max_size=8), st.text(alphabet=ALPHABET, max_size=5))
+@given(
+    st.text(alphabet=ALPHABET, max_size=5),
+    st.text(alphabet=ALPHABET, max_size=8),
+    st.text(alphabet=ALPHABET, max_size=5),
+)
 def test_what_a_part_implies_is_in_every_text_around_it(before: str, part: str, after: str) -> None:
     for tokenizer in (Word(), Ngram("2"), Ngram("3")):
         implied = tokenizer.implied(part, bool(before), bool(after))
@@ -115,7 +121,9 @@ def test_code_points_become_the_same_strings_again(rows: list[str]) -> None:
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], "i4")), pa.py_buffer(b"\xff\xfe")])
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], "i4")), pa.py_buffer(b"\xff\xfe")]
+    )
     with pytest.raises(ValueError, match="utf-8"):
         Word().tokens(broken)
 
@@ -126,7 +134,16 @@ def test_chinese_words_are_found_in_a_text_without_spaces() -> None:
         found := ["西安", "的", "大唐", "不夜城", "很", "热闹", "very", "good"], [], [], found
     ]  # fmt: skip
     texts = pa.array([text, "西安", "大唐", None, "我来到北京清华大学", "🙂 ！"])
-    for query, rows in [("西安", [0, 1]), ("大唐不夜城", [0]), ("大唐", [0, 2]), ("大学", [4]), ("清华大学", [4]), ("good", [0]), ("！", []), ("", [])]:
+    for query, rows in [
+        ("西安", [0, 1]),
+        ("大唐不夜城", [0]),
+        ("大唐", [0, 2]),
+        ("大学", [4]),
+        ("清华大学", [4]),
+        ("good", [0]),
+        ("！", []),
+        ("", []),
+    ]:
         hits = chinese.holds_all(texts, chinese.query(query)).to_pylist()
         assert [at for at, hit in enumerate(hits) if hit] == rows, query
     assert chinese.version.startswith("1 jieba "), "an index that another jieba built is not used"
@@ -172,7 +189,9 @@ class Halves(Tokenizer):
         return f"halves({self.sign})"
 
     def tokens(self, values: pa.Array) -> tuple[pa.Array, Any]:
-        rows = [(half, at) for at, text in enumerate(values.to_pylist()) for half in (text or "").split(self.sign) if text]
+        rows = [
+            (half, at) for at, text in enumerate(values.to_pylist()) for half in (text or "").split(self.sign) if text
+        ]
         return pa.array([half for half, _ in rows], pa.string()), np.array([at for _, at in rows], np.int64)
 
 
@@ -188,7 +207,9 @@ class Point:
         return self.offered
 
 
-def test_installed_packages_offer_tokenizers_and_broken_ones_cost_only_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_offer_tokenizers_and_broken_ones_cost_only_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     points = [
         Point("halves", "own:Halves", Halves), Point("word", "own:Word", Halves), Point("broken", "own:Gone", ImportError("gone")),
         Point("strange", "own:Strange", dict),

@@ -1,0 +1,94 @@
+"""The commands ``mdt index …``: list, create, drop, rebuild and build indexes, and advice on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from mdt.cli.commands import command, opened, tell, tell_rows
+from mdt.cli.terminal import Settings, TablePath, show
+from mdt.metadata.usage import REPORT_SECONDS
+from mdt.progress import bar
+from mdt.services.indexing import BuildResult
+
+app = typer.Typer(help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True)
+
+Specs = Annotated[list[str], typer.Argument(help="Indexes such as 'bitmap(status)'.", metavar="INDEX...")]
+SomeSpecs = Annotated[list[str], typer.Argument(help="Indexes, or columns; default: all.", metavar="[INDEX...]")]
+IsAsync = Annotated[bool, typer.Option("--async", help="Do not cover existing files now; mdt index build does.")]
+
+
+@command(app, "list")
+def list_(path: TablePath) -> None:
+    """Show each index with its coverage, size and use."""
+    tell_rows(opened(path).indexes())
+
+
+@command(app)
+def create(path: TablePath, index: Specs, is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
+    """Add indexes and cover the files that exist."""
+    t = opened(path, option)
+    with bar("indexing") as told:
+        _tell(t.create_index(index, mode="async" if is_async else "sync", progress=told))
+
+
+@command(app)
+def drop(path: TablePath, index: Specs) -> None:
+    """Remove indexes."""
+    opened(path).drop_index(index)
+    tell({"dropped": index}, lambda: None)
+
+
+@command(app)
+def rebuild(path: TablePath, index: SomeSpecs = [], is_async: IsAsync = False, option: Settings = []) -> None:  # noqa: B006
+    """Forget what indexes cover, and build them again."""
+    t = opened(path, option)
+    with bar("indexing") as told:
+        _tell(t.rebuild_index(index or None, mode="async" if is_async else "sync", progress=told))
+
+
+@command(app)
+def build(
+    path: TablePath,
+    index: SomeSpecs = [],  # noqa: B006 - typer copies it
+    watch: Annotated[
+        bool, typer.Option(help="Go on: look for files to cover again and again, until interrupted.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="Pause between two looks, with --watch.", min=0.1)] = REPORT_SECONDS,
+    option: Settings = [],  # noqa: B006 - typer copies it
+) -> None:
+    """Cover files that indexes do not cover yet; safe beside writers and other builders, and after a crash."""
+    t = opened(path, option)
+    with suppress(KeyboardInterrupt):  # the way in which a watch ends
+        while True:
+            with bar("indexing") as told:
+                result = t.build_indexes(index or None, progress=told)
+            if result.files or not watch:
+                _tell(result)
+            if not watch:
+                return
+            t.storage.sleep(seconds)
+
+
+@command(app)
+def advise(path: TablePath) -> None:
+    """Propose indexes to drop or to create, from how queries used the table."""
+    found = [
+        {"action": advice.action, "index": advice.index, "reason": advice.reason} for advice in opened(path).advise()
+    ]
+    tell_rows(found, lambda: _show_advice(found))
+
+
+def _show_advice(found: Sequence[Mapping[str, str]]) -> None:
+    if found:
+        show(("action", "index", "reason"), (advice.values() for advice in found))
+    else:
+        print("no advice: either all is well, or too few queries have been reported")
+
+
+def _tell(result: BuildResult) -> None:
+    text = f"{result.files:,} summaries of {result.bytes:,} bytes in {result.commits:,} commits"
+    tell({"summaries": result.files, "bytes": result.bytes, "commits": result.commits}, text)

@@ -1,0 +1,326 @@
+"""The command line: look at a table, read it, write files into it, look after it.
+
+Results go to stdout, progress and errors to stderr.  What all commands share stands in :mod:`mdt.cli.commands`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import typer
+
+import mdt
+from mdt import config, table
+from mdt.cli import index as cli_index
+from mdt.cli import json_text
+from mdt.cli.commands import Commands, command, is_json, opened, storage_options, tell, tell_rows
+from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
+from mdt.errors import Invalid
+from mdt.progress import bar
+from mdt.schema.definition import MERGE_ON_READ
+from mdt.write.result import WriteResult
+
+ROWS_SHOWN = 20
+"""Rows that ``scan`` shows as a table unless told otherwise."""
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Apache Hudi tables without a JAR, with indexes that pay.",
+    epilog="Exit codes: 0; 1 if check found problems; 2 for wrong usage and errors; 130 if interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(cli_index.app, name="index")
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"mdt {mdt.__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+
+
+@app.callback()
+def _main(version: Version = False) -> None:
+    """Apache Hudi tables without a JAR, with indexes that pay."""
+
+
+class Format(StrEnum):
+    """How ``scan`` writes rows: for people, or as CSV, JSON lines, or an Arrow IPC stream."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    arrow = "arrow"
+
+
+Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
+Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
+Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
+Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
+
+
+# Looking at a table
+
+
+@command(app)
+def info(path: TablePath) -> None:
+    """Show what the table is and how large it is."""
+    found = opened(path)
+    definition, snapshot = found.definition, found.snapshot()
+    files = snapshot.files.select(["kind", "size"]).to_pydict()
+    rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
+    columns = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared]
+    document = {
+        "path": found.path, "name": definition.name, "table_type": definition.table_type, "key": definition.key,
+        "partition_by": definition.partition_by, "ordering": definition.ordering, "key_index": definition.key_index,
+        "scope": definition.scope, "indexes": definition.indexes, "options": definition.options, "seq": snapshot.seq,
+        "instant": snapshot.last_instant, "rows": rows, "files": len(snapshot), "log_files": logs, "bytes": size,
+        "columns": columns,
+    }  # fmt: skip
+    facts = {
+        "path": found.path,
+        "name": definition.name,
+        "type": definition.table_type,
+        "key": ", ".join(definition.key),
+        "partitioned by": ", ".join(definition.partition_by) or "-",
+        "ordering": definition.ordering or "-",
+        "key index": f"{definition.key_index}, unique per {definition.scope}",
+        "indexes": ", ".join(definition.indexes) or "-",
+        "options": ", ".join(f"{k}={v}" for k, v in definition.options.items()) or "-",
+        "commits": f"{snapshot.seq:,}, the newest at {snapshot.last_instant}",
+        "rows": f"{rows:,}",
+        "files": f"{len(snapshot):,}, of these {logs:,} log files",
+        "bytes": f"{size:,}",
+        "columns": ", ".join(f"{one['name']} {one['type']}" for one in columns),
+    }
+    tell(document, lambda: show(["", ""], facts.items(), header=False))
+
+
+@command(app)
+def history(path: TablePath) -> None:
+    """Show every commit, oldest first."""
+    tell_rows(opened(path).history().drop_columns(["txn", "rolled_back"]))
+
+
+@command(app)
+def files(path: TablePath) -> None:
+    """Show the live files."""
+    tell_rows(opened(path).files().select(["partition", "name", "instant", "size", "rows"]))
+
+
+@command(app)
+def scan(
+    path: TablePath,
+    where: Where = None,
+    columns: Columns = [],  # noqa: B006 - typer reads it and passes a new list
+    param: Param = [],  # noqa: B006 - as above
+    limit: Annotated[int | None, typer.Option(min=0, help=f"Rows at most; {ROWS_SHOWN} for a table.")] = None,
+    order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
+    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
+) -> None:
+    """Write the rows that match."""
+    t = opened(path)
+    if is_json():
+        format = Format.json
+    if format is Format.table and limit is None and not explain:
+        limit = ROWS_SHOWN
+    found = t.scan(where, _names(columns) or None, params=pairs("--param", param), limit=limit, order_by=order_by)
+    if explain:
+        plan = found.explain()
+        tell(asdict(plan), lambda: output().print(str(plan), markup=False, highlight=False))
+        return
+    _WRITERS[format](found.schema, found.to_batches())
+    t.metadata.usage.report()
+
+
+@command(app)
+def count(path: TablePath, where: Where = None, param: Param = []) -> None:  # noqa: B006 - as above
+    """Write the number of rows that match."""
+    t = opened(path)
+    found = t.scan(where, params=pairs("--param", param)).count()
+    tell({"count": found}, str(found))
+    t.metadata.usage.report()
+
+
+@command(app)
+def options() -> None:
+    """Show every option with its default and what is allowed."""
+    tell_rows(config.options_list(), lambda: print(config.options_table(), end=""))
+
+
+# Writing
+
+
+@command(app)
+def create(
+    path: TablePath,
+    like: Annotated[Path, typer.Option(help="A Parquet, CSV or Arrow IPC file with the columns of the table.")],
+    key: Annotated[list[str], typer.Option(help="Record key columns, separated by commas or repeated.")],
+    partition_by: Annotated[list[str], typer.Option(help="Partition columns.")] = [],  # noqa: B006 - as above
+    ordering: Annotated[str | None, typer.Option(help="Column whose larger value wins.")] = None,
+    type: Annotated[str, typer.Option(help="MERGE_ON_READ or COPY_ON_WRITE.")] = MERGE_ON_READ,
+    key_index: Annotated[str, typer.Option(help="bloom or record.")] = "bloom",
+    scope: Annotated[str, typer.Option(help="A key is unique per partition or per table.")] = "partition",
+    index: Annotated[list[str], typer.Option(help="A skipping index, such as bitmap(status).")] = [],  # noqa: B006
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Create an empty table with the columns of a file."""
+    made = table.create(
+        path, _schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
+        key_index=key_index, scope=scope, indexes=index, options=settings(option), storage_options=storage_options(),
+    )  # fmt: skip
+    tell({"path": made.path}, f"created {made.path}")
+
+
+@command(app)
+def upsert(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Insert the rows of files, and replace rows whose key exists; one commit."""
+    t = opened(path, option)
+    _tell(t.upsert(_read_all(file, t.schema)))
+
+
+@command(app)
+def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Delete the rows whose keys stand in files."""
+    t = opened(path, option)
+    _tell(t.delete(_read_all(file, t.schema)))
+
+
+# Looking after
+
+
+@command(app)
+def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Merge log files and deleted rows into new base files."""
+    with bar("compacting") as told:
+        result = opened(path, option).compact(told)
+    text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact"
+    tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
+
+
+@command(app)
+def check(path: TablePath) -> None:
+    """Recompute everything and compare; the exit code is 1 if something is wrong."""
+    with bar("checking") as told:
+        report = opened(path).check(told)
+    tell(
+        {"ok": report.ok, **asdict(report)},
+        lambda: output().print(str(report), markup=False, highlight=False, soft_wrap=True),
+    )
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@command(app)
+def rollback(path: TablePath) -> None:
+    """Roll back every unfinished transaction now, running ones included (their writers will try again)."""
+    found = opened(path).rollback()
+    tell(
+        asdict(found),
+        f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",
+    )
+
+
+# Files in
+
+
+def _read_all(files: Sequence[Path], schema: pa.Schema) -> pa.Table:
+    """Return the rows of all files, which must have the same columns."""
+    tables = [_opened(file, _read, schema) for file in files]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise Invalid(f"the files do not fit together: {error}", hint="write them one by one") from error
+
+
+def _schema_of(file: Path) -> pa.Schema:
+    return _opened(file, _read, None).schema
+
+
+def _opened(file: Path, read: Callable[[Path, pa.Schema | None], pa.Table], schema: pa.Schema | None) -> pa.Table:
+    try:
+        return read(file, schema)
+    except (pa.ArrowException, OSError) as error:
+        raise Invalid(f"{file} cannot be read: {error}", hint="give a Parquet, CSV or Arrow IPC file") from error
+
+
+def _read(file: Path, schema: pa.Schema | None) -> pa.Table:
+    """Return the rows of a file by its suffix; CSV columns get the types of ``schema``, or are inferred without one."""
+    suffix = file.suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        with pq.ParquetFile(file) as parquet:
+            return parquet.read()
+    if suffix == ".csv":
+        types = {} if schema is None else {field.name: field.type for field in schema}
+        return pa.csv.read_csv(file, convert_options=pa.csv.ConvertOptions(column_types=types))
+    if suffix in (".arrow", ".ipc", ".feather", ".arrows"):
+        return _read_ipc(file)
+    raise Invalid(f"{file} is of no known kind", hint="name it .parquet, .csv, .arrow (IPC file) or .arrows (stream)")
+
+
+def _read_ipc(file: Path) -> pa.Table:
+    with pa.OSFile(str(file)) as source:
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
+            return reader.read_all()
+
+
+def _names(given: Sequence[str]) -> list[str]:
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+# Rows out
+
+
+def _write_table(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    show_table(pa.Table.from_batches(batches, schema))
+
+
+def _write_csv(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    try:
+        with pa.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        raise Invalid(f"the rows cannot be written as CSV: {error}", hint="use --format json or arrow") from error
+
+
+def _write_json(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    for batch in batches:
+        lines = [json_text.line(row) for row in batch.to_pylist()]
+        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+    sys.stdout.buffer.flush()
+
+
+def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch]], None]] = {
+    Format.table: _write_table, Format.csv: _write_csv, Format.json: _write_json, Format.arrow: _write_arrow
+}  # fmt: skip
+
+
+def _tell(result: WriteResult) -> None:
+    names = ("inserted", "updated", "deleted", "late", "missing")
+    done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
+    text = f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest")
+    document = asdict(result)
+    tell({name: value for name, value in document.items() if name != "warnings"}, text, result.warnings)

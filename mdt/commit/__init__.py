@@ -1,0 +1,1 @@
+"""How a table changes: claims, transactions, conflicts, Hudi's view of a commit, and recovery from crashes."""

@@ -1,0 +1,98 @@
+"""Claims: what a transaction that is under way says of itself in ``.hoodie/.mdt/pending/``.
+
+A claim tells a later writer what to finish or to remove, so a forged or torn one could tell it to remove what others need.
+One that makes no sense is *set aside*: it stays where it is, nobody believes it, and it is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from mdt.errors import Corrupt
+from mdt.limits import CLAIM_BYTES_MAX, COUNT_MAX
+from mdt.metadata import codec, paths
+from mdt.metadata import trusted_names as names
+from mdt.stores.storage import Storage
+
+_WHAT_TO_DO = "nothing depends on it: look who made it, then delete it"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The claim of a transaction on its instant: what a later writer needs to finish or to remove it.
+
+    ``token``: the middle number of the write token in every file name of the transaction.  ``partitions``: where it may
+    have written data files.  ``begun_at``: seq of its snapshot.  ``started_us``: UTC microseconds.
+    """
+
+    instant: str
+    txn: str
+    action: str
+    operation: str
+    token: int
+    begun_at: int
+    started_us: int
+    partitions: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """Return the claim as JSON."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True).encode()
+
+
+def decode(data: bytes, *, path: str) -> Pending:
+    """Return the claim in ``data``, which stands at ``path``.  Raises Corrupt if it makes no sense."""
+    found = codec.parse_json(data, path=path)
+    if not isinstance(found, dict):
+        raise _senseless(path, "a JSON object", type(found).__name__)
+    for name, holds in _FIELDS.items():
+        if name not in found or not holds(found[name]):
+            raise _senseless(path, f"a field {name} by its grammar", repr(found.get(name))[:80])
+    claim = Pending(
+        **{name: found[name] for name in _FIELDS if name != "partitions"}, partitions=tuple(found["partitions"])
+    )
+    if path != paths.pending(claim.instant):
+        raise _senseless(path, "the instant of its name", claim.instant)
+    return claim
+
+
+def _are_partitions(value: Any) -> bool:
+    return isinstance(value, list) and all(map(names.is_partition, value))
+
+
+_FIELDS = {
+    "instant": names.is_instant,
+    "txn": names.is_txn,
+    "action": lambda value: value in names.ACTIONS - {"create"} if isinstance(value, str) else False,
+    "operation": names.is_word,
+    "token": names.is_token,
+    "begun_at": lambda value: names.is_number(value, 0, COUNT_MAX),
+    "started_us": lambda value: names.is_number(value, 0, COUNT_MAX),
+    "partitions": _are_partitions,
+}
+
+
+def _senseless(path: str, expected: str, got: str) -> Corrupt:
+    return Corrupt("a claim makes no sense", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO)
+
+
+def read_all(storage: Storage) -> tuple[list[Pending], list[Corrupt]]:
+    """Return the claims that make sense, oldest first, and what is wrong with the others.  One listing."""
+    found, aside = [], []
+    for info in storage.list_dir(paths.pending_dir()):
+        try:
+            data = storage.read_if_exists(info.path, CLAIM_BYTES_MAX)
+            if data is not None:
+                found.append(decode(data, path=info.path))
+        except Corrupt as error:
+            error.hint = _WHAT_TO_DO
+            aside.append(error)
+    return sorted(found, key=lambda claim: claim.instant), aside
+
+
+def usurped(claim: Pending) -> Corrupt:
+    """Return the error for a claim that names the instant or the token of a transaction that has committed."""
+    return _senseless(
+        paths.pending(claim.instant), "an instant and a token of its own", f"{claim.instant}, {claim.token}"
+    )

@@ -1,0 +1,62 @@
+"""Who conflicts with whom: one pure function over what two transactions read and wrote.
+
+Two transactions conflict if both change the same file group, if one changed a file group that the other read, if one
+inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Everything else commits
+side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from indexes.base import KeyHashes
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import Blob
+from mdt.metadata.key_map import KeyMap
+
+TABLE = "*"
+"""Stands for every partition in :attr:`Footprint.absent` under table scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a transaction read and will write.
+
+    ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``: partition path (TABLE under
+    table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
+    ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.
+    """
+
+    txn: str
+    groups: frozenset[str] = frozenset()
+    absent: Mapping[str, KeyHashes] = field(default_factory=dict)
+    rolls_back: frozenset[str] = frozenset()
+    dead_tokens: frozenset[int] = frozenset()
+    token: int | None = None
+
+
+def check(mine: Footprint, theirs: CommitRecord, load: Callable[[Blob], KeyMap]) -> str | None:
+    """Return why ``mine`` cannot commit after ``theirs``, or None if it can.
+
+    ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those that it inserted,
+    updated or carried over, and a key that was carried over or updated cannot have been absent for ``mine``.
+    """
+    if mine.txn in theirs.rolled_back or mine.token in theirs.dead_tokens:
+        return f"commit {theirs.seq} rolled this transaction back"
+    if theirs.txn in mine.rolls_back or theirs.token in mine.dead_tokens:
+        return f"the transaction to roll back has committed as {theirs.seq}"
+    files = theirs.table("files")
+    changed = mine.groups.intersection(files["file_id"].to_pylist())
+    if changed:
+        return f"commit {theirs.seq} changed file group {min(changed)}"
+    for file in files.select(
+        ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
+    ).to_pylist():
+        absent = mine.absent.get(TABLE, mine.absent.get(file["partition"]))
+        if absent is None or file["key_map_path"] is None or len(absent) == 0:
+            continue
+        blob = Blob(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
+        if bool((load(blob).find(absent) >= 0).any()):
+            return f"commit {theirs.seq} inserted a key that this transaction found absent"
+    return None

@@ -1,0 +1,196 @@
+"""Finish or remove what crashed transactions left behind.
+
+A claim in ``.hoodie/.mdt/pending/`` whose transaction is in the log has committed: its instant is published.  One that is
+not in the log is rolled back: first a commit record declares it dead, so that its writer, should it still live, can no
+longer commit; then its files go.  Both may be repeated after a crash at any point.
+
+What a claim says is not believed beyond what can be proven: see :mod:`mdt.commit.claims` and
+:func:`mdt.commit.transaction.remove_files`.  A claim that makes no sense is left alone, and is in nobody's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mdt import logs
+from mdt.commit import claims, leftovers, publish
+from mdt.commit.claims import Pending
+from mdt.commit.conflicts import Footprint
+from mdt.commit.transaction import Changes, Claim, NoFiles, remove_files, run
+from mdt.errors import Corrupt, Missing
+from mdt.metadata import paths
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was found and done: instants published, instants rolled back, files removed, claims that make no sense."""
+
+    published: tuple[str, ...] = ()
+    rolled_back: tuple[str, ...] = ()
+    files_removed: int = 0
+    set_aside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """The operation that declares transactions dead: those with claims, and ``tokens`` of some that left only files."""
+
+    doomed: Sequence[Pending]
+    tokens: frozenset[int] = frozenset()
+    name: str = "rollback"
+    action: str = "rollback"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> NoFiles | None:
+        """Return whom to declare dead, None if all have ended already."""
+        dead = {p.txn for p in self.doomed} - snapshot.rolled_back - set(snapshot.transactions)
+        tokens = (self.tokens | {p.token for p in self.doomed if p.txn in dead}) - snapshot.log.tokens
+        if not dead and tokens <= snapshot.log.dead_tokens:
+            return None
+        return NoFiles(Footprint(txn, rolls_back=frozenset(dead), dead_tokens=frozenset(tokens)))
+
+    def write(self, snapshot: Snapshot, prepared: NoFiles, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        footprint = prepared.footprint
+        instants = sorted(p.instant for p in self.doomed if p.txn in footprint.rolls_back)
+        return Changes(extra={"dead": {"instants": instants, "tokens": sorted(footprint.dead_tokens)}})
+
+    def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
+        """Start again: one of the dead has committed, or this was rolled back itself."""
+        return
+
+
+def pending(metadata: Metadata) -> list[Pending]:
+    """Return the claims of all transactions that are running or crashed, oldest first; senseless ones left out."""
+    return sensible(metadata)[0]
+
+
+def sensible(metadata: Metadata) -> tuple[list[Pending], list[Corrupt]]:
+    """Return the claims that make sense beside the log, oldest first, and what is wrong with the others."""
+    found, aside = claims.read_all(metadata.storage)
+    if not found:
+        return [], aside
+    snapshot = metadata.newest()
+    kept = [claim for claim in found if not _usurps(snapshot, claim)]
+    return kept, aside + [claims.usurped(claim) for claim in found if _usurps(snapshot, claim)]
+
+
+def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
+    """Return whether a claim names an instant or a token of a transaction that has committed, and is not that one's."""
+    if claim.txn in snapshot.transactions:
+        return claim.instant not in snapshot.instants
+    return claim.instant in snapshot.instants or claim.token in snapshot.log.tokens
+
+
+def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
+    """Publish what committed, roll back claims older than ``after_seconds``.
+
+    0 rolls back every claim now, and removes what was left over without one.  Raises Conflict or Unavailable as any
+    transaction does.
+    """
+    since = logs.started(logs.RECOVERY, metadata.storage)
+    created = _publish_creation(metadata)
+    found, aside = sensible(metadata)
+    published = created + _publish_committed(metadata, metadata.newest(), found) if found else created
+    dead = _rolled_back(metadata, found, after_seconds) if found else []
+    removed = sum(remove(metadata, claim) for claim in dead)
+    if not after_seconds:
+        removed += sweep(metadata)
+    _log(metadata, published, dead, removed, aside, since)
+    return Recovery(published, tuple(p.instant for p in dead), removed, tuple(error.path for error in aside))
+
+
+def _log(
+    metadata: Metadata,
+    published: Sequence[str],
+    dead: Sequence[Pending],
+    removed: int,
+    aside: Sequence[Corrupt],
+    since: int,
+) -> None:
+    """Log what was done, if anything was, and once each claim that makes no sense."""
+    table = metadata.newest(watched=False).definition.name
+    for error in aside:
+        logs.warn_once(
+            logs.RECOVERY, metadata.said, error.path, "%s: a claim makes no sense and is left alone: %s", table, error
+        )
+    if published or dead or removed:
+        instants = ",".join(p.instant for p in dead) or "-"
+        facts = {"published": ",".join(published) or "-", "rolled_back": instants, "files_removed": removed}
+        logs.ended(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
+
+
+def _rolled_back(metadata: Metadata, found: Sequence[Pending], after_seconds: float) -> list[Pending]:
+    """Declare the transactions dead whose claims are old; return those that are dead."""
+    transactions = metadata.newest().transactions
+    limit = metadata.storage.now_us() - int(after_seconds * _MICROSECONDS)
+    doomed = [p for p in found if p.txn not in transactions and (not after_seconds or p.started_us < limit)]
+    if doomed:
+        run(metadata, Rollback(doomed))
+    return [p for p in doomed if p.txn in metadata.newest().rolled_back]
+
+
+def sweep(metadata: Metadata) -> int:
+    """Remove what transactions left over that have ended, and have no claim; return how many files.  O(table).
+
+    Where another writer has been, files of tokens that are not known may be its own: they stay.
+    """
+    metadata.newest()  # refuses a table that another writer has taken over
+    left = leftovers.find(metadata)
+    if left.unknown and not left.foreign:
+        run(metadata, Rollback((), left.unknown))
+    # One that has committed since is not among the dead.
+    open_ = left.unknown - metadata.newest().log.dead_tokens
+    doomed = [path for path in left.files if leftovers.token_of(path) not in open_]
+    metadata.storage.delete_many([*doomed, *left.instants])
+    return len(doomed)
+
+
+def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
+    """Make what Hudi needs of an empty table if its maker died; there is no claim of it."""
+    record = metadata.record(0) if metadata.storage.size(paths.properties()) is None else None
+    if record is None:
+        return ()
+    publish.publish(metadata.storage, record, metadata.newest().definition)
+    return (record.instant,)
+
+
+def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[Pending]) -> tuple[str, ...]:
+    """Publish in commit order everything from the oldest commit with a claim on; drop the claims.
+
+    What has a claim is published again even if its instant is there: the rest of it may be missing.
+    """
+    committed = sorted((snapshot.transactions[p.txn], p) for p in found if p.txn in snapshot.transactions)
+    if not committed:
+        return ()
+    instants = []
+    claimed = {claim.txn for _, claim in committed}
+    for seq in range(committed[0][0], snapshot.seq + 1):
+        record = metadata.record(seq)
+        if record is None:
+            raise Missing("a commit record is gone", path=paths.commit(seq))
+        is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
+        if is_new or record.txn in claimed:
+            publish.publish(metadata.storage, record, snapshot.definition)
+        if is_new:
+            instants.append(record.instant)
+    for _, claim in committed:
+        metadata.storage.delete(paths.pending(claim.instant))
+    return tuple(instants)
+
+
+def remove(metadata: Metadata, claim: Pending) -> int:
+    """Remove the files of a transaction that was declared dead, its claim last; return how many files."""
+    storage, snapshot = metadata.storage, metadata.newest()
+    if claim.txn in snapshot.transactions:
+        raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
+    removed = remove_files(metadata, claim.instant, claim.token, claim.partitions)
+    if claim.instant not in snapshot.instants:
+        publish.retract(storage, claim.instant, claim.action)
+    storage.delete(paths.pending(claim.instant))
+    return removed

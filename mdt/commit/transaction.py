@@ -1,0 +1,362 @@
+"""Begin, write, commit, retry: the one way in which a table changes.
+
+:func:`steps` is a generator that pauses between its phases, so that tests can interleave several writers in every order;
+:func:`run` drives it to its end.  The commit point is one put-if-absent in :mod:`mdt.metadata.commit_log`; everything before it
+leaves only garbage that nobody refers to, everything after it can be made again from the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from mdt import logs
+from mdt.commit import conflicts, publish
+from mdt.commit.claims import Pending
+from mdt.commit.conflicts import Footprint
+from mdt.errors import Conflict, Internal, MdtError, Unavailable
+from mdt.hudi import timeline
+from mdt.limits import COMMIT_ATTEMPTS_MAX
+from mdt.metadata import commit_log, paths, skipping
+from mdt.metadata import trusted_names as names
+from mdt.metadata.additions import summaries_table
+from mdt.metadata.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
+from mdt.metadata.file_group import NewFile, SummaryRef, files_table
+from mdt.metadata.key_parts import Unit, units_table
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+
+_BACKOFF_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A transaction's own instant and names.
+
+    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried again count up.
+    """
+
+    txn: str
+    instant: str
+    token: int
+    attempt: int = 0
+
+    def write_token(self, task: int) -> str:
+        """Return the write token of the ``task``-th file."""
+        return f"{task}-{self.token}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a transaction has written and wants to commit.
+
+    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
+    deletion vector.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
+    ``extra``: further header fields.
+    """
+
+    files: Sequence[NewFile] = ()
+    removed: Sequence[int] = ()
+    vectors: Mapping[int, BitMap] = field(default_factory=dict)
+    units: Sequence[Unit] = ()
+    covers: Sequence[tuple[str, int, SummaryRef]] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Prepared(Protocol):
+    """What an operation found out from a snapshot before it writes."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What it read and will write."""
+
+    @property
+    def partitions(self) -> Sequence[str]:
+        """Partition paths in which it will write files."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Rows inserted, updated, deleted, late."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoFiles:
+    """What an operation found out that reads and writes no file group; a :class:`Prepared`."""
+
+    footprint: Footprint
+    partitions: Sequence[str] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+P = TypeVar("P", bound=Prepared)
+
+
+class Operation(Protocol[P]):
+    """A change of the table, as two functions: decide, then write."""
+
+    @property
+    def name(self) -> str:
+        """What the history calls it."""
+
+    @property
+    def action(self) -> str:
+        """Hudi's word for its instant, or ``rollback``."""
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> P | None:
+        """Return what is to be done, or None if that is nothing.  No side effects."""
+
+    def write(self, snapshot: Snapshot, prepared: P, claim: Claim) -> Changes:
+        """Write data files and summaries under new names and return them."""
+
+    def narrow(
+        self, snapshot: Snapshot, prepared: P, changes: Changes, theirs: CommitRecord
+    ) -> tuple[P, Changes] | None:
+        """Return the part that does not conflict with ``theirs``, or None to start again.  For table services."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult(Generic[P]):
+    """How an operation ended.  ``record`` is None if there was nothing to commit; ``warnings``: what did not matter."""
+
+    snapshot: Snapshot
+    record: CommitRecord | None
+    prepared: P | None
+    attempts: int
+    warnings: tuple[str, ...] = ()
+
+
+def run(metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX) -> CommitResult[P]:
+    """Carry out ``operation``.  Raises Conflict after ``attempts`` conflicts, Unavailable if storage fails."""
+    driver = steps(metadata, operation, attempts=attempts)
+    while True:
+        try:
+            next(driver)
+        except StopIteration as done:
+            result: CommitResult[P] = done.value
+            return result
+
+
+def steps(
+    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX
+) -> Generator[str, None, CommitResult[P]]:
+    """Carry out ``operation``, yielding the name of each phase that has just ended."""
+    storage = metadata.storage
+    since = logs.started(logs.COMMIT, storage)
+    why = ""
+    for attempt in range(1, attempts + 1):
+        snapshot = metadata.newest()
+        yield "begun"
+        txn = storage.random_hex(16)
+        prepared = operation.prepare(snapshot, txn)
+        yield "prepared"
+        if prepared is None:
+            return CommitResult(snapshot, None, None, attempt)
+        claim = claim_instant(metadata, snapshot, operation, prepared, txn)
+        yield "claimed"
+        try:
+            changes = operation.write(snapshot, prepared, claim)
+            metadata.newest()  # the last look for commits of other Hudi writers
+        except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
+            if not isinstance(error, Unavailable):
+                abandon(metadata, claim, operation, prepared)
+            raise
+        yield "written"
+        # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
+        committed, why = yield from _commit(metadata, snapshot, operation, prepared, claim, changes)
+        if committed is not None:
+            yield "committed"
+            warnings = finish(metadata, committed)
+            newest = metadata.newest(watched=False)
+            warnings += _left_uncovered(newest)
+            _log(metadata, newest.definition.name, committed, attempt, warnings, since)
+            return CommitResult(newest, committed, prepared, attempt, warnings)
+        name = snapshot.definition.name
+        logs.COMMIT.warning(
+            "%s: %s met a conflict in attempt %d of %d: %s", name, operation.name, attempt, attempts, why
+        )
+        abandon(metadata, claim, operation, prepared)
+        storage.sleep(_BACKOFF_SECONDS * attempt)
+    raise Conflict(
+        f"{operation.name} met a conflict in each of {attempts} attempts; the last: {why}",
+        hint="try again when fewer writers change the same keys or file groups",
+    )
+
+
+def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], prepared: P, txn: str) -> Claim:
+    """Take an instant greater than all in the history, which no other transaction has; announce it to Hudi.
+
+    A claim ends with its commit, so where clocks differ the instant may have been used since ``snapshot``: the history
+    is read again under the claim.
+    """
+    storage = metadata.storage
+    token = int(storage.random_hex(4), 16) & 0x7FFFFFFF
+    now = storage.now_us()
+    at = max(now, timeline.instant_us(snapshot.last_instant) + 1000)
+    while True:
+        instant = timeline.instant_text(at)
+        pending = Pending(
+            instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(prepared.partitions)
+        )
+        if storage.put_if_absent(paths.pending(instant), pending.encode()):
+            last = metadata.newest(watched=False).last_instant
+            if last < instant:
+                break
+            storage.delete(paths.pending(instant))
+            at = timeline.instant_us(last)
+        at += 1000
+    if operation.action not in publish.NO_INSTANTS:
+        publish.announce(storage, instant, operation.action)
+    return Claim(txn, instant, token)
+
+
+def _record(operation: Operation[P], prepared: P, claim: Claim, snapshot: Snapshot, changes: Changes) -> CommitRecord:
+    """Return the record of a transaction, numbered as if nothing else had happened."""
+    header = {
+        "txn": claim.txn,
+        "instant": claim.instant,
+        "action": operation.action,
+        "operation": operation.name,
+        "begun_at": snapshot.seq,
+        "token": claim.token,
+        "counts": dict(prepared.counts),
+        "rolled_back": sorted(prepared.footprint.rolls_back),
+        **changes.extra,
+    }
+    return CommitRecord(snapshot.seq + 1, header, record_tables(changes, claim.instant))
+
+
+def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
+    """Return the Arrow sections of a commit record."""
+    files = changes.files
+    slices = {
+        "previous_instant": [f.previous_instant for f in files],
+        "base_name": [f.base_name for f in files],
+        "log_names": [list(f.log_names) for f in files],
+    }
+    summaries = [(spec, n, data) for n, f in enumerate(files) for spec, data in f.summaries]
+    vectors = sorted(changes.vectors.items())
+    stats = [_stats_of(f.stats, n) for n, f in enumerate(files) if f.stats is not None]
+    return {
+        "files": files_table(files, instant),
+        "slices": pa.table(slices, schema=SLICES),
+        "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
+        "stats": pa.concat_tables(stats).combine_chunks() if stats else STATS.empty_table(),
+        "vectors": pa.table([[s for s, _ in vectors], [v.serialize() for _, v in vectors]], schema=VECTORS),
+        "summaries": summaries_table(summaries),
+        "covers": summaries_table(changes.covers),
+        "units": units_table(tuple(changes.units)),
+    }
+
+
+def _stats_of(stats: pa.Table, ordinal: int) -> pa.Table:
+    segment = pa.array([ordinal] * len(stats), pa.int64())
+    return pa.table([segment if f.name == "segment" else stats[f.name].cast(f.type) for f in STATS], schema=STATS)
+
+
+def _commit(
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], prepared: P, claim: Claim, changes: Changes
+) -> Generator[str, None, tuple[CommitRecord | None, str]]:
+    """Append a record behind everything that came since ``snapshot``, or say why it conflicts."""
+    seq = snapshot.seq + 1
+    while True:
+        while (theirs := metadata.record(seq)) is not None:
+            mine = replace(prepared.footprint, token=claim.token)
+            why = conflicts.check(mine, theirs, metadata.blobs.key_map)
+            if why is not None:
+                part = operation.narrow(snapshot, prepared, changes, theirs)
+                if part is None:
+                    return None, why
+                prepared, changes = part
+            seq += 1
+        yield "checked"
+        record = _record(operation, prepared, claim, snapshot, changes).at(seq)
+        if commit_log.append(metadata.storage, record):
+            return record, ""
+
+
+def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
+    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.
+
+    The commit stands whatever happens here: failures of storage become warnings, the next writer repeats the work.
+    """
+    storage = metadata.storage
+    try:
+        newest = metadata.newest(watched=False)
+        oldest = publish.oldest_unpublished(storage, metadata.record, record.seq, newest.definition)
+        for seq in range(oldest, record.seq + 1):
+            earlier = metadata.record(seq)
+            if earlier is None:
+                raise Internal(f"commit record {seq} has vanished")
+            publish.publish(storage, earlier, newest.definition)
+        storage.delete(paths.pending(record.instant))
+        if metadata.compaction_is_due():
+            metadata.compact()
+    except MdtError as error:
+        return (f"committed, but the work after it is left to the next writer: {error}",)
+    return ()
+
+
+def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which indexes of the table this process cannot keep."""
+    return tuple(
+        f"the index {text} was not kept, its files are read by every query until a process that has it builds it: {why}"
+        for text, why in skipping.unusable(snapshot.definition)
+    )
+
+
+def _log(
+    metadata: Metadata, table: str, record: CommitRecord, attempts: int, warnings: Sequence[str], since: int
+) -> None:
+    """Log a commit, and what it left undone."""
+    for warning in warnings:
+        logs.COMMIT.warning("%s: %s", table, warning)
+    if since:
+        sizes = record.table("files")["size"]
+        facts = {
+            "seq": record.seq, "instant": record.instant, **{name: n for name, n in record.header["counts"].items() if n},
+            "files": len(sizes), "bytes": sum(sizes.to_pylist()), "attempts": attempts,
+        }  # fmt: skip
+        logs.ended(logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since)
+
+
+def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], prepared: P) -> None:
+    """Remove what a transaction of this process wrote and will not commit."""
+    remove_files(metadata, claim.instant, claim.token, prepared.partitions)
+    publish.retract(metadata.storage, claim.instant, operation.action)
+    metadata.storage.delete(paths.pending(claim.instant))
+
+
+def remove_files(metadata: Metadata, instant: str, token: int, partitions: Sequence[str]) -> int:
+    """Delete the data files and summaries of a transaction that has not committed and never will; return how many.
+
+    Whatever a claim says: a file goes only if its own name carries this transaction's token, and no record refers to it.
+    Records refer to base files and summaries that carry the record's instant, and to log files that carry its token: so
+    what carries those of a transaction in the log stays.
+    """
+    storage, snapshot = metadata.storage, metadata.newest(watched=False)
+    doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
+    doomed += [info.path for partition in partitions for info in storage.list_dir(partition)]
+    doomed = [path for path in doomed if is_written_by(path, instant, token) and not may_be_referred_to(snapshot, path)]
+    storage.delete_many(doomed)
+    return len(doomed)
+
+
+def is_written_by(path: str, instant: str, token: int) -> bool:
+    """Return whether an object carries a transaction's token and, where its name has one, its instant."""
+    blob, name = names.blob_of(path), path.rpartition("/")[2]
+    if blob is not None:
+        return blob == (instant, token)
+    return names.token_of(name) == token and names.instant_of(name) in (None, instant)
+
+
+def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
+    """Return whether a record of the table may refer to a data file or object of summaries; False is a proof.  O(1)."""
+    blob, name = names.blob_of(path), path.rpartition("/")[2]
+    if blob is not None:
+        return blob[0] in snapshot.instants
+    instant = names.instant_of(name)
+    return instant in snapshot.instants if instant is not None else names.token_of(name) in snapshot.log.tokens

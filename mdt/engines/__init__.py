@@ -1,0 +1,1 @@
+"""Where work runs: each engine runs the same pure functions over rows; Spark is one."""

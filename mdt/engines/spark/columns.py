@@ -1,0 +1,137 @@
+"""Predicates as Spark columns that are true for the same rows as the reference semantics, `indexes.predicate.matches`.
+
+A literal is first brought to the column's own type, exactly, as the reference does; so Spark's own coercions, and the
+zone of its session, have no say.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_type
+
+from indexes import functions, paths, values
+from indexes.like import parse_like
+from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown, match_query
+from mdt.engines.spark.functions import evaluated, match
+from mdt.errors import Unsupported
+from mdt.filters.order import SortKey
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+_MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def quoted(name: str) -> Column:
+    """Return the column called ``name``, whatever characters that holds."""
+    return _path((name,))
+
+
+def _path(names: tuple[str, ...]) -> Column:
+    """Return a column, or a field in structs, by the names on the way."""
+    return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in names))
+
+
+def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
+    """Return the column that sorts a frame with columns of ``schema`` by ``key``."""
+    column = _path(paths.names(schema, key.column))
+    if key.descending:
+        return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
+
+
+def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
+    """Return ``predicate`` on columns of ``schema``.  Raises Unsupported for what has no reference semantics."""
+    if isinstance(predicate, And | Or):
+        children = [to_column(child, schema) for child in predicate.children]
+        join = operator.and_ if isinstance(predicate, And) else operator.or_
+        return reduce(join, children) if children else sf.lit(isinstance(predicate, And))
+    if isinstance(predicate, Unknown):
+        raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
+    if isinstance(predicate, Call):
+        return _call(predicate, schema)
+    return _leaf(predicate, _path(paths.names(schema, predicate.column)), paths.type_at(schema, predicate.column))
+
+
+def _call(call: Call, schema: pa.Schema) -> Column:
+    function = functions.find(call.function)
+    if isinstance(function, functions.Unknown):
+        raise Unsupported(function.reason, hint="install the package that has it")
+    assert isinstance(call.value, tuple), "a call has a tuple of arguments"
+    columns = [_path(paths.names(schema, column)) for column in call.columns]
+    types = [paths.type_at(schema, column) for column in call.columns]
+    found = evaluated(function, columns, call.value, types)
+    return ~found if call.is_negated else found
+
+
+def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
+    if leaf.op == "is null" or (leaf.op == "<=>" and leaf.value is None):
+        return column.isNull()
+    if leaf.op == "is not null":
+        return column.isNotNull()
+    if leaf.op in ("in", "not in"):
+        return _membership(leaf, column, type)
+    if leaf.value is None:
+        return sf.lit(False)
+    if leaf.op in ("like", "not like"):
+        found = column.like(_pattern(leaf.value))
+        return found if leaf.op == "like" else ~found
+    if leaf.op in ("match", "not match"):
+        text, tokenizer = match_query(leaf)
+        found = match(column, text, tokenizer.spec)
+        return found if leaf.op == "match" else ~found
+    if leaf.op == "starts with":
+        return column.startswith(sf.lit(leaf.value))
+    return _comparison(leaf, column, type)
+
+
+def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
+    place = values.place(leaf.value, type)
+    op = "=" if leaf.op == "<=>" else leaf.op
+    if place.tie:
+        if op in ("=", "!="):
+            return sf.lit(False) if op == "=" else column.isNotNull()
+        op = op[0] + ("=" if (place.tie > 0) == (op[0] == "<") else "")
+    found: Column = _COMPARISONS[op](column, _literal(place.value, type))
+    return found
+
+
+def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
+    assert isinstance(leaf.value, tuple), "the parser makes a tuple of it"
+    places = [values.place(value, type) for value in leaf.value if value is not None]
+    found = [_literal(place.value, type) for place in places if place.tie == 0]
+    among = column.isin(*found) if found else sf.lit(False)
+    if leaf.op == "in":
+        return among
+    return sf.lit(False) if None in leaf.value else ~among & column.isNotNull()
+
+
+def _literal(value: Any, type: pa.DataType) -> Column:
+    """Return a value of ``type`` as Spark's literal of the same type."""
+    if pa.types.is_timestamp(type):
+        # As text: Spark would take a datetime for one of the driver's own zone.
+        moment = _EPOCH + timedelta(microseconds=value * _MICROS_PER_UNIT[type.unit])
+        zone = "" if type.tz is None else "+00:00"
+        text = moment.replace(tzinfo=None).isoformat(" ") + zone
+        return sf.lit(text).cast("timestamp" if zone else "timestamp_ntz")
+    if pa.types.is_date(type):
+        return sf.date_from_unix_date(sf.lit(value))
+    return sf.lit(value).cast(from_arrow_type(type, prefer_timestamp_ntz=True))
+
+
+def _pattern(value: object) -> str:
+    """Return a LIKE pattern with backslashes only where Spark allows them: before a wildcard or a backslash."""
+    parts = parse_like(str(value))
+    return "".join(
+        "%" if part is None else "_" if not part else "".join("\\" + c if c in "%_\\" else c for c in part)
+        for part in parts
+    )

@@ -1,0 +1,85 @@
+"""Errors of mdt on their way from Spark's tasks to the caller.
+
+Spark hands the driver nothing but the text of a traceback.  So a task puts kind, message and hint into the text of its
+exception, as JSON behind a mark, and the driver makes the error again.  What is no error of mdt stays what it was,
+except where the Python of Spark's workers lacks a package.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from mdt import errors
+from mdt.errors import MdtError, Unavailable, Unsupported
+
+_MARK = "mdt-error:"
+_KINDS = {
+    kind.__name__: kind
+    for kind in (
+        errors.Conflict, errors.Unavailable, errors.Invalid, errors.Corrupt, errors.Missing, errors.Unsupported,
+        errors.Internal,
+    )
+}  # fmt: skip
+_LACKING = re.compile(
+    r"No module named '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
+)
+
+
+class TaskFailed(Exception):
+    """Raised in a task in the place of an error of mdt; its text is for :func:`in_driver`."""
+
+
+@contextmanager
+def in_task() -> Iterator[None]:
+    """Let errors of mdt leave a task in a form that reaches the driver whole."""
+    try:
+        yield
+    except MdtError as error:
+        told = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        raise TaskFailed(_MARK + json.dumps(told)) from error
+
+
+@contextmanager
+def in_driver(*, writing: bool = False) -> Iterator[None]:
+    """Raise errors of mdt that tasks met as what they were there.
+
+    Raises Unsupported if a worker lacks a package.  ``writing``: any other failure of Spark is Unavailable, since tasks
+    may still run and write.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        found = _made_again(str(error))
+        if found is None and writing:
+            found = Unavailable(
+                f"Spark could not write the files: {_last_line(str(error))}", hint="nothing was committed; try again"
+            )
+        if found is None:
+            raise
+        raise found from error
+
+
+def _last_line(text: str) -> str:
+    """Return the last line of a Python traceback, without the JVM's frames after it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "JVM"))]
+    return lines[-1] if lines else ""
+
+
+def _made_again(text: str) -> MdtError | None:
+    at = text.find(_MARK + "{")
+    if at >= 0:
+        told = json.JSONDecoder().raw_decode(text, at + len(_MARK))[0]
+        return _KINDS[told["kind"]](told["message"], hint=told["hint"])
+    lacking = _LACKING.search(text)
+    if lacking is None:
+        return None
+    return Unsupported(
+        f"the Python of Spark's workers has no package {lacking[1]!r}",
+        hint="install pyspark-mdt there, or let PYSPARK_PYTHON (and PYTHONPATH) name a Python that has it",
+    )

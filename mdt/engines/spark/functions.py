@@ -1,0 +1,101 @@
+"""Functions for queries on Spark that the table's indexes understand.
+
+from mdt.spark import match
+
+mdt.read(spark, path).where(match("note", "fast car"))
+
+And predicate functions of one's own, evaluated over Arrow batches in Spark's Python workers:
+
+mdt.read(spark, path).where(call("within_km", "lat", "lon", 59.9, 10.7, 5))
+
+Spark shows no index such a filter; t.scan(where="within_km(…)").to_spark(spark) is planned by the indexes, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BooleanType
+
+from indexes import functions, tokenizers
+from indexes.tokenizers import Ngram, Word
+from mdt.engines.spark.patterns import NEVER, token_pattern
+from mdt.errors import Invalid, Unsupported
+
+
+def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
+    """Return whether texts have all tokens of ``text``: boolean, null for null.
+
+    It is the operator ``match`` of filters (``indexes.predicate``), in Spark's own expressions: no Python runs for each
+    row, and planning prunes files by a text index.  ``column``: strings; ``tokenizer``: "word", or "ngram(n)" for
+    pieces of n characters.  A text without tokens matches nothing.
+
+    Raises ``errors.Invalid`` for a tokenizer that is not known, ``errors.Unsupported`` for others than these two.
+    """
+    try:
+        chosen = tokenizers.find(tokenizer)
+        tokens = chosen.query(text)
+    except ValueError as error:
+        raise Invalid(f"match({text!r}, {tokenizer!r}): {error}") from error
+    if not isinstance(chosen, Word | Ngram):
+        raise Unsupported(
+            f"Spark cannot tokenize by {tokenizer!r}",
+            hint='filter by it in Arrow, scan(where="match(…)").to_arrow(); on Spark use word or ngram(n)',
+        )
+    texts = sf.col(column) if isinstance(column, str) else column
+    patterns = [token_pattern(token, isinstance(chosen, Word)) for token in tokens] or [NEVER]
+    return reduce(and_, [texts.rlike(one) for one in patterns])
+
+
+def call(name: str, *given: Any) -> Column:
+    """Return what the predicate function ``name`` (``indexes.functions``) says: boolean, null where a column is null.
+
+    ``given``: its columns, as names or Columns, then its literals.  The function travels to Spark's Python workers with the
+    query; the modules that it needs must be there.  Raises ``errors.Invalid`` for an unknown function or other arguments.
+    """
+    function = functions.find(name)
+    if isinstance(function, functions.Unknown):
+        raise Invalid(function.reason, hint="register it by mdt.function, or install the package that has it")
+    columns, literals = given[: function.columns], given[function.columns :]
+    try:
+        if len(columns) < function.columns:
+            raise ValueError(f"it takes {function.columns} columns: {function.usage}")
+        arguments = function.converted(literals)
+    except ValueError as error:
+        raise Invalid(f"{function.name}: {error}") from error
+    return evaluated(function, [sf.col(one) if isinstance(one, str) else one for one in columns], arguments)
+
+
+def evaluated(
+    function: functions.Function,
+    columns: Sequence[Column],
+    arguments: Sequence[object],
+    types: Sequence[pa.DataType] | None = None,
+) -> Column:
+    """Return what ``function`` says of ``columns``, boolean, as an Arrow UDF.
+
+    ``types``: of the columns in the table, which Spark's batches are cast to (its timestamps have the session's zone).
+    """
+    if None in arguments:
+        return sf.lit(None).cast("boolean")
+
+    def run(*arrays: pa.Array) -> pa.Array:
+        if types is not None:
+            arrays = tuple(array.cast(type) for array, type in zip(arrays, types, strict=True))
+        return _told(function, arrays, arguments)
+
+    found: Column = sf.arrow_udf(run, BooleanType())(*columns)  # type: ignore[attr-defined]  # its stubs are older
+    return found
+
+
+def _told(function: functions.Function, arrays: Sequence[pa.Array], arguments: Sequence[object]) -> pa.Array:
+    try:
+        return function.evaluate(arrays, arguments)
+    except functions.FunctionFailed as error:
+        raise Invalid(str(error), hint="mend the function, or leave it out of the filter") from error

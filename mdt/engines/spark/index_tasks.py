@@ -1,0 +1,151 @@
+"""Large summaries of indexes are read in Spark tasks where a query would ask many of them, each task for its segments.
+
+The driver plans as ever until column statistics and small summaries have spoken.  If the segments that are left have
+more than a thousand bitmap and text summaries (option ``mdt.spark.driver.summaries.max``), they are dealt out: a
+task opens the table at the same commit, runs the same code on its share, and returns which segments are left.  A Python
+worker keeps the snapshot and what it has parsed for the next query, as the driver does; tasks write nothing, so Spark may
+repeat them.  If the job fails, the driver does the work.
+
+Planning happens inside the optimizer of another query, in whatever thread of the JVM that runs in.  A job may be started
+there: Spark does so itself for broadcasts and subqueries.  It is one of RDDs, so that no query is planned within a query
+and none of the pools of Catalyst is needed; it takes the local properties of the thread that waits for it, job group and
+SQL execution among them; and nothing that runs in a task waits for the driver.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from py4j.protocol import Py4JError
+from pyroaring import BitMap
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from indexes.base import Int64Array
+from indexes.predicate import Predicate
+from mdt.engines.spark import tasks
+from mdt.engines.spark.failures import in_driver, in_task
+from mdt.engines.spark.file_index import PlannerWarning
+from mdt.engines.spark.tasks import Source, source_of
+from mdt.errors import MdtError
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.places import Places
+from mdt.plan.planning import Planning
+from mdt.plan.row_sets import Answered, Indexes, RowSets
+
+SUMMARY_BYTES = 256 << 10
+"""A summary counts once for each of so many bytes: one of LIKE reads most of them."""
+SUMMARIES_PER_TASK = 128
+"""A task takes some 20 ms of its own, a summary 0.03 (a bitmap, ``=``) to 0.6 ms (LIKE)."""
+_TASKS_PER_PROCESSOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What all tasks of a job are told.  ``indexes``: specifications."""
+
+    source: Source
+    predicate: Predicate
+    indexes: tuple[str, ...]
+    with_positions: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Segments of one task: int64[n] row numbers in the snapshot, and the only rows that may match, where that is known."""
+
+    rows: Int64Array
+    positions: dict[int, bytes]
+
+
+class IndexTasks:
+    """A :data:`mdt.plan.row_sets.Elsewhere` on one Spark context."""
+
+    def __init__(self, context: SparkContext, *, with_positions: bool = False) -> None:
+        """``with_positions``: whether tasks return the rows that may match, too; Spark's scans do without them."""
+        self._context = context
+        self._with_positions = with_positions
+
+    def __call__(self, work: Planning, indexes: Indexes) -> Sequence[Answered] | None:
+        """Answer for the segments that are left; None if they are few, or if the job fails."""
+        options = work.metadata.options(work.snapshot.definition)
+        snapshot = work.snapshot
+        asked = np.flatnonzero(work.maybe)
+        sizes = [snapshot.summary_bytes(one.spec)[asked] for one in indexes]
+        if sum(int(_weights(of_one).sum()) for of_one in sizes) <= options.spark_driver_summaries_max:
+            return None  # at most so many: segments may share them
+        layouts = [one.layout_of(asked) for one in indexes]
+        places = Places.of(layouts, snapshot.rows[asked], np.zeros(len(asked), np.bool_))
+        weights = np.sum([_weights(of_one)[places.order[places.start[:-1]]] for of_one in sizes], axis=0)
+        if weights.sum() <= options.spark_driver_summaries_max:
+            return None
+        source = source_of(work.metadata, snapshot, options)
+        question = Question(source, work.predicate, tuple(one.spec for one in indexes), self._with_positions)
+        parts = [share(work, asked[part]) for part in dealt(places, weights, self._context.defaultParallelism)]
+        try:
+            with in_driver():
+                found = self._context.parallelize(parts, len(parts)).mapPartitions(Answers(question)).collect()
+        except (MdtError, PySparkException, Py4JError) as error:
+            warnings.warn(
+                f"{len(indexes)} indexes are read in the driver, because tasks failed: {error}",
+                PlannerWarning,
+                stacklevel=1,
+            )
+            return None
+        work.where = f", read in {len(parts)} Spark task{'s' * (len(parts) > 1)}"
+        return found
+
+
+def _weights(sizes: Int64Array) -> Int64Array:
+    """Return what summaries of so many bytes weigh, -1: none -> int64[n]."""
+    return np.where(sizes >= 0, 1 + sizes // SUMMARY_BYTES, 0)
+
+
+def dealt(places: Places, weights: Int64Array, cores: int) -> list[Int64Array]:
+    """Deal out segments, those that share a summary to one task -> for each task int64[k], which of the n segments.
+
+    ``weights``: int64[m], the work of each of the m places.
+    """
+    count = max(1, min(_TASKS_PER_PROCESSOR * cores, -(-int(weights.sum()) // SUMMARIES_PER_TASK)))
+    before = np.cumsum(weights)
+    ends = np.flatnonzero(np.diff(before * count // (before[-1] + 1))) + 1
+    return [np.sort(part) for part in np.split(places.order, places.start[ends])]
+
+
+def share(work: Planning, rows: Int64Array) -> Share:
+    """Return what a task is told of the segments ``rows``."""
+    return Share(rows, {i: work.positions[i].serialize() for i in rows.tolist() if i in work.positions})
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a task does; called by name, so that it is the module of the worker that answers."""
+
+    question: Question
+
+    def __call__(self, parts: Iterable[Share]) -> Iterator[Answered]:
+        """Yield the answer to each share."""
+        with in_task():
+            found = [answer(self.question, share) for share in parts]
+        yield from found
+
+
+def answer(question: Question, share: Share) -> Answered:
+    """Return what the indexes say of a share.  Raises Unsupported if this worker sees another table, or none."""
+    metadata, snapshot = opened(question.source)
+    maybe = np.zeros(len(snapshot), np.bool_)
+    maybe[share.rows] = True
+    positions = {i: BitMap.deserialize(data) for i, data in share.positions.items()}
+    work = Planning(metadata, snapshot, question.predicate, maybe, positions)
+    return RowSets(work).answer(question.indexes, with_positions=question.with_positions)
+
+
+@lru_cache(maxsize=4)
+def opened(source: Source) -> tuple[Metadata, Snapshot]:
+    """Return the table at a commit; the worker keeps it, so that the next query need not look for newer commits."""
+    return tasks.opened(source)

@@ -1,0 +1,31 @@
+"""Schemas of Spark as Arrow has them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from mdt.errors import Invalid
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Return a Spark schema: timestamps in UTC, ``timestamp_ntz`` without zone.  Raises Invalid for types that Arrow lacks."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except (PySparkException, TypeError, ValueError) as error:
+        raise Invalid(
+            f"the schema has a type that no table can keep: {error}", hint="cast the column in Spark"
+        ) from error
+
+
+def in_micros(type: pa.DataType) -> pa.DataType:
+    """Return a stored type with its timestamps in microseconds, at any depth: Spark takes no others from Arrow."""
+    if pa.types.is_timestamp(type):
+        return pa.timestamp("us", type.tz)
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(in_micros(field.type)) for field in type])
+    if pa.types.is_map(type):
+        return pa.map_(type.key_type, type.item_field.with_type(in_micros(type.item_type)))
+    return pa.list_(type.value_field.with_type(in_micros(type.value_type))) if pa.types.is_list(type) else type

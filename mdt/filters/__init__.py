@@ -1,0 +1,1 @@
+"""What users write to choose and order rows, turned into predicates and sort keys."""

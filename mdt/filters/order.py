@@ -1,0 +1,164 @@
+"""``order_by`` as users write it, turned into sort keys; and rows brought into that order.
+
+The order is Spark's: NaN stands above everything, ``-0.0`` equals ``0.0``, text is compared by its UTF-8 bytes, nulls come
+first in rising and last in falling order unless something else is said.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import paths, values
+from indexes.predicate import Leaf, Or, Predicate
+from mdt.errors import Invalid
+
+OrderBy = str | Sequence[str | tuple[str, ...]] | None
+"""SQL text such as ``"ts desc, id"``, or a list of such texts and of tuples (column, "asc" or "desc"[, "nulls first" or
+"nulls last"]), or None for no order."""
+
+_NAME = r"(?:`[^`]+`|[^\s,`.]+)"
+_ITEM = re.compile(
+    rf"\s*(?P<name>{_NAME}(?:\.{_NAME})*)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*(?:,|$)",
+    re.IGNORECASE,
+)
+_PART = re.compile(_NAME)
+_NULLS = {"first": True, "last": False, "nulls first": True, "nulls last": False}
+_HINT = 'write order_by="ts desc, id" or order_by=[("ts", "desc"), ("id", "asc", "nulls last")]'
+_EXCERPT_CHARACTERS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One column of an order.  ``column``: a path, of values of ``type``."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        default = self.nulls_first != self.descending
+        nulls = "" if default else f" nulls {'first' if self.nulls_first else 'last'}"
+        return f"{self.column} {'desc' if self.descending else 'asc'}{nulls}"
+
+    def values(self, table: pa.Table) -> pa.ChunkedArray:
+        """Return what is sorted by [rows]."""
+        return paths.column_at(table, self.column)
+
+    def not_behind(self, value: pa.Scalar, *, strict: bool) -> Predicate | None:
+        """Return the test that rows before ``value`` pass, and rows beside it unless ``strict``; None if any row may be one.
+
+        Rows behind ``value`` fail it, but for values that no literal can express.
+        """
+        is_null = Leaf(self.column, "is null")
+        if not value.is_valid:
+            if self.nulls_first:
+                return Or(()) if strict else is_null
+            return Leaf(self.column, "is not null") if strict else None
+        try:
+            literal = value.as_py()
+        except (ValueError, OverflowError, pa.ArrowException):  # a time after the year 9999, text that is not UTF-8
+            return None
+        op = (">" if self.descending else "<") + ("" if strict else "=")
+        near = Leaf(self.column, op, literal)
+        return Or((is_null, near)) if self.nulls_first else near
+
+
+def parse_order(order_by: OrderBy, schema: pa.Schema) -> tuple[SortKey, ...]:
+    """Return the sort keys that ``order_by`` means for columns of ``schema``; a column that comes again is left out.
+
+    Raises Invalid for text that is no order, unknown columns, and columns whose values have no order.
+
+    >>> print(*parse_order("ts desc, id nulls last", pa.schema([("id", pa.string()), ("ts", pa.int64())])), sep=", ")
+    ts desc, id asc nulls last
+    """
+    if order_by is None:
+        return ()
+    found: dict[str, SortKey] = {}
+    for name, way, nulls in _items(order_by):
+        key = _sort_key(name, way, nulls, schema)
+        found.setdefault(name, key)
+    return tuple(found.values())
+
+
+def _items(order_by: object) -> Iterator[tuple[str, str, str]]:
+    """Yield column, direction and place of nulls ("" = not said) of each item."""
+    if isinstance(order_by, str):
+        yield from _parsed(order_by)
+        return
+    if not isinstance(order_by, (list, tuple)):
+        raise Invalid(f"order_by takes text or a list, not a value of type {type(order_by).__name__}", hint=_HINT)
+    for item in order_by:
+        if isinstance(item, str):
+            yield from _parsed(item)
+        elif isinstance(item, (list, tuple)) and 1 <= len(item) <= 3 and all(isinstance(part, str) for part in item):
+            name, way, nulls = (*item, "", "")[:3]
+            yield name, way.strip().lower(), nulls.strip().lower()
+        else:
+            raise Invalid(f"order_by has an item that is no column: {_excerpt(repr(item))}", hint=_HINT)
+
+
+def _parsed(text: str) -> Iterator[tuple[str, str, str]]:
+    at, is_more = 0, True
+    while is_more:
+        found = _ITEM.match(text, at)
+        if found is None:
+            raise Invalid(f"order_by cannot be read from here on: {_excerpt(text[at:])!r}", hint=_HINT)
+        name = ".".join(part.strip("`") for part in _PART.findall(found["name"]))
+        yield name, (found["way"] or "").lower(), (found["nulls"] or "").lower()
+        at, is_more = found.end(), found[0].endswith(",")
+
+
+def _sort_key(name: str, way: str, nulls: str, schema: pa.Schema) -> SortKey:
+    if way not in ("", "asc", "desc") or nulls not in ("", *_NULLS):
+        raise Invalid(f"order_by cannot sort {_excerpt(name)!r} by {_excerpt(f'{way} {nulls}'.strip())!r}", hint=_HINT)
+    field = paths.field_at(schema, name)
+    if field is None:
+        near = difflib.get_close_matches(name, schema.names, n=3) if len(name) < _EXCERPT_CHARACTERS_MAX else []
+        raise Invalid(
+            f"there is no column {_excerpt(name)!r}", hint=f"did you mean {', '.join(near)}?" if near else _HINT
+        )
+    if not values.supports(field.type):
+        raise Invalid(
+            f"column {name!r} has type {field.type}; its values have no order", hint="order by scalar columns or fields"
+        )
+    descending = way == "desc"
+    return SortKey(name, descending, _NULLS[nulls] if nulls else not descending, field.type)
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _EXCERPT_CHARACTERS_MAX else f"{text[:_EXCERPT_CHARACTERS_MAX]}…"
+
+
+def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = None) -> pa.Table:
+    """Return the rows of ``table`` in the order of ``keys``, the first ``limit`` of them; equal rows stay as they stood.
+
+    O(rows × log(rows)).
+    """
+    columns: dict[str, Any] = {}
+    ways: list[tuple[str, str]] = []
+    for number, key in enumerate(keys):
+        column = key.values(table)
+        if column.null_count:  # Arrow has one place for the nulls of all columns, so they get a column of their own
+            columns[f"null{number}"] = pc.is_null(column).cast(pa.int8())
+            ways.append((f"null{number}", "descending" if key.nulls_first else "ascending"))
+        columns[f"value{number}"] = _comparable(column)
+        ways.append((f"value{number}", "descending" if key.descending else "ascending"))
+    order = pc.sort_indices(pa.table(columns), sort_keys=ways)
+    return table.take(order if limit is None else order[:limit])
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values that Arrow sorts as we do: floats as machine words, because Arrow puts NaN beside the nulls."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if values.kind_of(column.type) != "float":
+        return column
+    return pa.chunked_array([values.float_words(chunk) for chunk in column.chunks], pa.uint64())

@@ -1,0 +1,211 @@
+"""Values that users hand over, of Python, NumPy, pandas or Arrow, as the plain values that predicates hold.
+
+Parameters of SQL text (``"id = :id"``) and the list form of a filter take the same ones.  A value never becomes text of
+the filter, so nothing in it can be mistaken for SQL.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.errors import Invalid
+from mdt.limits import LITERAL_DIGITS_MAX, LITERALS_MAX
+
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes, date, datetime))
+_NAME = re.compile(r"\w+")
+_INTEGER_BITS_MAX = int(LITERAL_DIGITS_MAX / math.log10(2))
+_KNOWN = "values are None, bool, int, float, Decimal, str, bytes, UUID, date, datetime, or of NumPy, pandas and Arrow the like"
+
+
+class Parameters:
+    """The values of ``:name`` in one SQL text; afterwards it knows which of them were used."""
+
+    def __init__(self, given: Mapping[str, object] | None) -> None:
+        if given is not None and not isinstance(given, Mapping):
+            raise Invalid(f"params is a {_kind(given)}", hint="pass a dict, e.g. params={'id': 'x'} for \"id = :id\"")
+        self._given = {} if given is None else dict(given)
+        wrong = [name for name in self._given if not isinstance(name, str)]
+        if wrong:
+            raise Invalid(f"the name of a parameter is a {_kind(wrong[0])}", hint="names are text, without the colon")
+        wrong = [name for name in self._given if not _NAME.fullmatch(name)]
+        if wrong:
+            raise Invalid(
+                f"{wrong[0]!a} cannot be the name of a parameter", hint="names are words, such as :id or :id_2"
+            )
+        self._unused = set(self._given)
+
+    def value(self, name: str) -> object:
+        """Return a value, a tuple if it is several; raises Invalid for a name that was not given."""
+        if name not in self._given:
+            near = difflib.get_close_matches(name, self._given, n=1)
+            hint = f"did you mean :{near[0]}?" if near else f"pass params={{{name!r}: …}}"
+            raise Invalid(f"the parameter :{name} has no value", hint=hint)
+        self._unused.discard(name)
+        given = self._given[name]
+        try:
+            return tuple(several(given)) if is_several(given) else native(given)
+        except ValueError as error:
+            raise Invalid(f"the parameter :{name} cannot be used: {error}", hint=_KNOWN) from None
+
+    def require_all_used(self) -> None:
+        """Raise Invalid if a value was given that the text does not name: one of the two is misspelled."""
+        if self._unused:
+            names = ", ".join(f":{name}" for name in sorted(self._unused))
+            raise Invalid(f"the filter does not name {names}", hint="a parameter is written :name, outside of quotes")
+
+
+def is_several(value: object) -> bool:
+    """Return whether ``value`` is a list of values: for IN."""
+    if isinstance(value, (str, bytes, bytearray, memoryview, np.generic)):
+        return False
+    if isinstance(value, (list, tuple, AbstractSet)):
+        return True
+    return getattr(value, "ndim", 0) != 0 or isinstance(value, (pa.Array, pa.ChunkedArray)) or _is_series(value)
+
+
+def several(value: Any) -> list[Any]:
+    """Return the plain values of a list, set or one-dimensional array; raises ValueError for what has none."""
+    found = _arrow(value) if _is_series(value) else value
+    items: Collection[Any]
+    if isinstance(found, np.ndarray):
+        items = _numpy_items(found)
+    elif isinstance(found, (pa.Array, pa.ChunkedArray)):
+        items = _from_arrow(found, "to_pylist")
+    else:
+        items = found
+    if len(items) > LITERALS_MAX:
+        raise ValueError(f"{len(items)} values; at most {LITERALS_MAX} are taken, join tables for more")
+    return [native(item) for item in items]
+
+
+def native(value: Any) -> Any:
+    """Return one value as None, bool, int, float, Decimal, str, bytes, date or datetime, unchanged in meaning, or a UUID.
+
+    NaT and NA are None; a float stays NaN.  Raises ValueError for anything else, and for digits below the microsecond.
+    """
+    kind = value.__class__
+    if kind in _PLAIN:
+        return _checked(value)
+    if isinstance(value, Decimal):
+        return math.nan if value.is_nan() else value
+    if isinstance(value, UUID):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return native(value[()])
+    if isinstance(value, np.generic):
+        return _numpy_value(value)
+    if isinstance(value, pa.Scalar):
+        return native(_from_arrow(value, "as_py"))
+    if kind.__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, datetime):
+        return _datetime(value)
+    for plain in (int, float, str):
+        if isinstance(value, plain):
+            return _checked(plain(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, date):
+        return date(value.year, value.month, value.day)
+    raise ValueError(f"a value of type {_kind(value)} cannot be compared with a column")
+
+
+def _checked(value: Any) -> Any:
+    if value.__class__ is int and value.bit_length() > _INTEGER_BITS_MAX:
+        raise ValueError(f"an integer of {value.bit_length()} bits; at most {LITERAL_DIGITS_MAX} digits are taken")
+    if value.__class__ is str and not value.isascii():
+        _require_text(value)
+    return value
+
+
+def _require_text(value: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{value[error.start]!a} at character {error.start} is half a character, no text") from None
+
+
+def _datetime(value: datetime) -> datetime:
+    """Return a datetime of a subclass, such as pandas', as datetime itself."""
+    if getattr(value, "nanosecond", 0):
+        raise ValueError(f"{value} has digits below the microsecond")
+    return datetime.combine(value.date(), value.timetz())
+
+
+def _numpy_value(value: Any) -> Any:
+    if isinstance(value, np.datetime64):
+        return _numpy_items(value.reshape(1))[0]
+    if isinstance(value, (np.timedelta64, np.complexfloating, np.void, np.object_)):
+        raise ValueError(f"a value of type {_kind(value)} cannot be compared with a column")  # noqa: TRY004
+    found = value.item()
+    if isinstance(found, np.generic):  # a long double has no counterpart in Python
+        if float(found) != found and not np.isnan(found):
+            raise ValueError("a long double holds more digits than a column; make it a float")
+        found = float(found)
+    return native(found)
+
+
+def _numpy_items(values: np.ndarray[Any, Any]) -> list[Any]:
+    if values.ndim != 1:
+        raise ValueError(f"an array of {values.ndim} dimensions is no list of values")
+    if values.dtype.kind not in "biufSUMO":
+        raise ValueError(f"an array of {values.dtype} holds nothing that a column is compared with")
+    if values.dtype.kind == "f" and values.dtype.itemsize > 8:
+        return list(values)
+    if values.dtype.kind != "M":
+        return list(values.tolist())
+    if np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "D"):
+        return [_in_calendar(day) for day in values.astype("M8[D]").tolist()]
+    micros = values.astype("M8[us]")
+    if not np.array_equal(micros.astype(values.dtype), values, equal_nan=True):
+        raise ValueError("a datetime64 has digits below the microsecond, or is out of range")
+    return [_in_calendar(moment) for moment in micros.tolist()]
+
+
+def _in_calendar(value: Any) -> Any:
+    if isinstance(value, int):  # NumPy's answer for years that Python's calendar lacks
+        raise ValueError("a datetime64 lies outside the years 1 to 9999")  # noqa: TRY004 - its value is wrong
+    return value
+
+
+def _from_arrow(found: Any, method: str) -> Any:
+    """Return what ``method`` makes of an Arrow scalar or array; Python's times have no nanoseconds."""
+    type = found.type
+    try:
+        if pa.types.is_timestamp(type) and type.unit == "ns":
+            found = found.cast(pa.timestamp("us", type.tz))
+        return getattr(found, method)()
+    except (pa.ArrowException, ValueError, OverflowError, LookupError) as error:
+        raise ValueError(f"a value of Arrow type {type} is out of range: {error}") from None
+
+
+def _is_series(value: object) -> bool:
+    """Return whether ``value`` is a column of another library, such as a Series of polars."""
+    return not isinstance(value, (pa.Array, pa.ChunkedArray, pa.Table, np.ndarray)) and any(
+        hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__", "__array__")
+    )
+
+
+def _arrow(value: Any) -> Any:
+    if not any(hasattr(value, name) for name in ("__arrow_c_stream__", "__arrow_c_array__", "__arrow_array__")):
+        return np.asarray(value)
+    try:
+        return pa.chunked_array(value) if hasattr(value, "__arrow_c_stream__") else pa.array(value, from_pandas=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(f"a {_kind(value)} is no list of values: {error}") from None
+
+
+def _kind(value: object) -> str:
+    kind = value.__class__
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"

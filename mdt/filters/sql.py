@@ -1,0 +1,472 @@
+"""SQL text of a filter to a predicate: the part of Spark's grammar that has an exact meaning as tests of single columns.
+
+A descent by precedence, as in Spark's grammar: OR below AND below NOT below one test; operands are columns, literals,
+parameters and calls.  There is no tree in between: each test becomes a leaf when it is read.  ``negated`` travels down, so
+that a condition yields what makes it true, or what makes it false, never the rest: SQL's unknown stays apart from both.
+
+What is SQL but no test of one column is Unsupported, what is no SQL is Invalid, both with the place: a filter is never
+silently weakened.  Naive timestamps are UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from indexes import functions, predicate
+from indexes.like import quote_like
+from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
+from mdt.errors import Invalid, Unsupported
+from mdt.filters import literals
+from mdt.filters.leaves import column_name, leaf
+from mdt.filters.parameters import Parameters
+from mdt.filters.tokens import BEYOND, RESERVED, SUPPORTED, Cursor, NotSql, caret
+from mdt.limits import LITERALS_MAX, WHERE_BYTES_MAX, WHERE_DEPTH_MAX
+
+_COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TYPES = {
+    "tinyint": "tinyint", "byte": "tinyint", "smallint": "smallint", "short": "smallint", "int": "int", "integer": "int",
+    "bigint": "bigint", "long": "bigint", "float": "float", "real": "float", "double": "double", "decimal": "decimal",
+    "dec": "decimal", "numeric": "decimal", "boolean": "boolean", "string": "string", "binary": "binary", "date": "date",
+    "timestamp": "timestamp", "timestamp_ltz": "timestamp_ltz", "timestamp_ntz": "timestamp_ntz",
+}  # fmt: skip
+"""Names of types -> what ``literals.cast`` calls them."""
+_TYPED = frozenset(("x", "date", "timestamp", "timestamp_ltz", "timestamp_ntz"))
+_CONSTANTS = {"null": None, "true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A literal, or several: the value of a parameter that is a list."""
+
+    value: object
+    offset: int
+    several: bool = False
+
+
+_Operand = _Column | _Value
+_PREDICATES = (Leaf, And, Or, Unknown)
+
+
+def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
+    """Return the predicate of SQL text on rows of ``schema``.  O(characters).
+
+    Raises ``errors.Invalid`` and ``errors.Unsupported``, with the place in the text.
+    """
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise Invalid(f"the filter holds half a character, {text[error.start]!a}, at {error.start}") from None
+    if size > WHERE_BYTES_MAX:
+        raise Invalid(f"the filter has {size} bytes", hint=f"at most {WHERE_BYTES_MAX} are read; use a join")
+    if not text.strip():
+        raise Invalid("the filter is empty", hint="leave where out to read every row")
+    try:
+        return _Parser(text, schema, parameters).run()
+    except NotSql as error:
+        raise Invalid(f"the filter is not SQL: {error}{caret(text, error.offset)}") from None
+    except RecursionError:
+        raise Invalid("the filter nests too deeply", hint="write long lists with IN") from None
+
+
+class _Parser(Cursor):
+    """One SQL text on its way to a predicate."""
+
+    def __init__(self, text: str, schema: pa.Schema, parameters: Parameters) -> None:
+        super().__init__(text)
+        self._schema = schema
+        self._parameters = parameters
+        self._depth = 0
+
+    def run(self) -> Predicate:
+        """Return the predicate of the whole text."""
+        found = self._condition(self._disjunction(False), False)
+        if self.token.kind != "end":
+            self.unexpected()
+        return found
+
+    # Conditions: each method returns what makes it true, or false if ``negated``; an operand that nothing tests is
+    # handed up as it is, since it may stand in brackets: (a) = 1.
+
+    def _disjunction(self, negated: bool) -> Predicate | _Operand:
+        return self._joined("or", self._conjunction, And if negated else Or, negated)
+
+    def _conjunction(self, negated: bool) -> Predicate | _Operand:
+        return self._joined("and", self._negation, Or if negated else And, negated)
+
+    def _joined(
+        self, word: str, part: Callable[[bool], Predicate | _Operand], kind: type[And | Or], negated: bool
+    ) -> Predicate | _Operand:
+        first = part(negated)
+        if not self.is_word(word):
+            return first
+        children = [self._condition(first, negated)]
+        while self.take_word(word):
+            children.append(self._condition(part(negated), negated))
+        return kind(tuple(children))
+
+    def _negation(self, negated: bool) -> Predicate | _Operand:
+        if not self._take_not():
+            return self._test(negated)
+        negated = not negated
+        while self._take_not():
+            negated = not negated
+        return self._condition(self._test(negated), negated)
+
+    def _condition(self, found: Predicate | _Operand, negated: bool) -> Predicate:
+        """Return the condition that an operand is, if nothing tests it: a boolean column or literal."""
+        if isinstance(found, _PREDICATES):
+            return found
+        if not self._ends():
+            self.unexpected()
+        if isinstance(found, _Column):
+            positive = self._leaf(found, "=", _Value(True, found.offset))
+            return predicate.negate(positive) if negated else positive
+        if isinstance(found, _Value):
+            if found.value is None:
+                return Or(())
+            if not isinstance(found.value, bool):
+                self.unsupported("a literal that nothing is compared with", found.offset)
+            return And(()) if found.value != negated else Or(())
+        raise AssertionError(found)
+
+    def _ends(self) -> bool:
+        """Return whether a condition may end here."""
+        token = self.token
+        return token.kind == "end" or token.text == ")" or self.is_word("and") or self.is_word("or")
+
+    def _take_not(self) -> bool:
+        return self.take_word("not") or self.take_sign("!")
+
+    def _test(self, negated: bool) -> Predicate | _Operand:
+        left = self._operand(negated)
+        if isinstance(left, _PREDICATES):
+            return left
+        op = _COMPARISONS.get(self.token.text) if self.token.kind == "sign" else None
+        if op is None:
+            return self._worded(left, negated) or left
+        self.next()
+        found = self._comparison(left, op, self._side())
+        return predicate.negate(found) if negated else found
+
+    # Tests of one column
+
+    def _comparison(self, left: _Operand, op: str, right: _Operand) -> Predicate:
+        if isinstance(left, _Value) and isinstance(right, _Column):
+            left, right, op = right, left, _MIRRORED.get(op, op)
+        if isinstance(right, _Column):
+            self.unsupported("a comparison of two columns", right.offset)
+        if isinstance(left, _Value):
+            self.unsupported("a comparison of two literals", left.offset)
+        return self._leaf(left, op, right)
+
+    def _worded(self, left: _Operand, negated: bool) -> Predicate | None:
+        """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""
+        if self.token.kind != "word":
+            return None
+        if self.take_word("is"):
+            return self._is(left, negated)
+        inverted = self.take_word("not")
+        for word, test in (("between", self._between), ("in", self._membership), ("like", self._like)):
+            if self.take_word(word):
+                if isinstance(left, _Value):
+                    self.unsupported(f"a literal before {word.upper()}", left.offset)
+                return predicate.negate(test(left)) if negated != inverted else test(left)
+        if inverted:
+            self.unexpected()
+        return None
+
+    def _is(self, left: _Operand, negated: bool) -> Predicate:
+        if isinstance(left, _Value):
+            self.unsupported("a literal before IS", left.offset)
+        negated ^= self.take_word("not")
+        if self.take_word("distinct"):
+            self.expect_word("from")
+            found, negated = self._comparison(left, "<=>", self._side()), not negated
+        elif self.is_word("null"):
+            found = self._leaf(left, "is null", _Value(None, self.next().offset))
+        elif self.is_word("true") or self.is_word("false"):
+            token = self.next()
+            found = self._leaf(left, "<=>", _Value(token.text.lower() == "true", token.offset))
+        else:
+            self.unexpected()
+        return predicate.negate(found) if negated else found
+
+    def _between(self, left: _Column) -> Predicate:
+        low = self._literal()
+        self.expect_word("and")
+        return And((self._leaf(left, ">=", low), self._leaf(left, "<=", self._literal())))
+
+    def _like(self, left: _Column) -> Predicate:
+        return self._leaf(left, "like", self._literal())
+
+    def _membership(self, left: _Column) -> Predicate:
+        start, items = self.token.offset, []
+        if self.is_sign(":"):
+            items = list(self._several(self._parameter()))
+        else:
+            self.expect_sign("(")
+            if self.is_sign(")"):
+                self.invalid("the list after IN is empty", self.token.offset)
+            items = list(self._several(self._side()))
+            while self.take_sign(","):
+                items += self._several(self._side())
+            self.expect_sign(")")
+        if len(items) > LITERALS_MAX:
+            self.invalid(f"IN has {len(items)} values", start, f"at most {LITERALS_MAX} are taken; use a join")
+        return self._leaf(left, "in", _Value(tuple(items), start, True))
+
+    def _several(self, found: _Operand) -> tuple[object, ...]:
+        if isinstance(found, _Column):
+            self.unsupported("a column in the list after IN", found.offset)
+        return found.value if isinstance(found.value, tuple) and found.several else (found.value,)
+
+    def _leaf(self, column: _Column, op: str, value: _Value) -> Leaf:
+        """Return a leaf that can be tested; a literal that cannot be is shown in its place."""
+        if value.several and op != "in":
+            self.invalid("the parameter is a list", value.offset, "compare a list by IN")
+        try:
+            return leaf(column.name, op, value.value, self._schema)
+        except ValueError as error:
+            self.invalid(str(error), value.offset)
+
+    # Operands
+
+    def _side(self) -> _Operand:
+        """Return the operand that a test needs next: no condition."""
+        start = self.token.offset
+        found = self._operand(False)
+        if isinstance(found, (_Column, _Value)):
+            return found
+        self.unsupported("a condition where a value is needed", start)
+
+    def _literal(self) -> _Value:
+        found = self._side()
+        if isinstance(found, _Value):
+            return found
+        self.unsupported("a column where a literal is needed", found.offset)
+
+    def _operand(self, negated: bool) -> Predicate | _Operand:
+        """Return the operand here, or the condition that stands in brackets or calls a function."""
+        token = self.token
+        found: Predicate | _Operand
+        if token.kind == "word":
+            found = self._named(negated)
+        elif token.kind == "quoted":
+            found = self._column()
+        elif token.kind == "string":
+            found = _Value(self._string(), token.offset)
+        elif token.kind == "number":
+            found = self._number(False)
+        elif token.text == "(":
+            found = self._bracketed(negated)
+        elif token.text in ("-", "+"):
+            found = self._signed()
+        elif token.text == ":":
+            found = self._parameter()
+        else:
+            self.missing()
+        while self.is_sign("::"):
+            self.next()
+            found = self._cast(found, token.offset)
+        return found
+
+    def _bracketed(self, negated: bool) -> Predicate | _Operand:
+        offset = self.next().offset
+        self._depth += 1
+        if self._depth > WHERE_DEPTH_MAX:
+            self.invalid("the filter nests too deeply", offset, "write long lists with IN")
+        found = self._disjunction(negated)
+        self.expect_sign(")")
+        self._depth -= 1
+        return found
+
+    def _named(self, negated: bool) -> Predicate | _Operand:
+        token, after = self.token, self.after
+        word = token.text.lower()
+        if word in _CONSTANTS:
+            self.next()
+            return _Value(_CONSTANTS[word], token.offset)
+        if after.kind == "string" and word in _TYPED:
+            self.next()
+            return self._made(lambda: literals.typed(word, self._string()), token.offset)
+        if after.kind == "sign" and after.text == "(":
+            found = self._call(word)
+            return predicate.negate(found) if negated and isinstance(found, _PREDICATES) else found
+        if word in RESERVED:
+            self.missing()
+        return self._column()
+
+    def _column(self) -> _Column:
+        start = self.token
+        parts = [self.next().text]
+        while self.take_sign("."):
+            if self.token.kind not in ("word", "quoted"):
+                self.unexpected()
+            parts.append(self.next().text)
+        if self.is_sign("("):
+            self.unsupported("a function of this name", start.offset)
+        try:
+            return _Column(column_name(".".join(parts), self._schema), start.offset)
+        except Invalid as error:
+            if len(parts) == 1 and start.kind == "word" and parts[0].lower() in BEYOND:
+                self.unsupported(f"{parts[0].upper()} in a filter", start.offset)
+            self.invalid(error.message, start.offset, error.hint)
+
+    def _string(self) -> str:
+        """Return one string, or several beside each other as one."""
+        text = self.next().text
+        while self.token.kind == "string":
+            text += self.next().text
+        return text
+
+    def _number(self, negative: bool) -> _Value:
+        token = self.next()
+        return self._made(lambda: literals.number(token.text, negative), token.offset)
+
+    def _signed(self) -> _Value:
+        """Return a number after signs; the last of them belongs to it: -128Y is a tinyint."""
+        start, negative = self.token.offset, False
+        while self.is_sign("-") or self.is_sign("+"):
+            negative ^= self.next().text == "-"
+        if self.token.kind == "number":
+            return self._number(negative)
+        found = self._side()
+        value = found.value if isinstance(found, _Value) else None
+        if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
+            self.unsupported("a sign before what is no number", start)
+        return _Value(literals.negated(value) if negative else value, start)
+
+    def _parameter(self) -> _Value:
+        offset = self.next().offset
+        token = self.token
+        if token.kind != "word" or token.offset != offset + 1:
+            self.invalid("the name of a parameter is missing", offset, "write :name")
+        self.next()
+        try:
+            value = self._parameters.value(token.text)
+        except Invalid as error:
+            self.invalid(error.message, offset, error.hint)
+        return _Value(value, offset, isinstance(value, tuple))
+
+    def _made(self, make: Callable[[], literals.Value], offset: int) -> _Value:
+        try:
+            return _Value(make(), offset)
+        except ValueError as error:
+            self.invalid(str(error), offset)
+        except literals.NoSuchCast:
+            self.unsupported("this cast", offset)
+
+    # Calls
+
+    def _call(self, word: str) -> Predicate | _Operand:
+        start = self.next().offset
+        if word in ("cast", "try_cast"):
+            return self._cast_call(start, lenient=word == "try_cast")
+        arguments = self._arguments()
+        if word in _TYPES and len(arguments) == 1:
+            return self._made(lambda: literals.cast(self._value_of(arguments[0]), _TYPES[word]), start)
+        if word == "match":
+            return self._match(arguments, start)
+        if word in ("startswith", "endswith", "contains") and len(arguments) == 2:
+            return self._part(word, arguments)
+        return self._own(word, arguments, start)
+
+    def _arguments(self) -> list[Predicate | _Operand]:
+        self.expect_sign("(")
+        found: list[Predicate | _Operand] = []
+        while not self.take_sign(")"):
+            if found:
+                self.expect_sign(",")
+            found.append(self._operand(False))
+        return found
+
+    def _match(self, arguments: list[Predicate | _Operand], start: int) -> Leaf:
+        if len(arguments) not in (2, 3):
+            hint = "write match(note, 'all of these words'), or with a tokenizer match(note, 'part', 'ngram(3)')"
+            self.invalid(f"match takes 2 or 3 arguments, not {len(arguments)}", start, hint)
+        text, *tokenizer = (self._value_of(argument) for argument in arguments[1:])
+        value = None if text is None else (text, *tokenizer) if tokenizer else text
+        last = arguments[-1]
+        assert isinstance(last, _Value)
+        return self._leaf(self._column_of(arguments[0], start), "match", _Value(value, last.offset))
+
+    def _part(self, word: str, arguments: list[Predicate | _Operand]) -> Leaf:
+        value = self._value_of(arguments[1])
+        assert isinstance(arguments[1], _Value)
+        op, offset = "starts with" if word == "startswith" else "like", arguments[1].offset
+        if op == "like" and isinstance(value, str):
+            value = f"%{quote_like(value)}{'%' if word == 'contains' else ''}"
+        return self._leaf(self._column_of(arguments[0], offset), op, _Value(value, offset))
+
+    def _own(self, word: str, arguments: list[Predicate | _Operand], start: int) -> Call:
+        """Return the test of a predicate function (``indexes.functions``): its columns first, then literals."""
+        function = functions.find(word)
+        if isinstance(function, functions.Unknown):
+            hint = f"{SUPPORTED}; mdt.function registers one, or the package that has it must be installed"
+            raise Unsupported(function.reason + caret(self.text, start), hint=hint)
+        names = [self._column_of(argument, start).name for argument in arguments[: function.columns]]
+        given = [self._value_of(argument) for argument in arguments[function.columns :]]
+        try:
+            if len(names) < function.columns:
+                raise ValueError(f"it takes {function.columns} columns: {function.usage}")
+            made = predicate.call(function.name, names, function.converted(given))
+            predicate.check(made, self._schema)
+        except ValueError as error:
+            self.invalid(f"{function.name}: {error}", start)
+        return made
+
+    def _column_of(self, argument: Predicate | _Operand, start: int) -> _Column:
+        if isinstance(argument, _Column):
+            return argument
+        self.unsupported("a function of what is no column", start)
+
+    def _value_of(self, argument: Predicate | _Operand) -> literals.Value:
+        if isinstance(argument, _Value) and not argument.several:
+            return argument.value  # type: ignore[return-value]  # a parameter that is not several is a literal
+        self.unsupported("a function of what is no literal", self._tokens[self._at - 1].offset)
+
+    def _cast_call(self, start: int, lenient: bool) -> _Value:
+        self.expect_sign("(")
+        found = self._operand(False)
+        self.expect_word("as")
+        made = self._cast(found, start, lenient)
+        self.expect_sign(")")
+        return made
+
+    def _cast(self, found: Predicate | _Operand, start: int, lenient: bool = False) -> _Value:
+        """Return a literal as a value of the type that is named here."""
+        token = self.token
+        target = _TYPES.get(token.text.lower()) if token.kind == "word" else None
+        if target is None or not isinstance(found, _Value) or found.several:
+            self.unsupported("a cast of what is no literal, or to this type", start)
+        self.next()
+        sizes = self._sizes() if target == "decimal" else []
+        value: literals.Value = found.value  # type: ignore[assignment]  # not several, so a literal
+        try:
+            return self._made(lambda: literals.cast(value, target, *sizes), start)
+        except Invalid:
+            if not lenient:
+                raise
+            return _Value(None, start)
+
+    def _sizes(self) -> list[int]:
+        """Return what stands in the brackets of decimal(10, 2): nothing, or one or two numbers."""
+        found: list[int] = []
+        while self.take_sign("," if found else "("):
+            token = self.next()
+            if token.kind != "number" or not token.text.isdecimal() or len(token.text) > 2 or len(found) == 2:
+                self.invalid("this is no size of a decimal", token.offset)
+            found.append(int(token.text))
+        if found:
+            self.expect_sign(")")
+        return found

@@ -1,0 +1,100 @@
+"""Filters as users write them, turned into predicates: SQL text, or a list of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from indexes import predicate
+from indexes.predicate import And, Leaf, Predicate
+from mdt.errors import Invalid, MdtError, Unsupported
+from mdt.filters import leaves, sql
+from mdt.filters.parameters import Parameters, is_several, native, several
+
+_FORMS = "where takes SQL text such as \"fare > 10\", or a list of tests such as [('fare', '>', 10)]"
+
+
+def parse_where(
+    where: str | Sequence[tuple[str, str, object]] | None, schema: pa.Schema, params: Mapping[str, object] | None = None
+) -> Predicate:
+    """Return the predicate of a filter on rows of ``schema``.
+
+    ``where``: SQL text; or tuples (column, operator of ``predicate.OPS``, value), all of which must hold; or None for
+    every row.  A field of a struct is written ``address.city``.  Names may differ in case if that leaves one candidate.
+    ``params``: values for ``:name`` in SQL text; like those of the tuples they may be of Python, NumPy, pandas or Arrow, and
+    for IN a list or an array of such.  Raises ``errors.Invalid`` for text that is not SQL, an unknown column, a literal
+    that cannot be compared with it, a parameter too many or too few, and ``errors.Unsupported`` for SQL beyond tests of
+    one column.
+    """
+    parameters = Parameters(params)
+    if isinstance(where, str):
+        found = sql.parse(where, schema, parameters)
+    elif where is None:
+        found = And(())
+    elif isinstance(where, (list, tuple)):
+        found = And(tuple(_listed(item, schema) for item in where))
+    else:
+        _refuse(where, schema)
+    parameters.require_all_used()
+    return predicate.simplify(found)
+
+
+def _listed(item: object, schema: pa.Schema) -> Leaf:
+    """Return the leaf of one tuple of the list form."""
+    if not isinstance(item, (tuple, list)) or len(item) not in (2, 3) or not isinstance(item[0], str):
+        raise Invalid(
+            f"{_shown(item)} is not a test", hint="write [(column, operator, value)], e.g. [('fare', '>', 10)]"
+        )
+    try:
+        op = " ".join(str(item[1]).lower().split())
+        value = _value(op, item[2] if len(item) == 3 else None)
+        return leaves.leaf(leaves.column_name(item[0], schema), op, value, schema)
+    except MdtError:
+        raise
+    except ValueError as error:
+        raise Invalid(f"the test {_shown(item)} is not possible: {error}") from error
+
+
+def _value(op: str, given: Any) -> object:
+    """Return the value of a test as a leaf holds it."""
+    if op in ("is null", "is not null") and given is not None:
+        raise ValueError(f"{op} takes no value")
+    if op in ("match", "not match") and isinstance(given, (tuple, list)):
+        return tuple(native(part) for part in given)
+    if op in ("in", "not in") and is_several(given):
+        return tuple(several(given))
+    return native(given)
+
+
+def _refuse(where: Any, schema: pa.Schema) -> NoReturn:
+    """Say how to write in SQL what another library's expression says."""
+    package = where.__class__.__module__.split(".")[0]
+    kind = where.__class__.__name__
+    if package == "pyarrow" and kind == "Expression":
+        raise Unsupported("a pyarrow expression is no filter here", hint=_in_sql(where, schema))
+    if package == "polars":
+        example = "or filter the result: pl.from_arrow(scan.to_arrow()).filter(expression)"
+        raise Unsupported("a polars expression is no filter here", hint=f"{_FORMS}; {example}")
+    if package == "pyspark":
+        raise Unsupported("a Spark column is no filter here", hint=f"{_FORMS}; or mdt.read(spark, path).where(column)")
+    raise Invalid(f"where is a {kind}: {_shown(where)}", hint=_FORMS)
+
+
+def _in_sql(expression: Any, schema: pa.Schema) -> str:
+    """Return a hint with the SQL of a pyarrow expression, where Arrow's own text of it is SQL."""
+    text = str(expression)
+    try:
+        sql.parse(text, schema, Parameters(None))
+    except MdtError:
+        return f"{_FORMS}; or filter the result: scan.to_arrow().filter(expression)"
+    return f"write where={text!r}"
+
+
+def _shown(value: object) -> str:
+    try:
+        text = ascii(value)
+    except Exception:  # noqa: BLE001 - whatever this is, it need not be able to show itself
+        text = f"a {value.__class__.__name__}"
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,238 @@
+"""What commit records have added since the base: files with their statistics and summaries, a few tables at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.bounds import Bounds
+from indexes.buffers import column, flags, mask, numbers
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata.columns import SUMMARY, no_rows
+from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
+from mdt.metadata.file_group import FILES, Blob, Joint, SummaryRef
+
+PIECES_MERGED = 16
+"""So many pieces of one size become one: a query looks into few tables, and a row is copied once for each power."""
+
+COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
+"""Summaries of older segments, and the record that brought them."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Files that were added one after the other, ``first`` being the slot of the first one.
+
+    ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS of any older ones.
+    Segments have their numbers.  ``level``: how often the piece was merged; ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and
+    :meth:`bounds` so far.
+    """
+
+    first: int
+    files: pa.Table
+    stats: pa.Table
+    summaries: pa.Table
+    covers: pa.Table
+    level: int = 0
+    stats_of: dict[str, pa.Table | None] = field(default_factory=dict, repr=False)
+    bounds_of: dict[str, Bounds] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @cached_property
+    def segments(self) -> Int64s:
+        """Numbers of the segments, rising -> int64[files]."""
+        return numbers(self.files["segment"])
+
+    @cached_property
+    def _whole(self) -> pa.Table:
+        return self.stats.filter(mask(numbers(self.stats["zone"]) < 0))
+
+    @cached_property
+    def _zones(self) -> tuple[pa.Table, Int64s]:
+        zones = self.stats.filter(mask(numbers(self.stats["zone"]) >= 0)).sort_by("segment").combine_chunks()
+        return zones, numbers(zones["segment"])
+
+    @cached_property
+    def stats_columns(self) -> list[str]:
+        """Names of the columns with statistics."""
+        return list(self._whole["column"].unique().to_pylist())
+
+    def column_stats(self, name: str) -> pa.Table | None:
+        """Return the statistics of ``name``, one row per file (null where there are none), or None."""
+        if name not in self.stats_of:
+            mine = self._whole.filter(pc.equal(self._whole["column"], pa.scalar(name, pa.string())))
+            found = aligned(mine, numbers(mine["segment"]), self.segments) if len(mine) else None
+            self.stats_of[name] = None if found is None else found.select(STATS.names[3:]).combine_chunks()
+        return self.stats_of[name]
+
+    def bounds(self, name: str, type: pa.DataType) -> Bounds:
+        """Return the statistics of ``name``, a column of ``type``, ready to compare [files]."""
+        found = self.bounds_of.get(name)
+        if found is None:
+            stats = self.column_stats(name)
+            found = Bounds.unknown(len(self)) if stats is None else Bounds.read(stats, type)
+            self.bounds_of[name] = found
+        return found
+
+    def zone_stats(self, segment: int) -> pa.Table:
+        """Return the statistics of the row groups of a segment, schema STATS."""
+        zones, segments = self._zones
+        return _run(zones, segments, segment)
+
+    def all_zones(self) -> pa.Table:
+        """Return the statistics of all row groups, by segment, schema STATS."""
+        return self._zones[0]
+
+
+def _run(table: pa.Table, segments: Int64s, segment: int) -> pa.Table:
+    start, stop = np.searchsorted(segments, [segment, segment + 1]).tolist()
+    return table.slice(start, stop - start)
+
+
+def zones_of(page: pa.Table, segment: int) -> pa.Table:
+    """Return the rows of ``segment`` in a table that is sorted by segment."""
+    return _run(page, numbers(page["segment"]), segment)
+
+
+def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
+    """Return the first row of ``table`` for each segment in ``wanted``, null where there is none.
+
+    ``segments``: int64[len(table)], of its rows, in any order.  O(n log n).
+    """
+    order = np.argsort(segments, kind="stable")
+    at = np.searchsorted(segments, wanted, sorter=order)
+    hit = at < len(order)
+    rows = np.zeros(len(wanted), dtype=np.int64)
+    rows[hit] = order[at[hit]]
+    hit[hit] = segments[rows[hit]] == wanted[hit]
+    return table.take(column(rows, hit))
+
+
+def numbered(table: pa.Table, seq: int) -> pa.Table:
+    """Return a table of record ``seq`` with segment numbers instead of ordinals."""
+    segment = column(numbers(table["segment"]) + seq * SEGMENTS_PER_COMMIT_MAX)
+    return table.set_column(table.schema.get_field_index("segment"), "segment", segment)
+
+
+def piece_of(record: CommitRecord, first: int) -> Piece | None:
+    """Return what ``record`` adds, None if that is nothing."""
+    files, covers = record.table("files"), record.table("covers")
+    if not len(files) and not len(covers):
+        return None
+    return Piece(
+        first,
+        numbered(files, record.seq).combine_chunks(),
+        numbered(record.table("stats"), record.seq).combine_chunks(),
+        numbered(record.table("summaries"), record.seq).combine_chunks(),
+        covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64))).combine_chunks(),
+    )
+
+
+def adding(pieces: tuple[Piece, ...], new: Piece | None) -> tuple[Piece, ...]:
+    """Return ``pieces`` with one more; equal ones at the end are merged when there are many."""
+    if new is None:
+        return pieces
+    pieces = (*pieces, new)
+    while len(pieces) >= PIECES_MERGED and len({p.level for p in pieces[-PIECES_MERGED:]}) == 1:
+        pieces = (*pieces[:-PIECES_MERGED], merged(pieces[-PIECES_MERGED:]))
+    return pieces
+
+
+def merged(parts: Sequence[Piece]) -> Piece:
+    """Return pieces that follow each other as one."""
+
+    def joined(name: str) -> pa.Table:
+        return pa.concat_tables([getattr(part, name) for part in parts]).combine_chunks()
+
+    level = parts[0].level + 1
+    return Piece(parts[0].first, joined("files"), joined("stats"), joined("summaries"), joined("covers"), level)
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The summaries of one index among pieces, oldest first; those before record ``since`` were forgotten."""
+
+    segments: Int64s
+    table: pa.Table
+
+    @classmethod
+    def among(cls, pieces: Sequence[Piece], index: str, since: int) -> Summaries:
+        """Collect what ``pieces`` know of the index with the specification ``index``.  O(rows of its pieces)."""
+        found = []
+        for piece in pieces:
+            own = piece.summaries.filter(pc.equal(piece.summaries["index"], index)) if len(piece.summaries) else None
+            if own is not None:
+                found.append(own.filter(pc.greater_equal(own["segment"], since * SEGMENTS_PER_COMMIT_MAX)))
+        for piece in pieces:
+            if len(piece.covers):
+                wanted = pc.and_(pc.equal(piece.covers["index"], index), pc.greater_equal(piece.covers["seq"], since))
+                found.append(piece.covers.filter(wanted).drop_columns(["seq"]))
+        table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
+        return cls(numbers(table["segment"]), table.select(SUMMARY.names))
+
+    def of(self, wanted: Int64s) -> pa.Table:
+        """Return the summary of each wanted segment, schema SUMMARY, null where there is none."""
+        return aligned(self.table, self.segments, wanted)
+
+
+NO_FILES = no_rows(FILES)
+"""What a record without files adds."""
+
+
+def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
+    """Return the summary in a row of SUMMARIES, or None."""
+    if row["path"] is not None:
+        blob = Blob(row["path"], row["offset"], row["length"], row["crc"])
+        return blob if row["first"] is None else Joint(blob, row["first"])
+    payload: bytes | None = row["payload"]
+    return payload
+
+
+def summary_sizes(table: pa.Table) -> Int64s:
+    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY.
+
+    Every segment that shares a joint summary has the bytes of the whole; :func:`distinct_sizes` can be added up.
+    """
+    return numbers(
+        pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
+    )
+
+
+def distinct_sizes(table: pa.Table) -> Int64s:
+    """Return the bytes of each summary, of a joint one in the first row that shares it, 0 in its others -> int64[n].
+
+    ``table``: schema SUMMARY; -1 where there is no summary.  O(n log n) in the rows that share one.
+    """
+    sizes = summary_sizes(table).copy()
+    joint = np.flatnonzero(flags(table["first"].is_valid()))
+    if len(joint):
+        shared = table.select(["path", "offset"]).take(column(joint))
+        path, offset = numbers(pc.index_in(shared["path"], shared["path"].unique())), numbers(shared["offset"])
+        order = np.lexsort((offset, path))  # stable: of equal ones the first stays the first
+        again = (np.diff(path[order]) == 0) & (np.diff(offset[order]) == 0)
+        sizes[joint[order[1:][again]]] = 0
+    return sizes
+
+
+def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
+    """Return (specification, segment, summary) triples as a table with the schema SUMMARIES."""
+    blobs = [data.blob if isinstance(data, Joint) else data if isinstance(data, Blob) else None for _, _, data in rows]
+    columns = [
+        [spec for spec, _, _ in rows],
+        [segment for _, segment, _ in rows],
+        [data if isinstance(data, bytes) else None for _, _, data in rows],
+        *([getattr(blob, name, None) for blob in blobs] for name in ("path", "offset", "length", "crc")),
+        [data.first if isinstance(data, Joint) else None for _, _, data in rows],
+    ]
+    return pa.table(columns, schema=SUMMARIES)

@@ -1,0 +1,174 @@
+"""The commit log: one object per transaction, appended by put-if-absent, never changed.
+
+``.hoodie/.mdt/log/<seq>`` is the only commit point of a table.  A record is a frame (magic, length, CRC) around one JSON
+header and Arrow IPC sections; FORMAT.md lists every field.  This module reads and writes records and knows nothing of
+their meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from indexes.column_stats import STATS_SCHEMA
+from mdt.errors import Corrupt, Unavailable, Unsupported
+from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
+from mdt.metadata import codec, paths
+from mdt.metadata import trusted_records as records
+from mdt.metadata.file_group import FILES
+from mdt.stores.storage import Storage
+
+KIND = b"CMIT"
+VERSION = 1
+
+_BLOB = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
+
+REMOVED = pa.schema([("segment", pa.int64())])
+VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
+"""Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions."""
+STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("zone", pa.int32()), *STATS_SCHEMA])
+"""Column statistics; ``zone`` is the number of a row group, or -1 for the whole segment."""
+SUMMARIES = pa.schema(
+    [("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary()), *_BLOB, ("first", pa.int64())]
+)
+"""Summaries of skipping indexes: inline in ``payload`` or referred to; ``first``: see :class:`mdt.metadata.file_group.Joint`."""
+UNITS = pa.schema(
+    [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_BLOB],
+)
+"""Key index units: inline in ``payload`` or referred to."""
+
+SLICES = pa.schema(
+    [("previous_instant", pa.string()), ("base_name", pa.string()), ("log_names", pa.list_(pa.string()))]
+)
+"""What Hudi's write statistics say of the file slice of each added file; parallel to ``files``."""
+
+SECTIONS: Mapping[str, pa.Schema] = {
+    "files": FILES,
+    "slices": SLICES,
+    "removed": REMOVED,
+    "stats": STATS,
+    "vectors": VECTORS,
+    "summaries": SUMMARIES,
+    "covers": SUMMARIES,
+    "units": UNITS,
+}
+
+_EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
+"""Made once; ``schema.empty_table()`` would import pandas where it is installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """One transaction as it stands in the log.
+
+    ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
+    rolled_back, compaction_plan and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
+    summaries are dropped).  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
+    record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
+    """
+
+    seq: int
+    header: Mapping[str, Any]
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+
+    @property
+    def txn(self) -> str:
+        """Transaction id: 32 hexadecimal digits."""
+        return str(self.header["txn"])
+
+    @property
+    def instant(self) -> str:
+        """Hudi instant of the transaction: 17 digits."""
+        return str(self.header["instant"])
+
+    @property
+    def action(self) -> str:
+        """Hudi action, or ``create`` and ``rollback``."""
+        return str(self.header["action"])
+
+    @property
+    def rolled_back(self) -> tuple[str, ...]:
+        """Ids of the transactions that this one declares dead."""
+        return tuple(self.header.get("rolled_back", ()))
+
+    @property
+    def token(self) -> int | None:
+        """The middle number of the write tokens in its file names; None in the record that makes a table."""
+        found: int | None = self.header.get("token")
+        return found
+
+    @property
+    def dead_instants(self) -> tuple[str, ...]:
+        """Instants of the transactions that this one declares dead."""
+        return tuple(self.header.get("dead", {}).get("instants", ()))
+
+    @property
+    def dead_tokens(self) -> tuple[int, ...]:
+        """Tokens of the transactions that this one declares dead, known by their claims or by files that they left."""
+        return tuple(self.header.get("dead", {}).get("tokens", ()))
+
+    def table(self, name: str) -> pa.Table:
+        """Return section ``name``, empty if the record has none."""
+        found = self.tables.get(name)
+        return _EMPTY[name] if found is None else found
+
+    def at(self, seq: int) -> CommitRecord:
+        """Return the same transaction as record number ``seq``."""
+        return replace(self, seq=seq)
+
+
+def encode(record: CommitRecord) -> bytes:
+    """Return the bytes of ``record``.  Raises Unsupported if they are more than a record may have."""
+    header = {**record.header, "seq": record.seq}
+    sections = {name: codec.encode_ipc(table) for name, table in record.tables.items() if len(table)}
+    data = codec.frame(KIND, VERSION, codec.pack(header, sections))
+    if len(data) > COMMIT_RECORD_BYTES_MAX:
+        raise Unsupported(
+            f"the commit record has {len(data)} bytes, at most {COMMIT_RECORD_BYTES_MAX} are allowed",
+            hint="write the data in several operations",
+        )
+    return data
+
+
+def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:
+    """Return the record in ``data``.  Raises Corrupt if any byte is not as written, or it is not number ``seq``."""
+    header, sections = codec.unpack(codec.unframe(data, KIND, path=path, version_max=VERSION), path=path)
+    records.check_header(header, seq, path)
+    known = {name: section for name, section in sections.items() if name in SECTIONS}
+    unfolded = sum(map(codec.unfolded_bytes, known.values()))
+    if unfolded > UNFOLDED_BYTES_MAX:
+        raise Corrupt(
+            "a commit record unfolds to too much", path=path, expected=f"{UNFOLDED_BYTES_MAX}", got=f"{unfolded}"
+        )
+    tables = {name: codec.decode_ipc(section, SECTIONS[name], path=path) for name, section in known.items()}
+    records.check_tables(header, seq, tables, path)
+    return CommitRecord(seq, header, tables)
+
+
+def read(storage: Storage, seq: int) -> CommitRecord | None:
+    """Return record ``seq`` or None if it does not exist."""
+    path = paths.commit(seq)
+    data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
+    return None if data is None else decode(data, seq=seq, path=path)
+
+
+def append(storage: Storage, record: CommitRecord) -> bool:
+    """Put ``record`` under its number; True if it is now there, False if another transaction was first.
+
+    A reply that got lost is resolved by reading the record back.  Raises Unavailable if even that is not possible; then
+    the outcome is unknown until the table is opened again.
+    """
+    data = encode(record)
+    path = paths.commit(record.seq)
+    try:
+        if storage.put_if_absent(path, data):
+            return True
+    except Unavailable:
+        there = read(storage, record.seq)
+        if there is None and storage.put_if_absent(path, data):
+            return True
+    there = read(storage, record.seq)
+    return there is not None and there.txn == record.txn

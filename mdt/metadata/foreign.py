@@ -1,0 +1,188 @@
+"""Signs of another Hudi writer on our table, which would leave our metadata behind.
+
+Such a writer completes instants on Hudi's timeline that our log does not have, or it upgrades the table.  A :class:`Watch`
+looks for both whenever a snapshot is refreshed.  It is cheap, because it looks only when the directory or the properties
+have changed, where the storage can tell, and it lists only instants that may be new: those after the newest one that was
+there when it looked last, less a margin for the clock of the other writer, or after the oldest one that was pending then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mdt.errors import Corrupt, Missing, Unsupported
+from mdt.hudi import properties, timeline
+from mdt.hudi.timeline import Instant
+from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
+from mdt.metadata import codec, paths
+from mdt.metadata.paths import HUDI
+from mdt.metadata.snapshot import Snapshot
+from mdt.stores.storage import Storage
+
+BACKUP = f"{paths.properties()}.backup"
+"""What Hudi's writers leave for the moment in which they replace the properties."""
+
+_LAST_INSTANT = f"{HUDI}/i"
+"""Above the names of all instants and of the properties, below Hudi's directories ``metadata`` and ``timeline``."""
+_DATA_STAYS = frozenset(("savepoint", "indexing"))
+"""Actions of others that change no rows and delete no files."""
+_COMMITS = frozenset(("commit", "deltacommit"))
+_TAKE_ROWS_ALONG = "read the table with a Hudi reader from here on, or load its rows into a new table: mdt.create(new_path, schema, key=...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at ``.hoodie``.
+
+    ``stamps``: of the directory and of the properties before the look, None if the storage cannot tell.  ``properties``:
+    None if there are none.  ``instants``: those that were listed.  ``begun``: those of them that say what they will do.
+    """
+
+    stamps: tuple[Hashable, Hashable] | None
+    properties: Mapping[str, str] | None
+    instants: tuple[Instant, ...]
+    begun: frozenset[Instant]
+    print: tuple[str, int, int] | None
+
+
+@dataclass(slots=True)
+class Watch:
+    """What one process knows of the timeline of a table.
+
+    ``since``: no instant before it can still be completed by somebody else; "" before the first look.  ``properties``: as
+    they were at the last look.  ``at_work``: instants that another Hudi writer has begun and not completed.
+    """
+
+    storage: Storage
+    since: str = ""
+    properties: Mapping[str, str] | None = None
+    at_work: tuple[str, ...] = ()
+    _stamps: tuple[Hashable, Hashable] | None = None
+    _print: tuple[str, int, int] | None = field(default=None)
+
+    def look(self) -> Seen | None:
+        """Return what stands in ``.hoodie`` now, None if nothing has changed since it was accepted.
+
+        The log must be read afterwards: whatever our own writers have completed by now is in it then.
+        """
+        stamps = self._stamped()
+        if stamps is not None and stamps == self._stamps:
+            return None
+        after = f"{HUDI}/{self.since}" if self.since else ""
+        listed = self.storage.list_dir(HUDI, after=after, before=_LAST_INSTANT)
+        names = {info.path.rpartition("/")[2]: info for info in listed}
+        found = {instant: info for name, info in names.items() if (instant := timeline.parse_name(name)) is not None}
+        begun = frozenset(i for i, info in found.items() if i.state == timeline.INFLIGHT and info.size)
+        known = next((info for path in (paths.properties(), BACKUP) for info in listed if info.path == path), None)
+        print = None if known is None else (known.path, known.size, known.modified_us)
+        if print == self._print and self.storage.is_remote:
+            return Seen(stamps, self.properties, tuple(found), begun, print)
+        return Seen(stamps, read_properties(self.storage), tuple(found), begun, print)
+
+    def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
+        """Raise Unsupported if another Hudi writer has changed the table; remember that it was looked at if not.
+
+        ``snapshot``: the newest one, read after ``seen``.
+        """
+        if seen is None:
+            return
+        if seen.properties is not None:
+            _refuse_version(seen.properties)
+        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
+        others = [instant for instant in seen.instants if instant.time in unknown]
+        _refuse_lost_records(self.storage, others, snapshot)
+        _refuse_instants(others)
+        pending = [instant.time for instant in others if instant.action in _COMMITS]
+        newest = timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
+        self.since = min([timeline.instant_text(newest), *pending])
+        self.at_work = tuple(sorted(instant.time for instant in others if instant in seen.begun))
+        self.properties, self._print, self._stamps = seen.properties, seen.print, seen.stamps
+
+    def refuse_to_write(self) -> None:
+        """Raise Unsupported for what does not disturb readers, but would be hurt by our commits or hurt them."""
+        if (self.properties or {}).get("hoodie.table.metadata.partitions"):
+            raise Unsupported(
+                "another writer keeps a Hudi metadata table here, which would hide our commits from readers",
+                hint="disable hoodie.metadata.enable in that writer and remove hoodie.table.metadata.partitions",
+            )
+        if self.at_work:
+            raise Unsupported(
+                f"another Hudi writer is at work here, or has died: it began {', '.join(self.at_work[:3])}",
+                hint="only one kind of writer may write to a table at a time; reading goes on until that one commits",
+            )
+
+    def _stamped(self) -> tuple[Hashable, Hashable] | None:
+        directory, file = self.storage.stamp(HUDI), self.storage.stamp(paths.properties())
+        return None if directory is None or file is None else (directory, file)
+
+
+def watched_since(header: Mapping[str, Any]) -> str:
+    """Return :attr:`Watch.since` of whoever wrote a base with this header, "" if that does not say."""
+    since = header.get("watched_since")
+    return since if isinstance(since, str) and timeline.parse_name(f"{since}.commit") is not None else ""
+
+
+def read_properties(storage: Storage) -> dict[str, str] | None:
+    """Return the content of ``hoodie.properties``, or of its backup, or None if there is neither.
+
+    Raises Corrupt if it is no properties text.
+    """
+    for path in (paths.properties(), BACKUP):
+        data = storage.read_if_exists(path)
+        if data is not None:
+            try:
+                return properties.decode(data)
+            except Corrupt as error:
+                raise Corrupt(error.message, path=path, hint="restore the file from a backup") from error
+    return None
+
+
+def _refuse_version(found: Mapping[str, str]) -> None:
+    version = found.get(properties.VERSION, "")
+    if version != "6":
+        raise Unsupported(
+            f"hoodie.properties says table version {version or '(none)'}: another Hudi writer has changed it; mdt keeps version 6 "
+            "and does not know what was committed since",
+            hint=f"{_TAKE_ROWS_ALONG}; to keep a table, set hoodie.write.table.version=6 in other writers",
+        )
+
+
+def _refuse_lost_records(storage: Storage, others: list[Instant], snapshot: Snapshot) -> None:
+    """Raise Missing if the first commit that the log lacks is one of ours: its instant names its record."""
+    completed = [instant for instant in others if instant.state == timeline.COMPLETED and instant.action in _COMMITS]
+    if not completed:
+        return
+    first = min(completed)
+    path = paths.timeline(timeline.completed_name(first.time, first.action))
+    data = storage.read_if_exists(path)
+    told = {} if data is None else codec.parse_json(data, path=path)
+    extra = told.get("extraMetadata") if isinstance(told, dict) else None
+    seq = extra.get("mdt.seq") if isinstance(extra, dict) else None
+    if isinstance(seq, str) and seq.isascii() and seq.isdigit() and snapshot.seq < int(seq[:18]):
+        raise Missing(
+            f"a commit record is gone: Hudi's timeline has commit {seq} at {first.time}", path=paths.commit(snapshot.seq + 1),
+            hint="restore the missing objects of .hoodie/.mdt/log from a backup; Hudi's readers still see all rows",
+        )  # fmt: skip
+
+
+def _refuse_instants(others: list[Instant]) -> None:
+    """Raise Unsupported if any of these instants, none of them ours, changes rows or deletes files."""
+    changes = [
+        instant
+        for instant in others
+        if instant.action not in _DATA_STAYS and (instant.state == timeline.COMPLETED or instant.action not in _COMMITS)
+    ]
+    commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in (*_COMMITS, "replacecommit")]
+    if commits:
+        raise Unsupported(
+            f"another Hudi writer has committed here, first at {min(commits).time}; mdt does not know its rows",
+            hint=_TAKE_ROWS_ALONG,
+        )
+    if changes:
+        first = min(changes)
+        raise Unsupported(
+            f"another Hudi writer has run a service here: {first.action} at {first.time}; files may be gone or moved",
+            hint=_TAKE_ROWS_ALONG,
+        )

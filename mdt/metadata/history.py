@@ -1,0 +1,82 @@
+"""What the records of the log say of transactions: who committed, with which instant and token, and who was declared dead."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.metadata.columns import HISTORY, Columns
+
+
+@dataclass(frozen=True)
+class History:
+    """The records up to a base, and the rows of HISTORY of those ``since``; what a base says is worked out once."""
+
+    base: Columns
+    since: tuple[Mapping[str, Any], ...]
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """One row per commit record, oldest first, schema HISTORY."""
+        since = pa.Table.from_pylist(list(self.since), schema=HISTORY)
+        return pa.concat_tables([self.base.table("history"), since]) if "history" in self.base else since
+
+    @cached_property
+    def instants(self) -> frozenset[str]:
+        """The instants of all records."""
+        return self._all("instant").union(row["instant"] for row in self.since)
+
+    @cached_property
+    def tokens(self) -> frozenset[int]:
+        """Tokens of all transactions that have committed."""
+        return self._all("token").union(row["token"] for row in self.since if row["token"] is not None)
+
+    @cached_property
+    def rolled_back(self) -> frozenset[str]:
+        """Ids of all transactions that were declared dead."""
+        return self._all_of_lists("rolled_back")
+
+    @cached_property
+    def dead_tokens(self) -> frozenset[int]:
+        """Tokens of all transactions that were declared dead."""
+        return self._all_of_lists("dead_tokens")
+
+    @cached_property
+    def dead_instants(self) -> frozenset[str]:
+        """Instants of all transactions that were declared dead, as far as they had claims."""
+        return self._all_of_lists("dead_instants")
+
+    @cached_property
+    def transactions(self) -> Mapping[str, int]:
+        """Transaction id -> seq."""
+        known: dict[str, int] = self.base.derived("transactions", lambda: _transactions(self.base))
+        return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.since}, known)
+
+    def _all_of_lists(self, name: str) -> frozenset[Any]:
+        return self._all(name).union(value for row in self.since for value in row[name])
+
+    def _all(self, name: str) -> frozenset[Any]:
+        """Return the values of a column in the base, nulls aside, those of its lists if it holds lists."""
+        found: frozenset[Any] = self.base.derived(f"history/{name}", lambda: _values(self.base, name))
+        return found
+
+
+def _values(base: Columns, name: str) -> frozenset[Any]:
+    if "history" not in base:
+        return frozenset()
+    values = base.table("history")[name]
+    values = pc.list_flatten(values) if pa.types.is_list(values.type) else values
+    return frozenset(values.drop_null().to_pylist())
+
+
+def _transactions(base: Columns) -> dict[str, int]:
+    if "history" not in base:
+        return {}
+    history = base.table("history")
+    return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))

@@ -1,0 +1,240 @@
+"""Key maps: for one segment, which record key stands at which position.
+
+A key map is the sorted 128-bit hashes of a segment's record keys with their positions and, where the table has an
+ordering field, the ordering values.  It answers exactly (up to a collision of 128-bit hashes, about 1e-20 for a billion
+keys) what a key index can only guess.
+
+It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a few keys verifies, and on
+a local disk reads, no more than their shards.  Header and starts of the shards have a CRC, so a search never leaves what was verified.
+
+Bytes, little-endian (see FORMAT.md): ``b"MKM2" | u32 flags (1 = has ordering) | u64 n | u32 b | u32 crc | u32 start[2^b + 1] |
+u32 check[2^b] | u32 0 | u64 hi[n] | u64 lo[n] | u64 ordering[n] if flagged | u32 position[n]``.  Sorted by (hi, lo).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes import values
+from indexes.base import Int64Array, KeyHashes, UInt64Array
+from mdt.errors import Corrupt, Invalid
+
+MAGIC = b"MKM2"
+HAS_ORDERING = 1
+_HEADER = struct.Struct("<4sIQI")
+_CRC = struct.Struct("<I")
+_STARTS_AT = _HEADER.size + _CRC.size
+_SHARD_ENTRIES = 1024
+_SHARD_BITS_MAX = 16
+_FEW = 4
+"""Of a map with this many times as many shards as keys are looked for, only the shards of these keys are verified."""
+
+UInt32Array = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of a stored key map: ``start``: first entry of each, and the end -> int64[2^b + 1]; ``check``: checksums,
+    uint32[2^b]; ``verified``: which have been compared with them so far, bool[2^b].  ``path``, ``offset`` name the map in errors.
+    """
+
+    bits: int
+    start: Int64Array
+    check: UInt32Array
+    verified: npt.NDArray[np.bool_]
+    path: str
+    offset: int
+
+    def of(self, hi: UInt64Array) -> Int64Array:
+        """Return the shard of each hash -> int64[n]."""
+        return (hi >> np.uint64(64 - self.bits)).astype(np.int64) if self.bits else np.zeros(len(hi), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMap:
+    """Hashes (sorted), positions and ordering values of one segment; arrays of length n, ``ordering`` may be None.
+
+    Of a stored map (``shards``) nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
+    """
+
+    hashes: KeyHashes
+    position: npt.NDArray[np.uint32]
+    ordering: UInt64Array | None
+    shards: Shards | None = field(default=None, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def find(self, wanted: KeyHashes) -> Int64Array:
+        """Return the entry of each wanted key, or -1 -> int64[m].  O(m log n), faster if ``wanted`` is sorted.
+
+        Raises Corrupt if a shard that may hold one of the keys is damaged.
+        """
+        if len(self) == 0 or len(wanted) == 0:
+            return np.full(len(wanted), -1, dtype=np.int64)
+        if self.shards is None or bool(self.shards.verified.all()):
+            return self._exact(wanted, self.hashes.hi.searchsorted(wanted.hi))
+        if _FEW * len(wanted) > len(self.shards.check):
+            return self.whole().find(wanted)
+        shard = self.shards.of(wanted.hi).tolist()
+        self._verify(self.shards, shard)
+        at = np.empty(len(wanted), np.int64)
+        for i, number in enumerate(shard):
+            start, stop = self.shards.start[number : number + 2].tolist()
+            at[i] = start + int(self.hashes.hi[start:stop].searchsorted(wanted.hi[i]))
+        return self._exact(wanted, at)
+
+    def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
+        """Return ``at``, where the first hash that is not smaller stands, for keys that are there, else -1."""
+        n, hi, lo = len(self), self.hashes.hi, self.hashes.lo
+        np.minimum(at, n - 1, out=at)
+        same = hi[at] == wanted.hi
+        found = same & (lo[at] == wanted.lo)
+        # Equal first words with other second words are next to impossible; the loop is for correctness.
+        for i in np.flatnonzero(same & ~found).tolist():
+            while at[i] + 1 < n and hi[at[i] + 1] == wanted.hi[i] and not found[i]:
+                at[i] += 1
+                found[i] = lo[at[i]] == wanted.lo[i]
+        return np.where(found, at, -1)
+
+    def whole(self) -> KeyMap:
+        """Return this map after all of it was verified.  O(n), once.  Raises Corrupt if it is not as it was written."""
+        if self.shards is not None:
+            self._verify(self.shards, np.flatnonzero(~self.shards.verified).tolist())
+        return self
+
+    def _verify(self, shards: Shards, numbers: list[int]) -> None:
+        arrays = [self.hashes.hi, self.hashes.lo, *(() if self.ordering is None else (self.ordering,)), self.position]
+        for number in numbers:
+            if shards.verified[number]:
+                continue
+            start, stop = shards.start[number : number + 2].tolist()
+            found = _checksum([array[start:stop] for array in arrays])
+            if found != shards.check[number]:
+                raise Corrupt(
+                    "a key map is damaged", path=shards.path, offset=shards.offset,
+                    expected=f"{shards.check[number]:08x} for shard {number}", got=f"{found:08x}",
+                )  # fmt: skip
+            shards.verified[number] = True
+
+    def check(self) -> None:
+        """Assert the invariants: strictly increasing hashes, each position once."""
+        hi, lo = self.hashes.hi, self.hashes.lo
+        rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
+        assert bool(np.all(rising)), "hashes must rise strictly"
+        assert len(np.unique(self.position)) == len(self.position), "positions must be unique"
+
+
+def _checksum(parts: list[npt.NDArray[Any]]) -> int:
+    """Return the checksum of a shard: the first word of MurmurHash3_x64_128 of each array, seeded with that of the one before."""
+    seed = 0
+    for part in parts:
+        seed = int.from_bytes(mmh3.mmh3_x64_128_digest(part.data, seed)[:4], "little")
+    return seed
+
+
+def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
+    """Return the key map of a segment whose n-th row has the n-th of ``hashes`` and of ``ordering``."""
+    order = hashes.order()
+    return KeyMap(hashes.take(order), order.astype(np.uint32), None if ordering is None else ordering[order])
+
+
+def encode(key_map: KeyMap) -> bytes:
+    """Return the bytes of ``key_map``."""
+    n, flags = len(key_map), 0 if key_map.ordering is None else HAS_ORDERING
+    hi, lo = key_map.hashes.hi.astype("<u8"), key_map.hashes.lo.astype("<u8")
+    arrays: list[npt.NDArray[Any]] = [hi, lo, *(() if key_map.ordering is None else (key_map.ordering.astype("<u8"),))]
+    arrays.append(key_map.position.astype("<u4"))
+    bits = min(_SHARD_BITS_MAX, (n // _SHARD_ENTRIES).bit_length())
+    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
+    start = np.concatenate([[0], np.searchsorted(hi, bounds), [n]]).astype("<u4")
+    pairs = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
+    check = [_checksum([array[first:last] for array in arrays]) for first, last in pairs]
+    shards = start.tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
+    header = _HEADER.pack(MAGIC, flags, n, bits)
+    crc = _CRC.pack(zlib.crc32(shards, zlib.crc32(header)))
+    return b"".join([header, crc, shards, *(array.tobytes() for array in arrays)])
+
+
+def decode(data: Any, *, path: str, offset: int) -> KeyMap:
+    """Return the key map in the buffer ``data`` without copying; ``path`` and ``offset`` name it in errors.
+
+    Header and starts are verified, the shards when they are looked into.  Raises Corrupt if the bytes are not as they were written.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < _STARTS_AT or bytes(view[:4]) != MAGIC:
+        raise Corrupt("not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(bytes(view[:4])))
+    _, flags, n, bits = _HEADER.unpack_from(view)
+    width = 28 if flags & HAS_ORDERING else 20
+    begin = _STARTS_AT + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
+    if bits > _SHARD_BITS_MAX or len(view) != begin + n * width:
+        raise Corrupt(
+            "a key map has the wrong length",
+            path=path,
+            offset=offset,
+            expected=str(begin + n * width),
+            got=str(len(view)),
+        )
+    if zlib.crc32(view[_STARTS_AT:begin], zlib.crc32(view[: _HEADER.size])) != _CRC.unpack_from(view, _HEADER.size)[0]:
+        raise Corrupt("the header of a key map is damaged", path=path, offset=offset)
+    count = 1 << bits
+    start = np.frombuffer(view, "<u4", count + 1, _STARTS_AT).astype(np.int64)
+    if start[0] != 0 or start[-1] != n or bool((start[1:] < start[:-1]).any()):
+        raise Corrupt("the shards of a key map do not cover it", path=path, offset=offset)
+    check = np.frombuffer(view, "<u4", count, _STARTS_AT + 4 * (count + 1))
+    shards = Shards(bits, start, check, np.zeros(count, np.bool_), path, offset)
+    hi, lo = (np.frombuffer(view, "<u8", n, begin + 8 * n * i) for i in range(2))
+    ordering = np.frombuffer(view, "<u8", n, begin + 16 * n) if flags & HAS_ORDERING else None
+    position = np.frombuffer(view, "<u4", n, begin + n * (width - 4))
+    return KeyMap(KeyHashes(hi, lo), position, ordering, shards)
+
+
+def orderable(type: pa.DataType) -> bool:
+    """Return whether a column of ``type`` can be an ordering field."""
+    return bool(
+        pa.types.is_integer(type)
+        or pa.types.is_floating(type)
+        or pa.types.is_date32(type)
+        or pa.types.is_timestamp(type)
+    )
+
+
+def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
+    """Return ordering values as unsigned words that compare as the values do -> uint64[n].
+
+    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates and
+    timestamps.  Raises Invalid for nulls, naming the first rows.
+    """
+    if column.null_count:
+        rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
+        raise Invalid(
+            f"the ordering field is null in {column.null_count} rows, first at rows {rows.tolist()}",
+            hint="fill the ordering field, or create the table without one",
+        )
+    wide = column
+    if pa.types.is_date32(column.type):
+        wide = column.cast(pa.int32()).cast(pa.int64())
+    elif pa.types.is_integer(column.type):
+        wide = column.cast(pa.int64())
+    elif pa.types.is_floating(column.type):
+        wide = column.cast(pa.float64())
+    encoded = values.encode(wide)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    if len(encoded) == 0:
+        return np.empty(0, dtype=np.uint64)
+    flat = b"".join(encoded.to_pylist()) if encoded.offset else encoded.buffers()[2]
+    words = np.frombuffer(flat, ">u8", len(encoded)).astype(np.uint64)
+    if pa.types.is_floating(wide.type):
+        numbers = wide.to_numpy()
+        words -= np.signbit(numbers) & (numbers == 0)  # 0.0 and -0.0 have one word; the one below it is free
+    return words

@@ -1,0 +1,227 @@
+"""Find the live row that each key of a batch replaces: the key index proposes file groups, key maps confirm exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import Int64Array, KeyHashes, UInt64Array
+from mdt.errors import Corrupt
+from mdt.metadata.file_group import BASE
+from mdt.metadata.key_map import KeyMap
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+
+_LOOKED_UP_MAX = 64
+"""Up to so many positions are looked up in a deletion vector one by one; for more it is unfolded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """For n keys where their live row is, or where a dead one is left.
+
+    ``segment``: int64[n], row number in the snapshot's ``files``, or -1: absent.  ``position``: int64[n] in the segment.
+    ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
+    where absent or without ordering field.  ``dead_in``: int64[n], number of the file group of the key's own partition in
+    which a dead row of it still stands while it does not live in that partition, or -1; empty if nobody asked.
+    """
+
+    segment: Int64Array
+    position: Int64Array
+    group: Int64Array
+    ordering: UInt64Array
+    dead_in: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def nothing(cls) -> Located:
+        """Return the location of no keys."""
+        none = np.empty(0, np.int64)
+        return cls(none, none, none, np.empty(0, np.uint64))
+
+    @property
+    def found(self) -> npt.NDArray[np.bool_]:
+        """Which keys have a live row -> bool[n]."""
+        return self.segment >= 0
+
+
+def candidates(
+    metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes
+) -> tuple[Int64Array, Int64Array]:
+    """Return pairs (key, file group of the snapshot), a superset of where the keys live: int64[p], int64[p].
+
+    A unit that cannot be read, or that another index wrote, makes its groups candidates for every key; so do all units where
+    this process does not have the key index.
+    """
+    index = None if metadata.key_index_problem(snapshot) else metadata.key_index(snapshot)
+    number = snapshot.group_number
+    exhaustive = {number[name] for name in snapshot.uncovered if name in number}
+    pairs = []
+    for unit in snapshot.units:
+        groups = snapshot.unit_groups(unit)
+        if index is None or unit.index != index.name:
+            exhaustive.update(groups[groups >= 0].tolist())
+            continue
+        try:
+            found = index.locate(memoryview(metadata.unit_payload(unit)), keys, hashes)
+            pairs.append((found.key, groups[found.group]))
+        except (ValueError, IndexError, Corrupt):
+            # Damaged, or it numbers more groups than its record names.
+            exhaustive.update(groups[groups >= 0].tolist())
+    for group in sorted(exhaustive):
+        pairs.append((np.arange(len(hashes)), np.full(len(hashes), group, dtype=np.int64)))
+    if not pairs:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    key = np.concatenate([k for k, _ in pairs])
+    group_of = np.concatenate([g for _, g in pairs])
+    live = group_of >= 0
+    return key[live], group_of[live]
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``segment`` and ``position`` int64[h] of the row,
+    ``ordering`` uint64[h].  Under partition scope one key may hit a row in each of several partitions.
+    """
+
+    key: Int64Array
+    segment: Int64Array
+    position: Int64Array
+    ordering: UInt64Array
+
+
+def locate(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    keys: pa.Array,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_],
+) -> Located:
+    """Return where n record keys live, each in its scope, and where dead rows of them stand.
+
+    ``keys``: string or binary[n], their sort keys, which ranges of keys are compared with; ``hashes``: of the record keys.
+    ``partition``: path of each key.
+    """
+    n = len(hashes)
+    segment, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
+    ordering = np.zeros(n, np.uint64)
+    is_global = snapshot.definition.is_global
+    dead: list[tuple[int, Int64Array]] = []
+    for found in find(metadata, snapshot, keys, hashes, None if is_global else partition, dead):
+        segment[found.key], position[found.key] = found.segment, found.position
+        group[found.key], ordering[found.key] = snapshot.groups_of(found.segment), found.ordering
+    lives_here = segment >= 0
+    if dead and is_global:
+        lives_here &= snapshot.partitions_of(group) == partition
+    for number, gone in dead:
+        here = gone[~lives_here[gone] & (partition[gone] == snapshot.group_partition[number])]
+        dead_in[here] = number
+    return Located(segment, position, group, ordering, dead_in)
+
+
+def find(
+    metadata: Metadata,
+    snapshot: Snapshot,
+    keys: pa.Array,
+    hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None = None,
+    dead: list[tuple[int, Int64Array]] | None = None,
+) -> list[Hits]:
+    """Return every live row of ``keys``, in one piece for each segment with hits.
+
+    ``partition``: path of each key under partition scope, None for the whole table.  To ``dead`` are added file groups with
+    those of the keys, int64, that have a dead row there; they may live in the same group.
+    """
+    key, group = candidates(metadata, snapshot, keys, hashes)
+    if partition is not None and len(key):
+        same = partition[key] == snapshot.partitions_of(group)
+        key, group = key[same], group[same]
+    if not len(key):
+        return []
+    if len(hashes) == 1:
+        return [
+            hits for n in sorted({*group.tolist()}) for hits in _confirm(metadata, snapshot, n, key[:1], hashes, dead)
+        ]
+    # Sorted by group, then by hash: each key map is walked in its own order, which is kind to the cache.
+    n = len(hashes)
+    by_rank = hashes.order()
+    rank = np.empty(n, np.int64)
+    rank[by_rank] = np.arange(n)
+    pair = np.unique(group * n + rank[key])
+    group, key = pair // n, by_rank[pair % n]
+    bounds = np.flatnonzero(np.diff(group)) + 1
+    return [
+        hits
+        for part in np.split(np.arange(len(key)), bounds)
+        for hits in _confirm(metadata, snapshot, int(group[part[0]]), key[part], hashes, dead)
+    ]
+
+
+def _confirm(
+    metadata: Metadata, snapshot: Snapshot, group: int, key: Int64Array, hashes: KeyHashes,
+    dead: list[tuple[int, Int64Array]] | None,
+) -> Iterator[Hits]:  # fmt: skip
+    """Look ``key`` up in the key maps of one file group; yield what is live.
+
+    A key is live once in a file group, so one that was found is not looked for in other segments.  Most stand in the base
+    file; those that do not, in one of the newest log files.
+    """
+    members = snapshot.members[group].tolist()
+    wanted = hashes.take(key)
+    for i in members[:1] + members[:0:-1]:
+        segment = metadata.segments.one(snapshot, i)
+        if segment.key_map is None:
+            continue
+        found = metadata.blobs.key_map(segment.key_map)
+        entry = found.find(wanted)
+        hit = np.flatnonzero(entry >= 0)
+        if not len(hit):
+            continue
+        position = found.position[entry[hit]].astype(np.int64)
+        if int(position.max()) >= segment.rows:
+            raise Corrupt(
+                "a key map names a row that its file does not have", path=segment.key_map.path, offset=segment.key_map.offset,
+                expected=f"less than {segment.rows}", got=str(position.max()),
+            )  # fmt: skip
+        live = is_live(snapshot, i, position)
+        if dead is not None and not live.all():
+            dead.append((group, key[hit[~live]]))
+        hit, position = hit[live], position[live]
+        if not len(hit):
+            continue
+        ordering = np.zeros(len(hit), np.uint64) if found.ordering is None else found.ordering[entry[hit]]
+        yield Hits(key[hit], np.full(len(hit), i, np.int64), position, ordering)
+        if len(hit) == len(key):
+            return
+        left = np.ones(len(key), np.bool_)
+        left[hit] = False
+        key, wanted = key[left], wanted.take(left)
+
+
+def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return which ``position`` of segment row ``i`` are live -> bool[len(position)]."""
+    dead = snapshot.vector(i)
+    if dead is None:
+        return np.ones(len(position), dtype=np.bool_)
+    if len(position) <= _LOOKED_UP_MAX:
+        return np.array([one not in dead for one in position.tolist()], np.bool_)
+    return ~np.isin(position, np.asarray(dead.to_array()))
+
+
+def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
+    """Return the key map of the base file of ``group``, dead rows included, or None if it has none."""
+    for i in snapshot.members[group].tolist():
+        if snapshot.kind[i] == BASE and (blob := snapshot.key_map_blob(i)) is not None:
+            return metadata.blobs.key_map(blob)
+    return None
+
+
+def positions_in_base(base: KeyMap | None, wanted: KeyHashes) -> Int64Array | None:
+    """Return where each wanted key stands in the base file, live or dead -> int64[n]; None if one does not."""
+    entry = np.full(1, -1) if base is None else base.find(wanted)
+    if base is None or bool(np.any(entry < 0)):
+        return None
+    return base.position[entry].astype(np.int64)

@@ -1,0 +1,163 @@
+"""From one snapshot to the next: what a commit record means.
+
+``apply`` is the only place where that is defined.  It costs what the record changes, not what the table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.buffers import mask, numbers
+from indexes.registry import parse_spec
+from mdt.errors import Corrupt
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata import additions as pieces
+from mdt.metadata import paths
+from mdt.metadata.columns import BuiltColumns
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.deletion_vectors import positions
+from mdt.metadata.key_parts import Unit, units_of
+from mdt.metadata.layered import Layered
+from mdt.metadata.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition, from_json
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """Specifications that a record adds to the table, removes from it, and whose older summaries it drops.
+
+    ``packages``: where indexes of other packages came from, as in the definition.
+    """
+
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    def applied(self, indexes: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the table's indexes after the change; changes of several writers do not get lost."""
+        kept = tuple(spec for spec in indexes if spec not in self.dropped)
+        return kept + tuple(spec for spec in self.added if spec not in kept)
+
+    def defined(self, definition: TableDefinition) -> TableDefinition:
+        """Return the table's definition after the change."""
+        packages = {**definition.packages, **self.packages}
+        return replace(definition, indexes=self.applied(definition.indexes), packages=packages)
+
+
+def index_change(record: CommitRecord) -> IndexChange:
+    """Return what ``record`` changes of the table's indexes."""
+    found = record.header.get("indexes", {})
+    dropped = tuple(found.get("drop", ()))
+    forgotten = dropped + tuple(found.get("forget", ()))
+    return IndexChange(tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {})))
+
+
+def _history_row(record: CommitRecord) -> dict[str, Any]:
+    counts = record.header.get("counts", {})
+    return {
+        "seq": record.seq,
+        "instant": record.instant,
+        "action": record.action,
+        "operation": record.header["operation"],
+        "txn": record.txn,
+        "rolled_back": list(record.rolled_back),
+        "token": record.token,
+        "dead_instants": list(record.dead_instants),
+        "dead_tokens": list(record.dead_tokens),
+        **{name: int(counts.get(name, 0)) for name in ("inserted", "updated", "deleted", "late")},
+    }
+
+
+def first(record: CommitRecord, *, path: str) -> Snapshot:
+    """Return the snapshot of record 0, which defines the table."""
+    if "definition" not in record.header:
+        raise Corrupt("record 0 does not define a table", path=path)
+    definition = from_json(record.header["definition"], path=path)
+    nothing = BuiltColumns(-1, 0, {})
+    return Snapshot(record.seq, definition, nothing, record.instant, history_since=(_history_row(record),))
+
+
+def _slots(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
+    """Return the slots of segments, -1 for those that have left before the base -> int64[n].
+
+    Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
+    """
+    wanted = numbers(segments)
+    found = np.full(len(wanted), -1, np.int64)
+    since = wanted >= (snapshot.base.seq + 1) * SEGMENTS_PER_COMMIT_MAX
+    for i in np.flatnonzero(since).tolist():
+        start = snapshot.starts.get(int(wanted[i]) // SEGMENTS_PER_COMMIT_MAX)
+        slot = snapshot.slots if start is None else start + int(wanted[i]) % SEGMENTS_PER_COMMIT_MAX
+        if slot >= snapshot.slots or snapshot.files.of_slot("segment", slot).as_py() != wanted[i]:
+            raise Corrupt("a commit record changes a segment that does not exist", path=path, got=str(wanted[i]))
+        found[i] = slot
+    if snapshot.base.rows and not since.all():
+        known = snapshot.base.numpy("files/segment")
+        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        hit = ~since & (known[at] == wanted)
+        found[hit] = at[hit]
+    return found
+
+
+def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
+    table, path = record.table("vectors"), paths.commit(record.seq)
+    fresh: dict[int, BitMap] = {}
+    for slot, data in zip(
+        _slots(snapshot, table["segment"], path).tolist(), table["positions"].to_pylist(), strict=True
+    ):
+        if slot >= 0:
+            rows = int(snapshot.files.of_slot("rows", slot).as_py())
+            old, new = snapshot.slot_vector(slot), positions(data, rows, path=path)
+            fresh[slot] = new if old is None else old | new
+    return snapshot.vectors_since.adding(fresh)
+
+
+def _uncovered(record: CommitRecord, units: tuple[Unit, ...], key_index: str) -> set[str]:
+    files = record.table("files")
+    grown = set(files.filter(mask(numbers(files["inserts"]) > 0))["file_id"].to_pylist())
+    kind = parse_spec(key_index).kind.partition("/")[0]
+    for unit in units:
+        if unit.index.partition("/")[0] == kind:
+            grown -= set(unit.groups)
+    return grown
+
+
+def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
+    """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
+    assert record.seq == snapshot.seq + 1, "records must be applied in order"
+    gone = _slots(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
+    gone = np.setdiff1d(gone[gone >= 0], snapshot.dead)
+    piece = pieces.piece_of(record, snapshot.slots)
+    units = units_of(record.table("units"))
+    change = index_change(record)
+    files = pieces.NO_FILES if piece is None else piece.files
+    known = snapshot.__dict__.get("file_groups")
+    step = ((files, snapshot.slots, gone),) if len(files) or len(gone) else ()
+    uncovered = _uncovered(record, units, snapshot.definition.key_index)
+    return replace(
+        snapshot,
+        seq=record.seq,
+        definition=change.defined(snapshot.definition),
+        last_instant=max(snapshot.last_instant, record.instant),
+        pieces=pieces.adding(snapshot.pieces, piece),
+        slots=snapshot.slots + len(files),
+        dead=np.union1d(snapshot.dead, gone) if len(gone) else snapshot.dead,
+        vectors_since=_vectors(snapshot, record),
+        starts=snapshot.starts.adding({record.seq: snapshot.slots} if len(files) else {}),
+        forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
+        units_since=snapshot.units_since + units,
+        uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,
+        history_since=(*snapshot.history_since, _history_row(record)),
+        groups_known=snapshot.groups_known if known is None else known,
+        pending=(snapshot.pending if known is None else ()) + step,
+    )

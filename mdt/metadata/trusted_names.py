@@ -1,0 +1,96 @@
+"""The grammar of the names that files of a table hold: instants, transactions, tokens, partition paths, file names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mdt.errors import Invalid
+from mdt.hudi import file_names, timeline
+from mdt.limits import NAME_BYTES_MAX, TOKEN_MAX
+from mdt.metadata import paths
+from mdt.stores.contract import check_path
+
+_TXN = re.compile(r"[0-9a-f]{32}")
+_WORD = re.compile(r"[a-z][a-z_]{0,63}")
+_BLOB = re.compile(re.escape(paths.blobs_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.keys")
+
+ACTIONS = frozenset(("create", "commit", "deltacommit", "compaction", "rollback", "index"))
+"""What a record of the log can be."""
+
+
+def is_number(value: Any, low: int, high: int) -> bool:
+    """Return whether ``value`` is an integer, no boolean, from ``low`` to ``high``."""
+    return type(value) is int and low <= value <= high
+
+
+def is_txn(value: Any) -> bool:
+    """Return whether ``value`` is the id of a transaction."""
+    return isinstance(value, str) and _TXN.fullmatch(value) is not None
+
+
+def is_word(value: Any) -> bool:
+    """Return whether ``value`` could be the name of an operation."""
+    return isinstance(value, str) and _WORD.fullmatch(value) is not None
+
+
+def is_instant(value: Any) -> bool:
+    """Return whether ``value`` is an instant of ours: 17 digits that are a time."""
+    if not isinstance(value, str) or len(value) != timeline.INSTANT_DIGITS:
+        return False
+    try:
+        timeline.instant_us(value)
+    except Invalid:
+        return False
+    return True
+
+
+def is_token(value: Any) -> bool:
+    """Return whether ``value`` is the middle number of a write token."""
+    return is_number(value, 0, TOKEN_MAX)
+
+
+def is_partition(value: Any) -> bool:
+    """Return whether ``value`` is the path of a partition: below the root, and not among Hudi's own files."""
+    if value == "":
+        return True
+    if not isinstance(value, str) or len(value) > NAME_BYTES_MAX or value.split("/", 1)[0] == paths.HUDI:
+        return False
+    try:
+        check_path(value).encode()
+    except (Invalid, UnicodeEncodeError):
+        return False
+    return True
+
+
+def is_data_file(path: Any) -> bool:
+    """Return whether ``path`` is a partition's path and the name of a base or log file."""
+    if not isinstance(path, str):
+        return False
+    partition, _, name = path.rpartition("/")
+    return is_partition(partition) and token_of(name) is not None
+
+
+def token_of(name: str) -> int | None:
+    """Return the transaction's token in a data file's name, None for other names and those of other writers.
+
+    >>> token_of("a-0_3-77-0_20240101000000000.parquet"), token_of(".a-0_20240101000000000.log.1_3-77-0"), token_of("x")
+    (77, 77, None)
+    """
+    base, log = file_names.parse_base(name), file_names.parse_log(name)
+    written = base.token if base is not None else log.token if log is not None else ""
+    _, _, rest = written.partition("-")
+    middle = rest.partition("-")[0]
+    return int(middle) if middle.isdigit() and len(middle) <= len(str(TOKEN_MAX)) else None
+
+
+def instant_of(name: str) -> str | None:
+    """Return the instant of the transaction that wrote a base file, None for other names; a log file's has none."""
+    base = file_names.parse_base(name)
+    return None if base is None else base.instant
+
+
+def blob_of(path: Any) -> tuple[str, int] | None:
+    """Return instant and token of the transaction that wrote an object of key maps and summaries, None for other names."""
+    found = _BLOB.fullmatch(path) if isinstance(path, str) else None
+    return None if found is None else (found[1], int(found[2]))

@@ -1,0 +1,350 @@
+"""Commit records: every field and every column of what the log says, held against its grammar and the other columns.
+
+A record is what everybody acts on: its paths are opened, its lengths are read, its numbers are positions in arrays.  What is
+checked here needs no look at storage or at other records; what does (that a dead position is a row of its segment, that a
+file has the size that is told) is checked where both are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import BoolArray, Int64Array
+from indexes.buffers import flags, numbers
+from mdt.errors import Corrupt
+from mdt.hudi import file_names
+from mdt.limits import (
+    COUNT_MAX,
+    FILE_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    LIST_ITEMS_MAX,
+    NAME_BYTES_MAX,
+    ROWS_PER_BYTE_MAX,
+    SEGMENT_ROWS_MAX,
+    SEGMENTS_PER_COMMIT_MAX,
+)
+from mdt.metadata import trusted_names as names
+from mdt.metadata.file_group import BASE, LOG
+
+_CRC_MAX = 2**32 - 1
+KEY_MAP_ENTRY_BYTES = 20
+"""Of a key map, at least: a hash and a position."""
+_BOUND_BYTES_MAX = 64
+"""Of a minimum or maximum: longer ones are cut."""
+
+_FEW = 64
+
+Range = tuple[int, int]
+Numbers = Mapping[str, npt.NDArray[Any]]
+
+_FILES: Mapping[str, Range] = {
+    "segment": (0, SEGMENTS_PER_COMMIT_MAX), "kind": (BASE, LOG), "log_version": (0, 10**9), "size": (0, FILE_BYTES_MAX),
+    "crc": (0, _CRC_MAX), "rows": (0, SEGMENT_ROWS_MAX), "block_offset": (0, FILE_BYTES_MAX),
+    "block_length": (0, FILE_BYTES_MAX), "footer_length": (0, FILE_BYTES_MAX), "footer_crc": (0, _CRC_MAX),
+    "inserts": (0, COUNT_MAX), "updates": (0, COUNT_MAX), "deletes": (0, COUNT_MAX),
+}  # fmt: skip
+_KEY_MAPS: Mapping[str, Range] = {
+    "key_map_offset": (0, FILE_BYTES_MAX), "key_map_length": (0, FILE_BYTES_MAX), "key_map_crc": (0, _CRC_MAX),
+}  # fmt: skip
+_PAGE_MAPS: Mapping[str, Range] = {
+    "page_map_offset": (0, FILE_BYTES_MAX), "page_map_length": (0, FRAME_BYTES_MAX), "page_map_crc": (0, _CRC_MAX),
+}  # fmt: skip
+_STATS: Mapping[str, Range] = {name: (0, COUNT_MAX) for name in ("nulls", "nans", "values", "bytes")}
+_BLOBS: Mapping[str, Range] = {"offset": (0, FILE_BYTES_MAX), "length": (0, FRAME_BYTES_MAX), "crc": (0, _CRC_MAX)}
+
+
+# The header
+
+
+def _is_list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) <= LIST_ITEMS_MAX and all(map(holds, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= NAME_BYTES_MAX and "\0" not in value
+
+
+def _is_text_or_null(value: Any) -> bool:
+    return value is None or _is_text(value)
+
+
+def _is_object_of(fields: Mapping[str, Callable[[Any], bool]]) -> Callable[[Any], bool]:
+    """Return whether a value is an object whose known fields hold, as far as it has them."""
+    return lambda value: (
+        isinstance(value, dict) and all(holds(value[name]) for name, holds in fields.items() if name in value)
+    )
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(names.is_number(count, 0, COUNT_MAX) for count in value.values())
+
+
+_SPECS = _is_list_of(_is_text)
+_REQUIRED: Mapping[str, Callable[[Any], bool]] = {
+    "txn": names.is_txn,
+    "instant": names.is_instant,
+    "action": lambda value: isinstance(value, str) and value in names.ACTIONS,
+    "operation": names.is_word,
+    "begun_at": lambda value: names.is_number(value, -1, COUNT_MAX),
+}
+_OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
+    "token": names.is_token,
+    "counts": _are_counts,
+    "rolled_back": _is_list_of(names.is_txn),
+    "dead": _is_object_of({"instants": _is_list_of(names.is_instant), "tokens": _is_list_of(names.is_token)}),
+    "indexes": _is_object_of({"add": _SPECS, "drop": _SPECS, "forget": _SPECS}),
+    "definition": lambda value: isinstance(value, dict),
+    "left_out": _is_list_of(names.is_data_file),
+    "compaction_plan": _is_list_of(
+        _is_object_of(
+            {
+                "baseInstantTime": _is_text, "deltaFilePaths": _SPECS, "dataFilePath": _is_text_or_null,
+                "fileId": _is_text, "partitionPath": names.is_partition,
+            }
+        )
+    ),
+}  # fmt: skip
+_OF_A_PLAN = frozenset(("baseInstantTime", "deltaFilePaths", "dataFilePath", "fileId", "partitionPath"))
+
+
+def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
+    """Raise Corrupt unless ``header`` is that of record ``seq``; ``path`` is for the message."""
+    if type(header.get("seq")) is not int or header["seq"] != seq:
+        _corrupt("a commit record has a wrong number", path, str(seq), repr(header.get("seq")))
+    for name in _REQUIRED:
+        if name not in header:
+            _corrupt(f"a commit record lacks the field {name}", path, "", "")
+    for name, holds in (*_REQUIRED.items(), *_OPTIONAL.items()):
+        if name in header and not holds(header[name]):
+            _corrupt(f"the field {name} of a commit record makes no sense", path, "its grammar", repr(header[name]))
+    if (header["action"] == "create") != (seq == 0) or header["begun_at"] >= max(seq, 1):
+        _corrupt(
+            "a commit record stands at a wrong place", path, "create first, then what began before", f"record {seq}"
+        )
+    instant, token = header["instant"], header.get("token")
+    for left in header.get("left_out", ()):
+        name = left.rpartition("/")[2]
+        if names.token_of(name) != token or names.instant_of(name) not in (None, instant):
+            _corrupt("a commit record leaves out a file of somebody else", path, f"{token}, {instant}", left)
+    if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
+        _corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
+
+
+# The sections
+
+
+def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Table], path: str) -> None:
+    """Raise Corrupt unless the sections of a record agree with its header and with each other.  O(bytes), vectorised."""
+    files = tables.get("files")
+    count = 0 if files is None else len(files)
+    older = seq * SEGMENTS_PER_COMMIT_MAX - 1
+    if files is not None and count:
+        _check_files(_Section("files", files, path), header)
+    _check_slices(tables.get("slices"), count, path)
+    for name in ("removed", "vectors"):
+        if name in tables:
+            section = _Section(name, tables[name], path)
+            section.numbers({"segment": (0, older)})
+    if "vectors" in tables:
+        section = _Section("vectors", tables["vectors"], path)
+        section.no_nulls("positions")
+        section.require(
+            len(set(section.batch.column("segment").to_pylist())) == section.rows, "one vector for each segment"
+        )
+    if "stats" in tables:
+        _check_stats(_Section("stats", tables["stats"], path), count)
+    for name, last in (("summaries", count - 1), ("covers", older)):
+        if name in tables:
+            _check_summaries(_Section(name, tables[name], path), header["instant"], last)
+    if "units" in tables:
+        _check_units(_Section("units", tables["units"], path), header["instant"])
+
+
+class _Section:
+    """One section with what it takes to complain about it.  Every reader of the log pays for these checks: they look at
+    Arrow's buffers, which costs a tenth of what its functions cost on a few rows.
+    """
+
+    def __init__(self, name: str, table: pa.Table, path: str) -> None:
+        self.name = name
+        self.path = path
+        self.rows = len(table)
+        batches = table.to_batches()
+        whole = batches if len(batches) == 1 else table.combine_chunks().to_batches()
+        self.batch = whole[0] if whole else pa.RecordBatch.from_pylist([], table.schema)
+
+    def require(self, holds: bool | np.bool_, expected: str) -> None:
+        """Raise Corrupt unless ``holds``."""
+        if not holds:
+            _corrupt(
+                f"the section {self.name} of a commit record makes no sense", self.path, expected, "something else"
+            )
+
+    def no_nulls(self, *columns: str) -> None:
+        """Raise Corrupt if one of ``columns`` has a null."""
+        for column in columns:
+            if self.batch.column(column).null_count:
+                self.require(False, f"no null in {column}")
+
+    def numbers(self, ranges: Mapping[str, Range], *, nullable: bool = False) -> Numbers:
+        """Return columns of integers as numpy has them, null as the smallest that is allowed; raise Corrupt for others."""
+        found = {}
+        for name, (low, high) in ranges.items():
+            column = self.batch.column(name)
+            if column.null_count:
+                self.require(nullable, f"no null in {name}")
+                column = column.fill_null(low)
+            values = found[name] = numbers(column)
+            # Python's own functions are done with a few numbers before NumPy's begin.
+            seen = values.tolist() if self.rows <= _FEW else (int(values.min()), int(values.max()))
+            if seen and (min(seen) < low or max(seen) > high):
+                self.require(False, f"{name} from {low} to {high}")
+        return found
+
+    def texts(self, column: str, holds: Callable[[Any], bool], expected: str) -> None:
+        """Raise Corrupt unless every distinct value of ``column``, nulls aside, holds."""
+        values = set(self.batch.column(column).to_pylist())
+        self.require(all(holds(value) for value in values if value is not None), f"{column}: {expected}")
+
+    def same_nulls(self, first: str, *others: str) -> BoolArray:
+        """Return where column ``first`` has a value; raise Corrupt unless the others have one exactly there."""
+        valid = self.valid(first)
+        for name in others:
+            column, expected = self.batch.column(name), f"{name} where there is {first}"
+            self.require(column.null_count == self.batch.column(first).null_count, expected)
+            if 0 < column.null_count < self.rows:
+                self.require(np.array_equal(valid, self.valid(name)), expected)
+        return valid
+
+    def valid(self, name: str) -> BoolArray:
+        """Return where a column has a value -> bool[rows]."""
+        column = self.batch.column(name)
+        if column.null_count in (0, self.rows):
+            return np.full(self.rows, not column.null_count)
+        return flags(column.is_valid())
+
+
+def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
+    section.no_nulls("partition", "file_id", "name", "base_instant", "instant", "zone_rows")
+    found = section.numbers(_FILES)
+    section.require(np.array_equal(found["segment"], np.arange(section.rows)), "ordinals 0, 1, 2 …")
+    rows, size = found["rows"], found["size"]
+    section.require((rows <= size * ROWS_PER_BYTE_MAX).all(), f"at most {ROWS_PER_BYTE_MAX} rows for each byte")
+    section.require((found["block_offset"] + found["block_length"] <= size).all(), "Parquet bytes inside the file")
+    section.require((found["footer_length"] <= found["block_length"]).all(), "a footer inside the Parquet bytes")
+    section.texts("partition", names.is_partition, "paths below the root")
+    section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
+    _check_names(section, header)
+    _check_zones(section, rows)
+    has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
+    section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
+    length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
+    section.require((length >= KEY_MAP_ENTRY_BYTES * rows)[has_key_map].all(), "key maps with an entry for each row")
+    has_page_map = section.same_nulls(*_PAGE_MAPS)
+    section.require((has_key_map | ~has_page_map).all(), "page maps beside key maps")
+    section.numbers(_PAGE_MAPS, nullable=True)
+    section.texts("key_map_path", _of(header["instant"]), "objects of this transaction")
+
+
+def _of(instant: str) -> Callable[[Any], bool]:
+    """Return whether a path is that of an object which the transaction ``instant`` wrote beside its data files."""
+
+    def holds(value: Any) -> bool:
+        blob = names.blob_of(value)
+        return blob is not None and blob[0] == instant
+
+    return holds
+
+
+def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
+    """Names carry the record's token; base files its instant, log files what the other columns say."""
+    token, instant = header.get("token"), header["instant"]
+    section.require(names.is_token(token), "the token of the record")
+    told = [
+        section.batch.column(name).to_pylist() for name in ("name", "kind", "file_id", "base_instant", "log_version")
+    ]
+    for name, kind, file_id, base_instant, log_version in zip(*told, strict=True):
+        if kind == BASE:
+            base = file_names.parse_base(name)
+            right = base is not None and (base.file_id, base.instant, base_instant, log_version) == (
+                file_id,
+                instant,
+                instant,
+                0,
+            )
+        else:
+            log = file_names.parse_log(name)
+            right = log is not None and (log.file_id, log.base_instant, log.version) == (
+                file_id,
+                base_instant,
+                log_version,
+            )
+        section.require(right and names.token_of(name) == token, "file names that agree with the other columns")
+
+
+def _check_zones(section: _Section, rows: Int64Array) -> None:
+    """Row groups have the rows of their file, together."""
+    lists = section.batch.column("zone_rows")
+    values = lists.flatten()
+    section.require(not values.null_count, "row groups with rows")
+    counts = numbers(values).astype(np.int64)
+    section.require(not len(counts) or counts.min() >= 0, "row groups with rows")
+    sums = np.append(0, np.cumsum(counts))
+    offsets = numbers(lists.offsets).astype(np.int64)
+    offsets -= offsets[0]
+    section.require(
+        np.array_equal(sums[offsets[1:]] - sums[offsets[:-1]], rows), "row groups with the rows of their file"
+    )
+
+
+def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
+    section = _Section("slices", pa.table({}) if slices is None else slices, path)
+    section.require(section.rows == count, "a file slice for each file")
+    if count:
+        section.no_nulls("previous_instant", "base_name", "log_names")
+        section.require(not section.batch.column("log_names").flatten().null_count, "log files with names")
+
+
+def _check_stats(section: _Section, count: int) -> None:
+    section.no_nulls("column")
+    section.numbers({"segment": (0, count - 1), "zone": (-1, SEGMENT_ROWS_MAX)})
+    section.numbers(_STATS, nullable=True)
+    for name in ("min", "max"):
+        column = section.batch.column(name)
+        offsets = np.frombuffer(column.buffers()[1] or bytes(4), np.int32)[
+            column.offset : column.offset + section.rows + 1
+        ]
+        longest = int(np.diff(offsets).max(initial=0))
+        section.require(longest <= _BOUND_BYTES_MAX, f"{name} of at most {_BOUND_BYTES_MAX} bytes")
+
+
+def _check_summaries(section: _Section, instant: str, last: int) -> None:
+    section.no_nulls("index")
+    section.texts("index", _is_text, "specifications")
+    section.numbers({"segment": (0, last)})
+    section.numbers({"first": (0, SEGMENT_ROWS_MAX)}, nullable=True)
+    section.require((section.valid("path") | ~section.valid("first")).all(), "joint summaries in objects")
+    _check_blobs(section, instant)
+
+
+def _check_units(section: _Section, instant: str) -> None:
+    section.no_nulls("index", "groups")
+    section.require(not section.batch.column("groups").flatten().null_count, "file groups with names")
+    _check_blobs(section, instant)
+
+
+def _check_blobs(section: _Section, instant: str) -> None:
+    """Bytes stand inline or in an object of this transaction."""
+    elsewhere = section.same_nulls("path", *_BLOBS)
+    section.require(np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere")
+    section.numbers(_BLOBS, nullable=True)
+    section.texts("path", _of(instant), "objects of this transaction")
+
+
+def _corrupt(message: str, path: str, expected: str, got: str) -> NoReturn:
+    raise Corrupt(message, path=path, expected=expected, got=got[:80])

@@ -1,0 +1,1 @@
+"""What we know of Parquet files beyond pyarrow: footers, page maps, digests, single pages."""

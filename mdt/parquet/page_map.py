@@ -1,0 +1,281 @@
+"""Page maps: for one segment, where every page of every flat column stands and which rows it holds.
+
+With it a reader fetches single rows without reading row groups, or the Parquet footer.  Nested columns are left out.
+
+Bytes, little-endian (see FORMAT.md): ``b"MPM2" | u32 codec | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
+u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32 pages[c g] | u32 size[p] | u32 row[p] | u32
+dictionary digest[c g] | u32 digest[p] | names``.  Chunks are in the order of columns, then of row groups.  Integrity is the
+reference's CRC; that of the pages, their digests (:mod:`mdt.parquet.digests`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mdt.errors import Corrupt
+from mdt.parquet.digests import digests
+from mdt.parquet.footer import CODECS, LZ4, SNAPPY, locations
+
+MAGIC = b"MPM2"
+_HEADER = struct.Struct("<4s7I")
+_SEPARATOR = "\n"
+_ROW_MASK = (1 << 32) - 1
+_INFO_COLUMNS = 9
+
+Int64Array = npt.NDArray[np.int64]
+
+UInt32Array = npt.NDArray[np.uint32]
+
+OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST = range(9)
+"""Columns of :attr:`PageMap.info`."""
+
+
+@dataclass(frozen=True)
+class PageMap:
+    """The pages of one segment.
+
+    ``columns``: names of the flat columns; ``codec``: Parquet's number of the compression, and that of chunks with a
+    dictionary << 8; ``rows``: of the segment.
+    ``start``, ``dictionary``, ``first``: for each chunk (columns, then row groups) where it begins, how many bytes its
+    dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by chunk: ``keys``: column
+    number << 32 | first row, rising -> int64[p]; ``before``: bytes of the pages before each one, headers included, and of
+    all -> int64[p + 1]; ``digest``: of its bytes, header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary
+    page -> uint32[chunks].
+    """
+
+    columns: tuple[str, ...]
+    codec: int
+    rows: int
+    groups: int
+    start: Int64Array
+    dictionary: Int64Array
+    first: Int64Array
+    keys: Int64Array
+    before: Int64Array
+    dictionary_digest: UInt32Array
+    digest: UInt32Array
+
+    @classmethod
+    def of(
+        cls, names: tuple[str, ...], codec: int, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
+        count: Int64Array, size: Int64Array, row: Int64Array, dictionary_digest: UInt32Array, digest: UInt32Array,
+    ) -> PageMap:  # fmt: skip
+        """Return the page map whose chunks have ``count`` pages each; sizes, first rows and digests page by page.
+
+        Raises ValueError if the pages of a column do not hold every row once.
+        """
+        first = np.cumsum(count) - count
+        column = np.arange(len(names)) << 32
+        keys = (
+            np.repeat(column, np.add.reduceat(count, np.arange(0, len(count), groups)) if len(count) else count) | row
+        )
+        before = np.zeros(len(size) + 1, np.int64)
+        np.cumsum(size, out=before[1:])
+        found = cls(names, codec, rows, groups, start, dictionary, first, keys, before, dictionary_digest, digest)
+        found.check()
+        return found
+
+    @property
+    def count(self) -> int:
+        """Number of pages."""
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that this map takes in memory."""
+        digests = self.dictionary_digest.nbytes + self.digest.nbytes
+        info = 8 * _INFO_COLUMNS * self.count
+        return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests + info)
+
+    @cached_property
+    def info(self) -> Int64Array:
+        """Of each page its offset, size with header, first row, number of rows, chunk, the latter's start
+        and dictionary, and the digests of page and dictionary -> int64[p, 9].  Offsets count from the first byte of the
+        Parquet file.
+        """
+        count = np.diff(self.first, append=self.count)
+        chunk = np.repeat(np.arange(len(self.first)), count)
+        start, dictionary, before = self.start[chunk], self.dictionary[chunk], self.before[:-1]
+        offset = start + dictionary + before - np.repeat(before[self.first], count)
+        column = self.keys >> 32
+        end = (column << 32) | self.rows
+        following = np.append(self.keys[1:], -1)
+        rows = np.where(following >> 32 == column, following, end) - self.keys
+        size, row = np.diff(self.before), self.keys & _ROW_MASK
+        digests = self.digest, self.dictionary_digest[chunk]
+        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests], axis=1)
+
+    def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
+
+        Three arrays with an item for each page, by columns as given, then rows: number of the page, place of its column in
+        ``columns``, and how many of ``positions`` it holds.  O(c n log p), or O(p log n) where that is less.
+        """
+        if self.count == len(self.columns):
+            return columns, np.arange(len(columns)), np.full(len(columns), len(positions))
+        if len(positions) == 1:
+            page = self.keys.searchsorted((columns << 32) | positions, side="right") - 1
+            return page, np.arange(len(columns)), np.ones(len(columns), np.int64)
+        return (self._by_row if len(columns) * len(positions) <= self.count else self._by_page)(columns, positions)
+
+    def _by_row(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        wanted = (columns[:, None] << 32) | positions[None, :]
+        page = np.searchsorted(self.keys, wanted.ravel(), side="right") - 1
+        fresh = np.empty(len(page), np.bool_)
+        fresh[0] = True
+        np.not_equal(page[1:], page[:-1], out=fresh[1:])
+        first = np.flatnonzero(fresh)
+        held = np.empty(len(first), np.int64)
+        np.subtract(first[1:], first[:-1], out=held[:-1])
+        held[-1] = len(page) - first[-1]
+        return page[first], first // len(positions), held
+
+    def _by_page(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        first, last = np.searchsorted(self.keys, columns << 32), np.searchsorted(self.keys, (columns + 1) << 32)
+        count = last - first
+        place = np.repeat(np.arange(len(columns)), count)
+        page = np.arange(len(place)) + np.repeat(first - (np.cumsum(count) - count), count)
+        _, _, begin, rows, *_ = self.info[page].T
+        held = np.searchsorted(positions, begin + rows) - np.searchsorted(positions, begin)
+        some = held > 0
+        return page[some], place[some], held[some]
+
+    def check(self) -> None:
+        """Raise ValueError unless the pages of every column begin with its first row, rise, and end with its last."""
+        column = np.arange(len(self.columns)) << 32
+        begin = self.first[:: self.groups] if len(self.first) else self.first
+        last = np.append(begin[1:], self.count) - 1
+        if not np.array_equal(self.keys[begin], column) or bool((self.keys[1:] <= self.keys[:-1]).any()):
+            raise ValueError("rows must rise from 0 on")
+        if bool((self.keys[last] >= column + self.rows).any()) or bool((self.before[1:] < self.before[:-1]).any()):
+            raise ValueError("pages must have rows and bytes")
+
+
+def build(parquet: pa.Buffer) -> PageMap:
+    """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is at least one row.
+
+    A file without offset indexes has one page in each chunk.  Raises ValueError, IndexError or KeyError if the offset
+    indexes are not where parquet-cpp writes them.
+    """
+    metadata = pq.read_metadata(pa.BufferReader(parquet))
+    groups, leaves = metadata.num_row_groups, metadata.num_columns
+    by_group = [[metadata.row_group(g).column(c) for c in range(leaves)] for g in range(groups)]
+    flat = [c for c, column in enumerate(by_group[0]) if "." not in column.path_in_schema]
+    chunks = [by_group[g][c] for c in flat for g in range(groups)]
+    data = np.array([chunk.data_page_offset for chunk in chunks], dtype=np.int64)
+    start = np.array(
+        [chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset for chunk in chunks],
+        np.int64,
+    )
+    end = start + np.array([chunk.total_compressed_size for chunk in chunks], dtype=np.int64)
+    group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
+    first_row = np.tile(np.cumsum(group_rows) - group_rows, len(flat))
+    if chunks and not chunks[0].has_offset_index:
+        count, size, row = np.ones(len(chunks), np.int64), end - data, first_row
+    else:
+        count, size, row = _indexed(parquet, groups, leaves, np.array(flat, np.int64))
+        row = row + np.repeat(first_row, count)
+    names = tuple(by_group[0][c].path_in_schema for c in flat)
+    codec = _codec(chunks)
+    dictionary = data - start
+    first = np.cumsum(count) - count
+    before = np.cumsum(size) - size
+    offset = np.repeat(data - before[first], count) + before
+    found = digests(parquet, offset.tolist(), (offset + size).tolist())
+    found_of_dictionary = digests(parquet, start.tolist(), data.tolist())
+    rows = int(metadata.num_rows)
+    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, found_of_dictionary, found)
+
+
+def _codec(chunks: Sequence[Any]) -> int:
+    """Return the codecs of chunks without and with a dictionary, as :attr:`PageMap.codec`.
+
+    What the file does not show is what the writer would have taken (``mdt.hudi.base_file``), so that page maps of files
+    with and without dictionaries agree.  Raises ValueError if chunks of one kind differ.
+    """
+    plain = {CODECS[chunk.compression] for chunk in chunks if not chunk.has_dictionary_page}
+    encoded = {CODECS[chunk.compression] for chunk in chunks if chunk.has_dictionary_page}
+    if len(plain) > 1 or len(encoded) > 1:
+        raise ValueError("chunks of one kind are compressed in several ways")
+    first = min(plain) if plain else LZ4 if encoded == {SNAPPY} else min(encoded, default=0)
+    second = min(encoded) if encoded else SNAPPY if first == LZ4 else first
+    return first | second << 8
+
+
+def encoded(parquet: pa.Buffer) -> bytes | None:
+    """Return the bytes of the page map of ``parquet``, None if this release of pyarrow lays its files out differently.
+
+    Readers do without one; they are slower then.
+    """
+    try:
+        return encode(build(parquet))
+    except (ValueError, IndexError, KeyError):
+        return None
+
+
+def _indexed(
+    parquet: pa.Buffer, groups: int, leaves: int, flat: Int64Array
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return pages of each chunk, sizes and first rows (in the row group) of the pages of the columns ``flat``."""
+    found = locations(parquet, groups * leaves)
+    order = (np.arange(groups)[None, :] * leaves + flat[:, None]).ravel()
+    first = (np.cumsum(found.pages) - found.pages)[order]
+    count = found.pages[order]
+    pages = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
+    return count, found.size[pages], found.row[pages]
+
+
+def encode(page_map: PageMap) -> bytes:
+    """Return the bytes of ``page_map``."""
+    names = _SEPARATOR.join(page_map.columns).encode()
+    counts = len(page_map.columns), page_map.groups, page_map.count, page_map.rows, len(names), 0
+    count = np.diff(np.append(page_map.first, page_map.count))
+    parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
+    parts += [page_map.dictionary_digest, page_map.digest]
+    arrays = [page_map.start.astype("<u8").tobytes(), *(part.astype("<u4").tobytes() for part in parts)]
+    return b"".join([_HEADER.pack(MAGIC, page_map.codec, *counts), *arrays, names])
+
+
+def decode(data: Any, *, path: str, offset: int) -> PageMap:
+    """Return the page map in the buffer ``data``; ``path`` and ``offset`` name it in errors.
+
+    Raises Corrupt if it is none: nothing is allocated that its length does not pay for.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < _HEADER.size or bytes(view[:4]) != MAGIC:
+        raise Corrupt("not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(bytes(view[:4])))
+    _, codec, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
+    chunks = columns * groups
+    expected = _HEADER.size + 20 * chunks + 12 * pages + name_bytes
+    if len(view) != expected:
+        raise Corrupt(
+            "a page map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view))
+        )
+    start = np.frombuffer(view, "<u8", chunks, _HEADER.size).astype(np.int64)
+    words = np.frombuffer(view, "<u4", 2 * (chunks + pages), _HEADER.size + 8 * chunks).astype(np.int64)
+    dictionary, count, size, row = np.split(words, (chunks, 2 * chunks, 2 * chunks + pages))
+    dictionary_digest, digest = np.split(
+        np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages), (chunks,)
+    )
+    try:
+        names = _names(bytes(view[expected - name_bytes :]))
+        if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):
+            raise ValueError("its counts disagree")
+        return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, dictionary_digest, digest)
+    except ValueError as error:
+        raise Corrupt(f"a page map is damaged: {error}", path=path, offset=offset) from error
+
+
+@lru_cache(maxsize=256)
+def _names(data: bytes) -> tuple[str, ...]:
+    """Return column names; the same object for the same names, so that comparing them is quick."""
+    return tuple(data.decode().split(_SEPARATOR)) if data else ()

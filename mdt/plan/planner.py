@@ -1,0 +1,362 @@
+"""Snapshot + predicate -> scan plan, and an explanation of what every index did.
+
+Cheapest first, all of it vectorised over segments: the key index when the predicate fixes the record key, then column
+statistics, then the table's skipping indexes, then the statistics of row groups.  Every step may only remove what it
+proves; the predicate is always applied to the rows that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes import column_stats
+from indexes import paths as column_paths
+from indexes.base import BoolArray, Int64Array
+from indexes.hashing import hash_keys
+from indexes.predicate import And, Leaf, Predicate
+from mdt.display import html_facts, html_table
+from mdt.errors import Corrupt, Invalid
+from mdt.hudi.keys import record_keys, sort_keys
+from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Runs
+from mdt.metadata.locate import find
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planning import IndexNote, Planning
+from mdt.plan.row_sets import Elsewhere, RowSets, conjuncts_of
+
+KEYS_LOOKED_UP_MAX = 100_000
+"""More literals than this are not looked up one by one; column statistics still apply."""
+
+
+SETTLED_ROWS_MAX = 1_024
+"""Up to so many rows that the key index has found are read without asking what other indexes know of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentScan:
+    """One segment to read: ``row`` in the snapshot's files; ``zones``: row groups, None for all; ``positions``: the only
+    rows that may match, None for any.
+    """
+
+    row: int
+    zones: tuple[int, ...] | None = None
+    positions: BitMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a plan reads and skips, as counts.
+
+    ``rows_read``: rows that may match; where an index knows their positions, only these.  ``bytes_read``: Parquet bytes,
+    all columns, of the row groups that hold them; single rows are read by pages, which is less.  ``caches``: name ->
+    (hits, misses) of this process and table so far.  ``order_by``, ``limit``: as they were asked for; ``stops``: when
+    reading ends before everything that is counted here.
+    """
+
+    seq: int
+    where: str
+    files_total: int
+    files_read: int
+    row_groups_total: int
+    row_groups_read: int
+    rows_total: int
+    rows_read: int
+    bytes_total: int
+    bytes_read: int
+    indexes: tuple[IndexNote, ...]
+    caches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    order_by: str = ""
+    limit: int | None = None
+    stops: str = ""
+
+    def facts(self) -> dict[str, str]:
+        """Return the counts as texts by name."""
+        asked = {
+            "where": self.where or "(everything)",
+            "order by": self.order_by,
+            "limit": "" if self.limit is None else f"{self.limit:,}",
+        }
+        return {
+            "commit": f"{self.seq:,}",
+            **{name: text for name, text in asked.items() if text},
+            "files": f"{self.files_read:,} of {self.files_total:,}",
+            "row groups": f"{self.row_groups_read:,} of {self.row_groups_total:,}",
+            "rows": f"{self.rows_read:,} of {self.rows_total:,}",
+            "bytes": f"{self.bytes_read:,} of {self.bytes_total:,}",
+            **({"ends": self.stops} if self.stops else {}),
+        }
+
+    def __repr__(self) -> str:
+        read = ", ".join(f"{self.facts()[name]} {name}" for name in ("files", "row groups", "rows"))
+        return f"<mdt explanation of a scan at commit {self.seq}: {read}>"
+
+    def _repr_html_(self) -> str:
+        notes = (
+            (note.index, f"{note.pruned:,} of {note.covered:,}" if note.used else note.reason, note.detail)
+            for note in self.indexes
+        )
+        return html_facts("mdt scan", self.facts()) + html_table("indexes", ("index", "pruned of covered", ""), notes)
+
+    def __str__(self) -> str:
+        lines = [
+            f"snapshot {self.seq}, where {self.where or '(everything)'}",
+            f"  files      {self.files_read:>12,} of {self.files_total:,}",
+            f"  row groups {self.row_groups_read:>12,} of {self.row_groups_total:,}",
+            f"  rows       {self.rows_read:>12,} of {self.rows_total:,}",
+            f"  bytes      {self.bytes_read:>12,} of {self.bytes_total:,}",
+        ]
+        for note in self.indexes:
+            done = f"pruned {note.pruned:,} of {note.covered:,} covered" if note.used else f"not used ({note.reason})"
+            done += f" and {note.row_groups:,} row groups" if note.row_groups else ""
+            lines.append(f"  {note.index}: {done}: {note.detail}")
+        if self.stops:
+            asked = [f"order by {self.order_by}"] if self.order_by else []
+            asked += [] if self.limit is None else [f"limit {self.limit:,}"]
+            lines.append(f"  {', '.join(asked)}: {self.stops}")
+        if self.caches:
+            rates = ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items())
+            lines.append(f"  found in caches by this process: {rates}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What to read: ``predicate`` is the residual, always applied (None: no filter)."""
+
+    snapshot: Snapshot
+    predicate: Predicate | None
+    segments: tuple[SegmentScan, ...]
+    notes: tuple[IndexNote, ...]
+
+    def used_indexes(self) -> dict[str, int]:
+        """Return the table's indexes that were asked, and how many segments each proved empty."""
+        known = self.snapshot.definition.indexes
+        return {note.index: note.pruned for note in self.notes if note.used and note.index in known}
+
+
+def plan(
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, elsewhere: Elsewhere | None = None
+) -> ScanPlan:
+    """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
+
+    ``elsewhere``: who is asked to look into large summaries, instead of this process.
+    """
+    work = Planning(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
+    if predicate is not None:
+        _by_key(work)
+        if _is_settled(work):
+            for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
+                work.unused(name, "key_found", "the key index has found the few rows that may match")
+        else:
+            _by_statistics(work)
+            RowSets(work, elsewhere).run()
+    work.log()
+    if predicate is None:
+        segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
+    else:
+        segments = tuple(_segments(work))
+    return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
+
+
+def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
+    """Return the record keys, as columns of their fields, that a matching row must have one of; None if any key may."""
+    fixed: dict[str, Sequence[object]] = {}
+    for test in conjuncts_of(predicate):
+        if isinstance(test, Leaf) and test.column in snapshot.definition.key:
+            if test.op in ("=", "<=>"):
+                fixed[test.column] = [test.value]
+            elif test.op == "in" and isinstance(test.value, tuple):
+                fixed[test.column] = list(test.value)
+    key = snapshot.definition.key
+    sizes = [len(fixed.get(name, ())) for name in key]
+    if 0 in sizes or any(s > 1 for s in sizes[1:]) and len(key) > 1 or (len(key) > 1 and sizes[0] > 1):
+        return None
+    if sizes[0] > KEYS_LOOKED_UP_MAX:
+        return None
+    schema = pa.schema([snapshot.definition.schema.field(name) for name in key])
+    try:
+        arrays = [pa.array([v for v in fixed[f.name] if v is not None], f.type) for f in schema]
+        exact = all(
+            a.to_pylist() == [v for v in fixed[f.name] if v is not None] for a, f in zip(arrays, schema, strict=True)
+        )
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    # A field that is only compared with null has no literal left: no key can match then.
+    length = min(map(len, arrays))
+    return pa.table([a.slice(0, length) for a in arrays], schema=schema) if exact else None
+
+
+def _by_key(work: Planning) -> None:
+    """Find the rows of a fixed record key exactly; nothing else can match."""
+    definition = work.snapshot.definition
+    name = f"key:{definition.key_index}"
+    literals = key_literals(work.predicate, work.snapshot)
+    if literals is None:
+        work.unused(name, "key_not_fixed", "the predicate does not fix the record key by = or in")
+        return
+    problem = work.metadata.key_index_problem(work.snapshot)
+    if problem is not None:
+        work.missing(name, f"{problem.message}; {problem.hint}")
+        return
+    try:
+        keys = record_keys(literals, definition.key)
+    except Invalid:
+        work.unused(name, "key_impossible", "a literal is not a possible record key")
+        return
+    try:
+        order, hashes = sort_keys(literals, definition.key), hash_keys(keys, definition.hash_seed)
+        found = find(work.metadata, work.snapshot, order, hashes)
+    except Corrupt as error:
+        work.unused(name, "damaged", str(error))
+        return
+    verdict = ~work.snapshot.has_key_map
+    for hits in found:
+        i = int(hits.segment[0])
+        verdict[i] = True
+        work.positions[i] = BitMap(hits.position.astype(np.uint32))
+    rows = sum(len(p) for p in work.positions.values())
+    work.note(name, verdict, len(work.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
+
+
+def _is_settled(work: Planning) -> bool:
+    """Return whether so few single rows are left that reading them costs less than asking any other index."""
+    rows = sum(map(len, work.positions.values()))
+    return (
+        bool(work.positions) and rows <= SETTLED_ROWS_MAX and int(np.count_nonzero(work.maybe)) == len(work.positions)
+    )
+
+
+def _by_statistics(work: Planning) -> None:
+    """Ask the bounds of runs of files, then the statistics of single files in the runs that are left."""
+    snapshot = work.snapshot
+    stats = FileStats(snapshot, work.predicate)
+    if len(snapshot) and not stats.known:
+        for name in ("partition_stats", "column_stats"):
+            work.unused(name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}")
+        return
+    runs = _runs(work, stats)
+    left = np.count_nonzero(work.maybe)
+    if len(snapshot) and not left:
+        work.unused("column_stats", "nothing_left", "bounds of runs of files, or the key index, left no file")
+        return
+    if left <= CANDIDATES_MAX and len(runs.maybe) > 1:
+        runs = runs.holding(snapshot.live.slots_of(np.flatnonzero(work.maybe)))
+    found = stats.base_files(runs)
+    maybe, asked = found.maybe, found.asked
+    if snapshot.slots > snapshot.base.rows:
+        found = stats.added_files()
+        maybe, asked = np.concatenate([maybe, found.maybe]), asked + found.asked
+    verdict, covered = snapshot.live.of(maybe), min(asked, len(snapshot))
+    work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(stats.tested)}")
+
+
+def _runs(work: Planning, stats: FileStats) -> Runs:
+    """Apply the bounds of runs of files where the base has some; return the runs that are left."""
+    snapshot = work.snapshot
+    if not stats.has_runs:
+        work.unused(
+            "partition_stats",
+            "no_statistics",
+            "the metadata keep no bounds of runs of files: there are few, or it is old",
+        )
+        return stats.all_runs()
+    try:
+        runs = stats.runs()
+    except Corrupt as error:
+        work.unused("partition_stats", "damaged", str(error))
+        return stats.all_runs()
+    verdict = np.concatenate([runs.slots(), np.ones(snapshot.slots - snapshot.base.rows, np.bool_)])
+    detail = f"bounds of {len(runs.maybe):,} runs of files, {np.count_nonzero(runs.maybe):,} of them left"
+    work.note("partition_stats", snapshot.live.of(verdict), min(runs.asked, len(snapshot)), detail)
+    return runs
+
+
+def _segments(work: Planning) -> list[SegmentScan]:
+    """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
+    rows = np.flatnonzero(work.maybe).tolist()
+    column = work.snapshot.files["zone_rows"]
+    zone_rows = {i: np.array(column[i].as_py(), dtype=np.int64) for i in rows}
+    several = [i for i in rows if len(zone_rows[i]) > 1 and i not in work.positions]
+    verdicts = _zone_verdicts(work, several, [len(zone_rows[i]) for i in several]) if several else {}
+    found = []
+    for i in rows:
+        positions, left = work.positions.get(i), work.zones.get(i)
+        if positions is not None and left is not None:
+            positions = positions & _rows_of(left, zone_rows[i])
+        maybe = verdicts.get(i) if positions is None else row_groups_with(positions, zone_rows[i])
+        if left is not None:
+            maybe = left if maybe is None else maybe & left
+        if maybe is None or bool(maybe.all()):
+            found.append(SegmentScan(i, None, positions))
+        elif maybe.any():
+            found.append(SegmentScan(i, tuple(np.flatnonzero(maybe).tolist()), positions))
+    return found
+
+
+def _rows_of(zones: BoolArray, zone_rows: Int64Array) -> BitMap:
+    """Return the positions of the rows of the row groups ``zones``, bool[zones]."""
+    ends = np.cumsum(zone_rows)
+    found = BitMap()
+    for zone in np.flatnonzero(zones).tolist():
+        found.add_range(int(ends[zone] - zone_rows[zone]), int(ends[zone]))
+    return found
+
+
+def row_groups_with(positions: BitMap, zone_rows: Int64Array) -> BoolArray | None:
+    """Return which row groups hold one of ``positions`` -> bool[zones]; None for a single one."""
+    if len(zone_rows) < 2:
+        return None
+    ends = np.cumsum(zone_rows)
+    pairs = zip((ends - zone_rows).tolist(), ends.tolist(), strict=True)
+    return np.array([positions.range_cardinality(start, end) > 0 for start, end in pairs])
+
+
+def _zone_verdicts(work: Planning, rows: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
+    """Return which row groups of segment ``rows``, which have ``counts`` of them, may match -> bool[zones] each.
+
+    All of them at once: their statistics are brought into one table a column, where a row group without has nulls.
+    """
+    stats = [work.snapshot.zone_stats(i) for i in rows]
+    table = pa.concat_tables(stats)
+    starts = np.cumsum(counts) - np.array(counts)
+    place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["zone"].to_numpy())
+    total = int(sum(counts))
+
+    def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
+        mine = np.flatnonzero(np.asarray(pc.equal(table["column"], name).to_numpy()))
+        if not len(mine):
+            return None
+        at = np.full(total, -1, dtype=np.int64)
+        at[place[mine]] = mine
+        return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(work.snapshot.definition.schema, name)
+
+    verdict = column_stats.prune_predicate(lookup, work.predicate, total)
+    return dict(zip(rows, np.split(verdict, starts[1:]), strict=True))
+
+
+def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None) -> Explanation:
+    """Return what ``found`` reads and skips, for people.  O(files).
+
+    ``where``: the filter as text; ``caches``: name -> (hits, misses) of this process so far.
+    """
+    snapshot = found.snapshot
+    zone_rows = snapshot.files["zone_rows"].to_pylist()
+    length = np.asarray(snapshot.files["block_length"].to_numpy())
+    groups = rows = size = 0
+    for scan in found.segments:
+        mine = zone_rows[scan.row]
+        read = mine if scan.zones is None else [mine[z] for z in scan.zones]
+        groups += len(read)
+        rows += sum(read) if scan.positions is None else len(scan.positions)
+        size += int(length[scan.row] * sum(read) / max(1, sum(mine)))
+    return Explanation(
+        seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),
+        row_groups_total=sum(map(len, zone_rows)), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
+        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=found.notes, caches=dict(caches or {}),
+    )  # fmt: skip

@@ -1,0 +1,319 @@
+"""What a table's skipping indexes prove about a predicate: segments without a match, and positions that may match.
+
+Two rounds, cheapest first.  Indexes that keep a small summary a segment (Bloom filters, counts) give a verdict on whole
+segments.  Then indexes that know positions (bitmaps, inverted text) are asked about the segments that are left: for each
+leaf the first index that covers a segment answers, positions of several leaves are intersected under And and united
+under Or, and a segment without positions is done.  Segments that share joint summaries are one *place* (``mdt.plan.places``)
+until the end.  Summaries are read only now, and only the parts that the test needs; from remote storage in threads.
+
+What is not covered, not installed, damaged or not understood proves nothing and is named in the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import numpy as np
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.base import BoolArray, Int64Array, intersected
+from indexes.buffers import column, numbers
+from indexes.pieces import HEAD_BYTES
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
+from mdt.errors import Corrupt
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import explained, index_of
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.places import Places
+from mdt.plan.planning import Planning
+from mdt.plan.table_index import Rows, TableIndex
+
+_CHEAP = {"=": 0, "<=>": 0, "match": 1, "in": 1, "starts with": 2, "is null": 2, "like": 3}
+_OTHER_OP = 4
+
+Indexes = Sequence[TableIndex]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the second round found out about some segments.
+
+    ``left``: rows of the segments that may match.  ``positions``: of those, as in :class:`Planning`, serialized.
+    ``used``: for each index whether it was asked, how many segments it proved empty, and what it could not read.
+    """
+
+    left: Int64Array
+    positions: Mapping[int, bytes]
+    used: Mapping[str, tuple[bool, int, Sequence[str]]]
+
+
+Elsewhere = Callable[[Planning, Indexes], Sequence[Answered] | None]
+"""Runs the second round by these indexes on shares of a plan's segments; None: do it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSets:
+    """The two rounds on one plan; the second by ``elsewhere``, if it takes it."""
+
+    work: Planning
+    elsewhere: Elsewhere | None = None
+
+    def run(self) -> None:
+        """Ask every index of the table that can help; shrink the plan's segments and positions, fill its notes."""
+        indexes = list(self._indexes())
+        conjuncts = sorted(conjuncts_of(self.work.predicate), key=_cost)
+        for conjunct in conjuncts:
+            self._prune([one for one in indexes if not one.index.finds_rows], conjunct)
+        finders = [one for one in indexes if one.index.finds_rows]
+        shares = self.elsewhere(self.work, finders) if self.elsewhere and finders else None
+        if shares is None:
+            self._locate(finders, conjuncts)
+        else:
+            self._merge(finders, shares)
+        self.work.notes += [one.note() for one in indexes]
+
+    def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answered:
+        """Run the second round alone, by ``specs``: one share of a plan, for :data:`Elsewhere`."""
+        indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
+        self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
+        left = np.flatnonzero(self.work.maybe)
+        found = self.work.positions
+        positions = {i: found[i].serialize() for i in left.tolist() if i in found} if with_positions else {}
+        used = {spec: (one.asked, one.pruned, one.damaged) for spec, one in indexes.items()}
+        lacking = {note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs}
+        return Answered(left, positions, {**used, **lacking})
+
+    def _merge(self, indexes: Indexes, shares: Sequence[Answered]) -> None:
+        """Take over what the shares, which are of all segments that were left, found out."""
+        self.work.maybe[:] = False
+        for share in shares:
+            self.work.maybe[share.left] = True
+            self.work.positions.update({i: BitMap.deserialize(data) for i, data in share.positions.items()})
+            for one in indexes:
+                asked, pruned, damaged = share.used[one.spec]
+                one.asked |= asked
+                one.pruned += pruned
+                one.damaged += damaged
+
+    def _indexes(self) -> Iterator[TableIndex]:
+        work, snapshot = self.work, self.work.snapshot
+        tests = list(leaves(work.predicate))
+        for text in snapshot.definition.indexes:
+            spec, index = index_of(text)
+            if isinstance(index, str):
+                work.missing(text, explained(snapshot.definition, text, index))
+                continue
+            covered = snapshot.covered(text)
+            known = work.metadata.summaries.of_snapshot(snapshot.seq, text, index, len(snapshot))
+            found = TableIndex(work, text, spec.columns, index, known, covered)
+            if all(set(leaf.columns).isdisjoint(spec.columns) for leaf in tests):
+                work.unused(text, "column_not_tested", f"the predicate does not test {', '.join(spec.columns)}")
+            elif not any(map(found.can_test, tests)):
+                of = ", ".join(spec.columns)
+                work.unused(text, "operator_not_supported", f"it knows nothing about these tests of {of}")
+            elif covered.any() or not len(covered):
+                yield found
+            else:
+                work.unused(text, "not_covered", "no file is covered yet; t.rebuild_index() or mdt index build")
+
+    # Round 1: whole segments
+
+    def _prune(self, indexes: Indexes, conjunct: Predicate) -> None:
+        usable = _usable(indexes, conjunct)
+        if not usable:
+            return
+        asked = np.flatnonzero(self.work.maybe)
+        if len(asked) and any(one.index.zones for one in usable):
+            verdict = self._zone_verdict(usable, conjunct, asked)
+        else:
+            verdict = _verdict(usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked))
+        self.work.maybe[asked[~verdict]] = False
+        for one in usable:
+            one.pruned += int((~verdict & one.covered[asked]).sum())
+
+    def _zone_verdict(self, usable: Indexes, conjunct: Predicate, asked: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each asked segment, by its row groups; note which of these are left -> bool[n]."""
+        files = self.work.snapshot.files.select(("zone_rows",)).take(column(asked))
+        zones = np.maximum(numbers(pc.list_value_length(files["zone_rows"])).astype(np.int64), 1)
+        of_zones = _verdict(usable, conjunct, int(zones.sum()), lambda one, leaf: one.zone_verdicts(leaf, asked, zones))
+        verdict = np.ones(len(asked), np.bool_)
+        for n, (row, left) in enumerate(zip(asked.tolist(), np.split(of_zones, np.cumsum(zones)[:-1]), strict=True)):
+            before = self.work.zones.get(row)
+            now = left if before is None else left & before
+            verdict[n] = now.any()
+            if verdict[n] and not now.all():
+                self.work.zones[row] = now
+                fresh = int(np.count_nonzero(~now)) - (0 if before is None else int(np.count_nonzero(~before)))
+                for one in usable:
+                    one.row_groups += fresh if one.index.zones and one.covered[row] else 0
+        return verdict
+
+    # Round 2: positions
+
+    def _locate(self, indexes: Indexes, conjuncts: Sequence[Predicate]) -> None:
+        parts = [other or And(tuple(tests)) for tests, other in _by_column(conjuncts)]
+        steps = [(usable, part) for part in parts if (usable := _usable(indexes, part))]
+        if not steps:
+            return
+        asked = np.flatnonzero(self.work.maybe)
+        places = self._places([one for one in indexes if any(one in usable for usable, _ in steps)], asked)
+        known = {n: self.work.positions[i] for n, i in enumerate(asked.tolist()) if i in self.work.positions}
+        within = places.within(known)
+        found: Rows = [None] * len(places)
+        alive = np.ones(len(asked), np.bool_)
+        for usable, part in steps:
+            _narrow(found, np.arange(len(places)), within, partial(_evaluate, usable, part))
+            left = places.alive(found)
+            for one in usable:
+                one.pruned += int((alive & ~left & one.covered[asked]).sum())
+            alive = left
+        self.work.maybe[asked[~alive]] = False
+        for n, rows in places.spread(found).items():
+            before = known.get(n)
+            self.work.positions[int(asked[n])] = rows if before is None else rows & before
+
+    def _places(self, indexes: Indexes, asked: Int64Array) -> Places:
+        """Return the places of the asked segments, of which ``indexes`` then speak."""
+        alone = np.isin(asked, np.fromiter(self.work.positions, np.int64, len(self.work.positions)))
+        layouts = [one.layout_of(asked) for one in indexes]
+        places = Places.of(layouts, self.work.snapshot.rows[asked], alone)
+        for one, layout in zip(indexes, layouts, strict=True):
+            one.settle(places, layout)
+        return places
+
+
+def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
+    tests = list(leaves(conjunct))
+    return [one for one in indexes if any(map(one.can_test, tests))]
+
+
+def _verdict(indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]) -> BoolArray:
+    """Return MAYBE or NO of n segments or row groups, about which ``ask`` asks an index -> bool[n]."""
+    match predicate:
+        case Unknown():
+            return np.ones(n, np.bool_)
+        case And(children):
+            return _reduced(np.logical_and, [_verdict(indexes, c, n, ask) for c in children], True, n)
+        case Or(children):
+            return _reduced(np.logical_or, [_verdict(indexes, c, n, ask) for c in children], False, n)
+    able = [ask(one, predicate) for one in indexes if one.can_test(predicate)]
+    return _reduced(np.logical_and, able, True, n)
+
+
+def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]) -> None:
+    """Intersect what is ``found`` in each asked place so far with what ``ask`` answers about places and the rows that
+    matter there.  A place that has no row left is not asked.
+    """
+    live = [n for n, rows in enumerate(found) if rows is None or rows]
+    among = [within[n] if (rows := found[n]) is None else rows for n in live]
+    answers = ask(asked[live], among)
+    for n, rows in zip(live, intersected([found[n] for n in live], answers), strict=True):
+        found[n] = rows
+
+
+def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
+    """Return the rows of each asked place that may match, as far as those ``within`` are concerned."""
+    match predicate:
+        case Unknown():
+            return [None] * len(asked)
+        case And(children):
+            return _all(indexes, sorted(children, key=_cost), asked, within)
+        case Or(children):
+            return _any(indexes, children, asked, within)
+    return _tests(indexes, [predicate], asked, within)
+
+
+def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
+    """Answer tests of one column that must all hold; those that the same indexes know are asked together."""
+    groups: dict[tuple[int, ...], list[Leaf]] = {}
+    for leaf in tests:
+        able = tuple(n for n, one in enumerate(indexes) if one.can_test(leaf))
+        groups.setdefault(able, []).append(leaf)
+    found: Rows = [None] * len(asked)
+    for able, group in groups.items():
+        found = intersected(found, _first_answer([indexes[n] for n in able], group, asked, within))
+    return found
+
+
+def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
+    """Ask for each place the first of ``indexes``, which all know ``tests``, that covers and can read it."""
+    found: Rows = [None] * len(asked)
+    for one in indexes:
+        open_ = [n for n, rows in enumerate(found) if rows is None]
+        if open_:
+            answers = one.positions(tests, asked[open_], [within[n] for n in open_])
+            for n, rows in zip(open_, answers, strict=True):
+                found[n] = rows
+    return found
+
+
+def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
+    """Intersect; a place that has no position left is not asked about the rest."""
+    found: Rows = [None] * len(asked)
+    for tests, child in _by_column(children):
+        ask = partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
+        _narrow(found, asked, within, ask)
+    return found
+
+
+def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
+    """Unite; None wherever one of the children says so."""
+    if not children:
+        return [BitMap() for _ in asked]
+    found = _evaluate(indexes, children[0], asked, within)
+    for child in children[1:]:
+        live = [n for n, rows in enumerate(found) if rows is not None]
+        answers = _evaluate(indexes, child, asked[live], [within[n] for n in live])
+        for at, rows in zip(live, answers, strict=True):
+            before = found[at]
+            found[at] = None if rows is None or before is None else before | rows
+    return found
+
+
+def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Sequence[str] | None) -> None:
+    """Open the summaries of one index, if its column is among ``columns`` (None: any); what is damaged is left."""
+    parsed, index = index_of(spec)
+    if isinstance(index, str) or (columns is not None and not set(columns).intersection(parsed.columns)):
+        return
+    rows = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+    for found in snapshot.index_summaries(spec, rows):
+        with suppress(Corrupt):
+            if found is not None:
+                metadata.summaries.open(index, found).read(0, HEAD_BYTES)
+
+
+def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:
+    """Yield the conditions that must all hold."""
+    if isinstance(predicate, And):
+        for child in predicate.children:
+            yield from conjuncts_of(child)
+    else:
+        yield predicate
+
+
+def _by_column(children: Sequence[Predicate]) -> Iterator[tuple[list[Leaf], Predicate | None]]:
+    """Yield the tests of each column together (None beside them), and everything else alone; in order of cost."""
+    tests: dict[tuple[str, ...], list[Leaf]] = {}
+    for child in children:
+        if isinstance(child, Leaf):
+            tests.setdefault(child.columns, []).append(child)
+    for child in children:
+        if not isinstance(child, Leaf):
+            yield [], child
+        elif child is tests[child.columns][0]:
+            yield tests[child.columns], None
+
+
+def _cost(predicate: Predicate) -> int:
+    """Return a rank: what costs little and leaves little comes first."""
+    if isinstance(predicate, Leaf):
+        return _CHEAP.get(predicate.op, _OTHER_OP)
+    return _OTHER_OP + 1
+
+
+def _reduced(join: np.ufunc, parts: Sequence[BoolArray], empty: bool, n: int) -> BoolArray:
+    return np.asarray(reduce(join, parts) if parts else np.full(n, empty), np.bool_)

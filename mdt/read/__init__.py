@@ -1,1 +1,0 @@
-"""Run a scan plan with Arrow."""

@@ -1,0 +1,128 @@
+"""Record keys as callers give them, turned into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.errors import Invalid
+from mdt.schema.conform import conform
+from mdt.schema.declared import plain
+from mdt.schema.definition import TableDefinition
+from mdt.schema.input import to_table
+
+_ONE_OF_SEVERAL = (tuple, list)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedKeys:
+    """n keys that a caller asks for.
+
+    ``table``: the key columns, and the partition columns if all of them were given, n rows of the table's types.  ``is_one``: whether
+    a single key was given, not a list of keys.
+    """
+
+    table: pa.Table
+    is_one: bool
+
+
+def asked_keys(keys: Any, definition: TableDefinition) -> AskedKeys:
+    """Return ``keys`` as columns.
+
+    One key: a value, with several key columns a tuple of values, or a dict of column -> value.  Many: a list, set, numpy or Arrow array
+    of these, or a table (anything that speaks Arrow) with the key columns.  Dicts and tables may have the partition columns, too.
+    Raises Invalid for what is no key of the table.
+    """
+    if keys is None:
+        raise Invalid("no keys were given", hint=_hint(definition))
+    if isinstance(keys, Mapping):
+        several = [isinstance(value, list | np.ndarray | pa.Array | pa.ChunkedArray) for value in keys.values()]
+        if any(several):
+            return AskedKeys(_of_table(to_table(_table_of(keys)), definition), False)
+        return AskedKeys(_of_dicts([keys], definition), True)
+    if isinstance(keys, pa.Array | pa.ChunkedArray | np.ndarray):
+        return AskedKeys(_of_column(keys, definition), False)
+    if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
+        return AskedKeys(_of_table(to_table(keys), definition), False)
+    if isinstance(keys, list | set | frozenset) or (isinstance(keys, tuple) and len(definition.key) == 1):
+        return AskedKeys(_of_values(list(keys), definition), False)
+    return AskedKeys(_of_values([keys], definition), True)
+
+
+def _hint(definition: TableDefinition) -> str:
+    names = ", ".join(definition.key)
+    form = "a value" if len(definition.key) == 1 else "a tuple of values"
+    return f"a key of this table is {form} ({names}), or a dict with these columns; several keys are a list or a table of them"
+
+
+def _table_of(columns: Mapping[str, Any]) -> pa.Table:
+    try:
+        return pa.table(dict(columns))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise Invalid(f"the keys are no table: {error}") from error
+
+
+def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
+    names = list(definition.key)
+    if definition.partition_by and all(name in table.column_names for name in definition.partition_by):
+        names = list(dict.fromkeys([*names, *definition.partition_by]))
+    missing = [name for name in names if name not in table.column_names]
+    if missing:
+        raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
+    return _stored(table.select(names), definition)
+
+
+def _stored(table: pa.Table, definition: TableDefinition) -> pa.Table:
+    declared, stored = (
+        pa.schema([schema.field(name) for name in table.column_names])
+        for schema in (definition.declared, definition.schema)
+    )
+    return conform(table, declared, stored, definition.key)
+
+
+def _of_column(values: Any, definition: TableDefinition) -> pa.Table:
+    if len(definition.key) != 1:
+        raise Invalid("one array was given for several key columns", hint=_hint(definition))
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise Invalid(f"keys are an array of {values.ndim} dimensions", hint=_hint(definition))
+    return _of_table(_table_of({definition.key[0]: values}), definition)
+
+
+def _of_values(values: Sequence[Any], definition: TableDefinition) -> pa.Table:
+    """Return keys that are values, tuples or dicts."""
+    if values and all(isinstance(value, Mapping) for value in values):
+        return _of_dicts(values, definition)
+    key = definition.key
+    if len(key) == 1:
+        return _typed({key[0]: values}, definition)
+    if not all(isinstance(value, _ONE_OF_SEVERAL) and len(value) == len(key) for value in values):
+        raise Invalid(f"the table has {len(key)} key columns", hint=_hint(definition))
+    return _typed({name: [value[place] for value in values] for place, name in enumerate(key)}, definition)
+
+
+def _of_dicts(rows: Sequence[Mapping[str, Any]], definition: TableDefinition) -> pa.Table:
+    names = {name for row in rows for name in row}
+    columns = {
+        name: [row.get(name) for row in rows] for name in (*definition.key, *definition.partition_by) if name in names
+    }
+    missing = [name for name in definition.key if name not in columns]
+    if missing:
+        raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
+    if not all(name in columns for name in definition.partition_by):
+        columns = {name: columns[name] for name in definition.key}
+    return _typed(columns, definition)
+
+
+def _typed(columns: Mapping[str, Sequence[Any]], definition: TableDefinition) -> pa.Table:
+    arrays = []
+    for name, values in columns.items():
+        type = plain(definition.declared.field(name).type)
+        try:
+            arrays.append(pa.array(values, type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise Invalid(f"key column {name!r} is {type}: {error}", hint=_hint(definition)) from error
+    return _stored(pa.table(arrays, names=list(columns)), definition)

@@ -1,0 +1,224 @@
+"""Run a scan plan in process: only the row groups or pages that may match, in threads, streamed in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.functions import FunctionFailed
+from indexes.paths import top_levels
+from indexes.predicate import Call, Predicate, bind, columns, leaves
+from mdt.errors import Invalid
+from mdt.hudi.schema import with_meta
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.segments import Segment
+from mdt.metadata.snapshot import Snapshot
+from mdt.parquet.pages import Wanted, read_pages
+from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
+from mdt.progress import Progress, counted
+from mdt.scan.segment_file import live_mask, read_rows
+from mdt.scan.tasks import Cutter, RowGroups, Rows, batches, placed
+
+_LATE_ROWS = 8_192
+"""Below this, opening a file twice costs more than columns that are not tested."""
+
+BoolArray = npt.NDArray[np.bool_]
+Int64Array = npt.NDArray[np.int64]
+SegmentRows = tuple[int, Int64Array]
+"""Some rows of one segment: its row in the snapshot's files, and their positions, which rise and are not empty."""
+
+
+def read(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int, progress: Progress | None = None
+) -> Iterator[pa.Table]:
+    """Yield the matching rows, columns ``names``, one table for each piece of work that found any.
+
+    ``progress`` is called with the number of pieces that are done and of all.
+    """
+    reader = _Reader(metadata, plan, tuple(names))
+    work = reader.cut(threads)
+    yield from (table for _, table in counted(_run(reader, work, threads), len(work), progress) if len(table))
+
+
+def read_at(
+    metadata: Metadata, snapshot: Snapshot, rows: Sequence[SegmentRows], names: Sequence[str], *, threads: int
+) -> tuple[pa.Table, Int64Array]:
+    """Return columns ``names`` of live rows, and where they stand: row in the snapshot's files << 32 | position -> int64[n]."""
+    columns = frozenset(names)
+    pages, scans = list[Wanted](), list[SegmentScan]()
+    for segment, positions in rows:
+        file = metadata.segments.one(snapshot, segment)
+        found = placed(metadata, segment, file, positions, file.rows, columns)
+        if found is None:
+            scans.append(_scan(segment, positions, file))
+        else:
+            pages.append(found)
+    reader = _Reader(metadata, ScanPlan(snapshot, None, tuple(scans), ()), tuple(names))
+    work = [*(reader.cut(threads) if scans else ()), *batches(pages, threads)]
+    done = [(table, _places(piece)) for piece, table in _run(reader, work, threads)]
+    if len(done) == 1:
+        return done[0]
+    tables, places = [reader.schema.empty_table()], [np.empty(0, np.int64)]
+    return pa.concat_tables([*tables, *(table for table, _ in done)]), np.concatenate(
+        [*places, *(place for _, place in done)]
+    )
+
+
+def _scan(segment: int, positions: Int64Array, file: Segment) -> SegmentScan:
+    """Return how the row groups are read that hold ``positions`` of a segment."""
+    wanted = BitMap(positions.tolist())
+    hit = row_groups_with(wanted, np.array(file.zone_rows, np.int64))
+    return SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
+
+
+def _places(piece: RowGroups | Rows) -> Int64Array:
+    """Return where the rows of a piece of work stand, as :func:`read_at` does."""
+    if isinstance(piece, Rows):
+        return np.concatenate([wanted.positions | (wanted.segment << 32) for wanted in piece.wanted])
+    assert piece.scan.positions is not None, "positions are named"
+    wanted = np.asarray(piece.scan.positions.to_array()).astype(np.int64)
+    starts = np.array([first for first, _ in piece.starts])
+    ends = np.array([first + rows for first, rows in piece.starts])
+    group = np.searchsorted(starts, wanted, side="right") - 1
+    inside = (group >= 0) & (wanted < ends[group])
+    return wanted[inside] | (piece.scan.row << 32)
+
+
+def _run(
+    reader: _Reader, work: Sequence[RowGroups | Rows], threads: int
+) -> Iterator[tuple[RowGroups | Rows, pa.Table]]:
+    """Yield each piece of work with what was read, in order; a few are under way at a time."""
+    if len(work) < 2 or threads == 1:
+        yield from ((piece, reader.run(piece)) for piece in work)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[tuple[RowGroups | Rows, Future[pa.Table]]] = deque()
+        try:
+            for piece in work:
+                running.append((piece, pool.submit(reader.run, piece)))
+                if len(running) > 2 * threads:
+                    done, table = running.popleft()
+                    yield done, table.result()
+            while running:
+                done, table = running.popleft()
+                yield done, table.result()
+        finally:
+            for _, future in running:
+                future.cancel()
+
+
+class _Reader:
+    """Reads pieces of work; shared by threads."""
+
+    def __init__(self, metadata: Metadata, plan: ScanPlan, names: tuple[str, ...]) -> None:
+        self._storage = metadata.storage
+        self._footers = metadata.blobs.footers
+        self._plan = plan
+        self._names = list(names)
+        schema = with_meta(plan.snapshot.definition.schema)
+        if plan.predicate is None:
+            self._schema = self._rest = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
+            self._tested, self._test = pa.schema([]), None
+        else:
+            tested = top_levels(schema, columns(plan.predicate))
+            self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
+            self._tested = pa.schema([f for f in self._schema if f.name in tested])
+            self._rest = pa.schema([f for f in self._schema if f.name not in tested])
+            self._test = _tested(plan.predicate, self._tested)
+        self._cutter = Cutter(metadata, plan, self._schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are returned."""
+        return pa.schema([self._schema.field(name) for name in self._names])
+
+    def cut(self, threads: int) -> list[RowGroups | Rows]:
+        """Return the pieces of work."""
+        return self._cutter.cut(threads)
+
+    def run(self, piece: RowGroups | Rows) -> pa.Table:
+        """Return the matching rows of one piece of work."""
+        if isinstance(piece, RowGroups):
+            return (
+                self._late(piece) if self._is_late(piece) else self._filtered(self._groups(piece, self._schema), piece)
+            )
+        return self._filtered(read_pages(self._storage, piece.wanted, self._schema), None)
+
+    def _filtered(self, table: pa.Table, piece: RowGroups | None) -> pa.Table:
+        mask = None if piece is None else self._mask(piece)
+        if mask is not None:
+            table = table.filter(pa.array(mask))
+        if self._test is not None and len(table):
+            table = table.filter(self._test(table.select(self._tested.names)))
+        return table.select(self._names)
+
+    def _groups(self, piece: RowGroups, schema: pa.Schema) -> pa.Table:
+        return read_rows(
+            self._storage, self._plan.snapshot, piece.scan.row, schema,
+            zones=piece.zones, use_threads=False, footers=self._footers,
+        )  # fmt: skip
+
+    def _is_late(self, piece: RowGroups) -> bool:
+        """Return whether columns that are not tested are read for the rows that pass only: not worth it for a few rows."""
+        return bool(self._test is not None and len(self._tested) and len(self._rest) and piece.rows >= _LATE_ROWS)
+
+    def _late(self, piece: RowGroups) -> pa.Table:
+        """Return the matching rows: the tested columns of all rows, then the other columns of those that match."""
+        assert self._test is not None
+        tested = self._groups(piece, self._tested)
+        mask = self._test(tested).to_numpy()
+        live = self._mask(piece)
+        mask = mask if live is None else mask & live
+        passed = np.flatnonzero(mask)
+        if not len(passed):
+            return self._schema.empty_table().select(self._names)
+        wanted = self._cutter.some(piece, passed, self._rest)
+        if wanted is None:
+            rest = self._groups(piece, self._rest).filter(pa.array(mask))
+        else:
+            rest = read_pages(self._storage, [wanted], self._rest)
+        found = [*tested.filter(pa.array(mask)).columns, *rest.columns]
+        return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
+
+    def _mask(self, piece: RowGroups) -> BoolArray | None:
+        dead = self._plan.snapshot.vector(piece.scan.row)
+        if dead is None and piece.scan.positions is None:
+            return None
+        parts = []
+        for first, rows in piece.starts:
+            live = live_mask(rows, dead, first)
+            part = np.ones(rows, dtype=np.bool_) if live is None else live
+            if piece.scan.positions is not None:
+                part &= _member_mask(piece.scan.positions, first, rows)
+            parts.append(part)
+        mask = np.concatenate(parts)
+        return None if bool(mask.all()) else mask
+
+
+def _tested(predicate: Predicate, schema: pa.Schema) -> Callable[[pa.Table], Any]:
+    """Return the test of rows of ``schema``; a predicate function that fails raises Invalid."""
+    test = bind(predicate, schema)
+    if not any(isinstance(leaf, Call) for leaf in leaves(predicate)):
+        return test
+
+    def run(table: pa.Table) -> Any:
+        try:
+            return test(table)
+        except FunctionFailed as error:
+            raise Invalid(str(error), hint="mend the function, or leave it out of the filter") from error
+
+    return run
+
+
+def _member_mask(positions: BitMap, first: int, rows: int) -> BoolArray:
+    mask = np.zeros(rows, dtype=np.bool_)
+    at = np.asarray(positions.to_array()).astype(np.int64) - first
+    mask[at[(at >= 0) & (at < rows)]] = True
+    return mask

@@ -1,0 +1,225 @@
+"""Cut a scan plan into pieces of work: runs of row groups, and single rows of many segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from mdt.errors import Corrupt
+from mdt.limits import PAGE_ROWS_MAX
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.segments import Segment
+from mdt.parquet.page_map import PageMap
+from mdt.parquet.pages import Wanted
+from mdt.plan.planner import ScanPlan, SegmentScan
+
+UNIT_ROWS = 262_144
+"""Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
+_BATCH_ROWS_MIN = 65_536
+"""Decoding fewer rows than this is not worth a thread."""
+_OPEN_ROWS = 2_048
+"""What opening a file and its footer costs, in rows to decode."""
+
+SMALL_ROWS = 2_048
+"""Segments up to this many rows, such as log files, are read page by page even if all of their rows are wanted."""
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """A run of row groups of one segment: ``zones``, None for all; ``starts``: first position and rows of each."""
+
+    scan: SegmentScan
+    zones: tuple[int, ...] | None
+    starts: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all of them."""
+        return sum(rows for _, rows in self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Single live rows of segments that can be read together (:func:`mdt.parquet.pages.read_pages`)."""
+
+    wanted: tuple[Wanted, ...]
+
+
+class Cutter:
+    """Cuts one plan; ``schema``: the columns that are read."""
+
+    def __init__(self, metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> None:
+        self._metadata = metadata
+        self._plan = plan
+        self._schema = schema
+        self._names = frozenset(schema.names)
+        rows = np.array([scan.row for scan in plan.segments], np.int64)
+        found = metadata.segments.many(plan.snapshot, rows)
+        self._files: dict[int, Segment] = dict(zip(rows.tolist(), found, strict=True))
+
+    def cut(self, threads: int) -> list[RowGroups | Rows]:
+        """Return the pieces of work, for ``threads`` threads."""
+        runs: list[RowGroups | Rows] = []
+        single: list[Wanted] = []
+        for scan in self._plan.segments:
+            file = self._files[scan.row]
+            wanted = self._wanted(scan, file)
+            if wanted is None:
+                runs += _runs(scan, file.zone_rows)
+            elif len(wanted.positions):
+                single.append(wanted)
+        return [*runs, *batches(single, threads)]
+
+    def by_pages(self) -> dict[int, int]:
+        """Return what :func:`decoded_rows` does."""
+        found = {scan.row: self._wanted(scan, self._files[scan.row]) for scan in self._plan.segments}
+        return {row: _decoded(w.positions, _block_rows(w.page_map)) for row, w in found.items() if w is not None}
+
+    def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
+        """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
+        if not len(self._schema) or (scan.positions is None and file.rows > SMALL_ROWS):
+            return None
+        dead, some = self._plan.snapshot.vector(scan.row), scan.positions
+        if some and scan.zones is None and some.max() < file.rows:
+            return self._placed(scan.row, live_positions(some, dead), file.rows, self._schema)
+        rows = _rows_in(file.zone_rows, scan.zones)
+        some = rows if some is None else rows & some
+        return self._placed(scan.row, live_positions(some, dead), len(rows), self._schema)
+
+    def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
+        """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
+        first, rows = np.array(piece.starts, dtype=np.int64).T
+        before = np.cumsum(rows) - rows
+        zone = np.searchsorted(before, numbers, side="right") - 1
+        positions = numbers + (first - before)[zone]
+        return self._placed(piece.scan.row, positions, piece.rows, schema)
+
+    def _placed(self, row: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
+        names = self._names if schema is self._schema else frozenset(schema.names)
+        return placed(self._metadata, row, self._files[row], positions, rows, names)
+
+
+def placed(
+    metadata: Metadata, row: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str]
+) -> Wanted | None:
+    """Return ``positions`` of segment ``row`` with what reading their pages needs.
+
+    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are read.
+    """
+    page_map = _page_map(metadata, file, names)
+    if page_map is None or not _are_few(positions, rows, page_map):
+        return None
+    offset, length = file.block_offset, file.block_length
+    whole = metadata.blobs.data_files.get(file.path, file.size) if len(positions) else None
+    parquet = None if whole is None else whole.slice(offset, length)
+    return Wanted(file.path, offset, length, parquet, page_map, positions, row)
+
+
+def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageMap | None:
+    """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
+    try:
+        found = None if file.page_map is None else metadata.blobs.page_map(file.page_map)
+    except Corrupt:
+        return None
+    if found is None:
+        return None
+    return found if found.rows == file.rows and names.issubset(found.columns) else None
+
+
+def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
+    """Return rows to be read page by page in pieces that can be read together, enough for ``threads`` threads."""
+    together: dict[object, list[Wanted]] = {}
+    for one in wanted:
+        together.setdefault((one.page_map.columns, one.page_map.codec), []).append(one)
+    return [rows for group in together.values() for rows in _batches(group, threads)]
+
+
+def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
+    """Return segment row -> how many rows are decoded for its share of ``plan``, of the segments that are read by pages."""
+    return Cutter(metadata, plan, schema).by_pages()
+
+
+def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
+    """Return those of ``positions`` that are not dead, rising -> int64[n]."""
+    return np.asarray((positions if dead is None else positions - dead).to_array(), dtype=np.int64)
+
+
+def _rows_in(zone_rows: Sequence[int], zones: Sequence[int] | None) -> BitMap:
+    """Return the positions of the rows of some row groups, None for all."""
+    if zones is None:
+        return BitMap(range(sum(zone_rows)))
+    ends = np.cumsum(zone_rows).tolist()
+    found = BitMap()
+    for zone in zones:
+        found.add_range(ends[zone] - zone_rows[zone], ends[zone])
+    return found
+
+
+def _block_rows(page_map: PageMap) -> int:
+    """Return how many rows are decoded for one, on average over the columns."""
+    return max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // page_map.count)
+
+
+def _decoded(positions: Int64Array, block: int) -> int:
+    """Return how many rows are decoded for the rising ``positions`` if pages have ``block`` rows."""
+    if len(positions) < 2:
+        return block * len(positions)
+    pages = positions // block
+    return block * (int(np.count_nonzero(pages[1:] != pages[:-1])) + 1)
+
+
+def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
+    """Return whether reading the pages of ``positions`` is cheaper than opening a file and decoding ``rows`` rows."""
+    return 5 * _decoded(positions, _block_rows(page_map)) <= 4 * (rows + _OPEN_ROWS)
+
+
+def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
+    """Yield ``wanted`` in pieces of bounded size, enough for ``threads`` threads if they are worth it."""
+    sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in wanted]
+    limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
+    batch: list[Wanted] = []
+    filled = 0
+    for whole, size in zip(wanted, sizes, strict=True):
+        for part in _parts(whole, limit) if size > limit else (whole,):
+            if batch and filled + min(size, limit) > limit:
+                yield Rows(tuple(batch))
+                batch, filled = [], 0
+            batch.append(part)
+            filled += min(size, limit)
+    if batch:
+        yield Rows(tuple(batch))
+
+
+def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
+    """Yield the rows of one segment in pieces for which at most ``rows`` rows are decoded, or one page."""
+    block = _block_rows(wanted.page_map)
+    number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(1, rows // block)
+    for part in np.split(wanted.positions, np.flatnonzero(np.diff(number)) + 1):
+        yield replace(wanted, positions=part)
+
+
+def _runs(scan: SegmentScan, zone_rows: Sequence[int]) -> Iterator[RowGroups]:
+    starts = np.concatenate([[0], np.cumsum(zone_rows)]).tolist()
+    wanted = range(len(zone_rows)) if scan.zones is None else scan.zones
+    run: list[int] = []
+    rows = 0
+    for zone in wanted:
+        run.append(zone)
+        rows += zone_rows[zone]
+        if rows >= UNIT_ROWS:
+            yield _run(scan, run, zone_rows, starts)
+            run, rows = [], 0
+    if run:
+        yield _run(scan, run, zone_rows, starts)
+
+
+def _run(scan: SegmentScan, run: list[int], zone_rows: Sequence[int], starts: list[int]) -> RowGroups:
+    whole = len(run) == len(zone_rows)
+    return RowGroups(scan, None if whole else tuple(run), tuple((starts[z], zone_rows[z]) for z in run))

@@ -1,0 +1,331 @@
+"""The first rows of a scan: a limit that stops reading, whole results in order, and the best rows by statistics.
+
+The best rows (top-k) are found without reading what cannot hold one.  Files, and the row groups of a file, are taken in
+the order of their best bound of the first sort key, a few at a time.  Once as many rows as wanted are known, the last of
+them is a threshold: what cannot hold a row before it is not read, neither files nor row groups nor, by a predicate,
+columns of rows.  Bounds may be wide (cut texts, deleted rows) or absent: that costs time, never rows, because no verdict
+but a proof of statistics leaves anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes import column_stats, paths
+from indexes.base import BoolArray, Int64Array
+from indexes.column_stats import STATS_SCHEMA
+from indexes.predicate import And, Predicate
+from mdt.filters.order import SortKey, sorted_rows
+from mdt.hudi.schema import with_meta
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import ScanPlan, SegmentScan
+from mdt.progress import Progress
+from mdt.scan.reader import read
+from mdt.scan.tasks import UNIT_ROWS
+
+_FILES_FIRST, _FILES_MAX = 16, 1024
+"""Files whose row groups are looked at together: few at first, because most queries end with them."""
+_ROWS_FIRST = 1024
+"""Rows that are worth a round of reading of their own."""
+_GROWTH = 4
+"""How much more each round reads than the one before: a filter may leave nothing of the first ones."""
+
+
+def within(plan: ScanPlan, limit: int) -> ScanPlan:
+    """Return the plan, which has no predicate, with segments and rows for ``limit`` rows only."""
+    assert plan.predicate is None, "how many rows match is not known"
+    snapshot = plan.snapshot
+    rows = np.array([scan.row for scan in plan.segments], np.int64)
+    ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[rows])
+    last = int(np.searchsorted(ends, limit))
+    if last == len(ends):
+        return plan
+    kept = list(plan.segments[:last])
+    left = limit - (int(ends[last - 1]) if last else 0)
+    if left:
+        kept.append(_first_rows(snapshot, plan.segments[last], left))
+    return replace(plan, segments=tuple(kept))
+
+
+def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentScan:
+    """Return the first ``count`` live rows of a segment, which has as many."""
+    dead = snapshot.vector(scan.row)
+    live = BitMap(range(int(snapshot.rows[scan.row])))
+    if dead is not None:
+        live -= dead
+    positions = live[:count]
+    ends = np.cumsum(snapshot.files["zone_rows"][scan.row].as_py())
+    zones = int(np.searchsorted(ends, positions[-1], side="right")) + 1
+    return replace(scan, zones=tuple(range(zones)), positions=positions)
+
+
+def first_matches(
+    metadata: Metadata,
+    plan: ScanPlan,
+    names: Sequence[str],
+    limit: int,
+    *,
+    threads: int,
+    progress: Progress | None = None,
+) -> Iterator[pa.Table]:
+    """Yield ``limit`` rows that match, or all if there are fewer; stops reading when they are found.
+
+    ``progress`` is called with the number of segments that are done with and of all.
+    """
+    assert limit, "nothing is looked for"
+    left, size, done = limit, max(limit, _ROWS_FIRST), 0
+    for zones in _chunks(plan, np.arange(len(plan.segments))):
+        for picked in _rounds(zones, np.arange(len(zones)), size, threads):
+            size *= _GROWTH
+            for table in read(metadata, zones.plan(plan, picked), names, threads=threads):
+                yield table[:left]
+                left -= len(table)
+                if left <= 0:
+                    _tell(progress, plan, len(plan.segments))
+                    return
+        done += len(zones.scans)
+        _tell(progress, plan, done)
+
+
+def _tell(progress: Progress | None, plan: ScanPlan, done: int) -> None:
+    if progress is not None:
+        progress(done, len(plan.segments))
+
+
+def in_order(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], *, threads: int,
+    progress: Progress | None = None,
+) -> pa.Table:  # fmt: skip
+    """Return all rows that match, sorted by ``keys``; they are in memory at once.  ``progress``: see :func:`read`."""
+    columns = _read_columns(plan, names, keys)
+    tables = list(read(metadata, plan, columns, threads=threads, progress=progress))
+    return sorted_rows(pa.concat_tables(tables), keys).select(names) if tables else _nothing(plan, names)
+
+
+def best(
+    metadata: Metadata, plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey], limit: int, *, threads: int,
+    progress: Progress | None = None,
+) -> pa.Table:  # fmt: skip
+    """Return the first ``limit`` rows that match in the order of ``keys``; what cannot hold one of them is not read.
+
+    ``progress`` is called with the number of segments that are read or left out, and of all.
+    """
+    assert limit, "nothing is looked for"
+    return _Search(metadata, plan, names, keys, limit, threads).run(progress).select(names)
+
+
+def known_bounds(plan: ScanPlan, key: SortKey) -> int:
+    """Return of how many segments of ``plan`` there are statistics of the column of ``key``."""
+    stats = plan.snapshot.column_stats(key.column)
+    rows = pa.array([scan.row for scan in plan.segments], pa.int64())
+    return 0 if stats is None else len(rows) - stats["values"].take(rows).null_count
+
+
+def _read_columns(plan: ScanPlan, names: Sequence[str], keys: Sequence[SortKey]) -> list[str]:
+    schema = with_meta(plan.snapshot.definition.schema)
+    return list(dict.fromkeys([*names, *(paths.top_level(schema, key.column) for key in keys)]))
+
+
+def _nothing(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
+    schema = with_meta(plan.snapshot.definition.schema)
+    return pa.schema([schema.field(name) for name in names]).empty_table()
+
+
+@dataclass(frozen=True, slots=True)
+class _Zones:
+    """Row groups of segments: ``of`` (number in ``scans``), ``zone`` and ``rows``, int64[n] each."""
+
+    scans: Sequence[SegmentScan]
+    of: Int64Array
+    zone: Int64Array
+    rows: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    @classmethod
+    def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _Zones:
+        """Return those row groups of the segments ``numbers`` of a plan that it reads, in this order."""
+        scans = [plan.segments[n] for n in numbers.tolist()]
+        rows_read = pa.array([scan.row for scan in scans], pa.int64())
+        lists = plan.snapshot.files.select(("zone_rows",)).take(rows_read)["zone_rows"]
+        sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
+        starts = np.cumsum(sizes) - sizes
+        of = np.repeat(np.arange(len(scans)), sizes)
+        zone = np.arange(len(of)) - np.repeat(starts, sizes)
+        is_read = np.ones(len(of), np.bool_)
+        for scan, start, size in zip(scans, starts.tolist(), sizes.tolist(), strict=True):
+            if scan.zones is not None:
+                is_read[start : start + size] = np.isin(np.arange(size), scan.zones)
+        rows = np.asarray(pc.list_flatten(lists)).astype(np.int64)
+        return cls(scans, of[is_read], zone[is_read], rows[is_read])
+
+    def plan(self, plan: ScanPlan, picked: Int64Array) -> ScanPlan:
+        """Return ``plan`` for the row groups ``picked`` only."""
+        order = picked[np.lexsort((self.zone[picked], self.of[picked]))]
+        numbers, starts = np.unique(self.of[order], return_index=True)
+        parts = np.split(self.zone[order], starts[1:])
+        segments = (
+            replace(self.scans[n], zones=tuple(zones.tolist()))
+            for n, zones in zip(numbers.tolist(), parts, strict=True)
+        )
+        return replace(plan, segments=tuple(segments))
+
+    def stats(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """Return the statistics of ``column`` in each row group, STATS_SCHEMA [n]: where it has none, those of its segment."""
+        rows = np.array([scan.row for scan in self.scans], np.int64)
+        parts = [_file_stats(snapshot, column, rows)]
+        at, first = self.of.copy(), len(rows)
+        starts = np.searchsorted(self.of, np.arange(len(rows) + 1)).tolist()
+        for row, start, end in zip(rows.tolist(), starts, starts[1:], strict=False):
+            if end - start < 2:
+                continue
+            part = snapshot.zone_stats(row)
+            part = part.filter(pc.equal(part["column"], column))
+            place = np.searchsorted(self.zone[start:end], np.asarray(part["zone"]))
+            place = np.minimum(place, end - start - 1)
+            mine = np.flatnonzero(self.zone[start:end][place] == np.asarray(part["zone"]))
+            at[start + place[mine]] = first + mine
+            parts.append(part.select(STATS_SCHEMA.names))
+            first += len(part)
+        return pa.concat_tables(parts).take(pa.array(at))
+
+
+def _file_stats(snapshot: Snapshot, column: str, rows: Int64Array) -> pa.Table:
+    """Return the statistics of ``column`` in segment ``rows``, STATS_SCHEMA [n], nulls where there are none."""
+    stats = snapshot.column_stats(column)
+    if stats is None:
+        return pa.table([pa.nulls(len(rows), type) for type in STATS_SCHEMA.types], schema=STATS_SCHEMA)
+    return stats.select(STATS_SCHEMA.names).take(pa.array(rows))
+
+
+def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_Zones]:
+    """Yield the row groups of segments ``numbers``, of few segments at first, then of more."""
+    at, size = 0, _FILES_FIRST
+    while at < len(numbers):
+        yield _Zones.of_segments(plan, numbers[at : at + size])
+        at, size = at + size, min(2 * size, _FILES_MAX)
+
+
+def _rounds(zones: _Zones, order: Int64Array, size: int, threads: int) -> Iterator[Int64Array]:
+    """Yield the row groups in ``order`` in runs: the first of ``size`` rows at least, each larger than the one before."""
+    while len(order):
+        wanted = min(size, 2 * threads * UNIT_ROWS)
+        count = int(np.searchsorted(np.cumsum(zones.rows[order]), wanted)) + 1
+        yield order[:count]
+        order, size = order[count:], size * _GROWTH
+
+
+class _Search:
+    """One search for the best rows."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        plan: ScanPlan,
+        names: Sequence[str],
+        keys: Sequence[SortKey],
+        limit: int,
+        threads: int,
+    ) -> None:
+        self._metadata = metadata
+        self._plan = plan
+        self._columns = _read_columns(plan, names, keys)
+        self._sorted_by = _read_columns(plan, (), keys)
+        self._keys = keys
+        self._limit = limit
+        self._threads = threads
+        self._found = _nothing(plan, self._columns)
+        self._threshold: Predicate | None = None
+
+    def run(self, progress: Progress | None) -> pa.Table:
+        """Return the best rows."""
+        snapshot, first = self._plan.snapshot, self._keys[0]
+        rows = np.array([scan.row for scan in self._plan.segments], np.int64)
+        stats = _file_stats(snapshot, first.column, rows)
+        left, size, wanted = _best_first(stats, first), _FILES_FIRST, max(self._limit, _ROWS_FIRST)
+        while len(left := left[self._may_hold(stats)[left]]):
+            zones = _Zones.of_segments(self._plan, left[:size])
+            left, size = left[size:], min(2 * size, _FILES_MAX)
+            bounds = zones.stats(snapshot, first.column)
+            order = _best_first(bounds, first)
+            while len(order := order[self._may_hold(bounds)[order]]):
+                picked = next(_rounds(zones, order, wanted, self._threads))
+                order, wanted = order[len(picked) :], wanted * _GROWTH
+                self._read(zones.plan(self._plan, picked))
+            if len(left):
+                _tell(progress, self._plan, len(rows) - len(left))
+        if len(rows):
+            _tell(progress, self._plan, len(rows))
+        return self._found
+
+    def _may_hold(self, stats: pa.Table) -> BoolArray:
+        """Return which files or row groups may hold a row that belongs to the best -> bool[n]."""
+        if self._threshold is None:
+            return np.ones(len(stats), np.bool_)
+        first = self._keys[0]
+        return column_stats.prune_predicate(lambda _: (stats, first.type), self._threshold, len(stats))
+
+    def _read(self, plan: ScanPlan) -> None:
+        """Read the row groups of ``plan`` and keep the best of them and of what was found before."""
+        if len(self._found) < self._limit and len(self._columns) > len(self._sorted_by):
+            # Most rows are not among the best: find the threshold by the sorted columns alone, then read rows.
+            seed = self._best_of(self._tables(plan, self._sorted_by), self._found.select(self._sorted_by))
+            threshold = self._threshold_of(seed, strict=False)
+        else:
+            threshold = self._threshold
+        self._found = self._best_of(self._tables(_narrowed(plan, threshold), self._columns), self._found)
+        self._threshold = self._threshold_of(self._found, strict=len(self._keys) == 1)
+
+    def _tables(self, plan: ScanPlan, names: Sequence[str]) -> Iterator[pa.Table]:
+        return read(self._metadata, plan, names, threads=self._threads)
+
+    def _best_of(self, tables: Iterator[pa.Table], found: pa.Table) -> pa.Table:
+        waiting, rows = [found], len(found)
+        for table in tables:
+            waiting.append(table)
+            rows += len(table)
+            if rows >= 2 * max(self._limit, UNIT_ROWS):
+                waiting = [sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)]
+                rows = len(waiting[0])
+        return waiting[0] if len(waiting) == 1 else sorted_rows(pa.concat_tables(waiting), self._keys, self._limit)
+
+    def _threshold_of(self, found: pa.Table, *, strict: bool) -> Predicate | None:
+        """Return the test that other rows must pass to be among the best, None if any may be.
+
+        ``strict``: a row beside the last one is no better.
+        """
+        if len(found) < self._limit:
+            return None
+        first = self._keys[0]
+        return first.not_behind(first.values(found)[-1], strict=strict)
+
+
+def _narrowed(plan: ScanPlan, test: Predicate | None) -> ScanPlan:
+    if test is None:
+        return plan
+    return replace(plan, predicate=test if plan.predicate is None else And((plan.predicate, test)))
+
+
+def _best_first(stats: pa.Table, key: SortKey) -> Int64Array:
+    """Return the numbers of files or row groups in the order of the best value that each may hold, unknown ones first.
+
+    ``stats``: STATS_SCHEMA [n], of the column of ``key``.
+    """
+    bound = stats["max" if key.descending else "min"]
+    only_nulls = pc.equal(stats["nulls"], stats["values"]).fill_null(False)
+    is_unknown = pc.and_(pc.is_null(bound), pc.invert(only_nulls))
+    if key.nulls_first:
+        is_first = pc.or_(is_unknown, pc.greater(stats["nulls"], 0).fill_null(True))
+    else:
+        is_first = is_unknown
+    rank = pc.if_else(is_first, 0, pc.if_else(only_nulls, 2, 1))
+    ways = [("rank", "ascending"), ("bound", "descending" if key.descending else "ascending")]
+    return np.asarray(pc.sort_indices(pa.table({"rank": rank, "bound": bound}), sort_keys=ways)).astype(np.int64)

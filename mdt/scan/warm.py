@@ -1,0 +1,77 @@
+"""Read ahead of scans and look-ups what they need of the files: footers, page maps, key maps; map the files themselves.
+
+Newest files first, each kind until its cache is full.  What is damaged is left to who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from mdt.errors import Corrupt
+from mdt.limits import DATA_FILES_MAPPED_MAX, SEGMENTS_CACHED_MAX
+from mdt.metadata.file_group import BASE, Blob
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.recent import Recent
+from mdt.metadata.snapshot import Snapshot
+from mdt.scan.segment_file import open_segment
+from mdt.scan.tasks import SMALL_ROWS
+
+_AT_A_TIME = 256
+"""Files between two looks at how full a cache is."""
+
+
+def warm_files(metadata: Metadata, snapshot: Snapshot, threads: int, *, with_keys: bool) -> None:
+    """Keep what scans and look-ups need of the files of ``snapshot``; ``with_keys``: key maps, too."""
+    blobs = metadata.blobs
+    newest = np.flatnonzero(snapshot.has_rows)[::-1][:SEGMENTS_CACHED_MAX]
+    segments = metadata.segments.many(snapshot, newest)
+    with ThreadPoolExecutor(threads) as pool:
+        page_maps = [found.page_map for found in segments if found.page_map is not None]
+        _fill(pool, blobs.page_maps, page_maps, lambda blob: blobs.page_map(blob).info)
+        if with_keys:
+            key_maps = [found.key_map for found in segments if found.key_map is not None]
+            _fill(pool, blobs.key_maps, key_maps, lambda blob: blobs.key_map(blob).whole())
+        _warm_footers(pool, metadata, snapshot)
+        for found in segments[:DATA_FILES_MAPPED_MAX]:
+            with suppress(Corrupt):
+                blobs.data_files.get(found.path, found.size)
+
+
+def _fill(pool: Executor, cache: Recent[Blob, Any], wanted: Sequence[Blob], read: Callable[[Blob], object]) -> None:
+    """Read what is ``wanted`` until it begins to push the first of it out of ``cache``."""
+
+    def keep(blob: Blob) -> None:
+        with suppress(Corrupt):
+            read(blob)
+
+    dropped = cache.dropped
+    for first in range(0, len(wanted), _AT_A_TIME):
+        if cache.dropped > dropped:
+            return
+        for _ in pool.map(keep, wanted[first : first + _AT_A_TIME]):
+            pass
+
+
+def _warm_footers(pool: Executor, metadata: Metadata, snapshot: Snapshot) -> None:
+    """Keep the footers of base files.
+
+    Log files, of which a reader fetches the whole block, and files so small that they are read by pages are left out.
+    """
+    footers = metadata.blobs.footers
+    wanted = (snapshot.kind == BASE) & (snapshot.rows > np.maximum(snapshot.dead_rows, SMALL_ROWS))
+    rows = np.flatnonzero(wanted)[::-1].tolist()
+
+    def keep(row: int) -> None:
+        with suppress(Corrupt):
+            open_segment(metadata.storage, snapshot, row, footers=footers)
+
+    for first in range(0, len(rows), _AT_A_TIME):
+        if footers.dropped:
+            return
+        for _ in pool.map(keep, rows[first : first + _AT_A_TIME]):
+            pass

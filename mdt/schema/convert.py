@@ -1,0 +1,215 @@
+"""Arrow arrays of one type as arrays of another with the same values, nested types included; nothing is lost in silence.
+
+pyarrow casts flat types.  It does not encode dictionaries of numbers, loses values of list views (seen with 26.0.1),
+rounds floats and decimals even where the cast is called safe, and knows nothing of required fields inside others, so
+nested arrays are taken apart and put together here.  Arrays of one call have at most 2^31 values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_INT64_DIGITS = 20
+"""Digits of the longest number of 64 bits."""
+_DECIMAL128_DIGITS_MAX = 38
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def is_same(a: pa.DataType, b: pa.DataType) -> bool:
+    """Return whether two types are equal to the last name in them."""
+    return bool(a == b and (not a.num_fields or a.equals(b, check_metadata=True)))
+
+
+def is_list(type: pa.DataType) -> bool:
+    """Return whether ``type`` is a list of any kind; a map is not."""
+    kinds = pa.types
+    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view, kinds.is_large_list_view)
+    return any(test(type) for test in tests)
+
+
+def is_encoded(type: pa.DataType) -> bool:
+    """Return whether ``type`` is a dictionary or run-end encoded."""
+    return bool(pa.types.is_dictionary(type) or pa.types.is_run_end_encoded(type))
+
+
+def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return the values of ``array``, n of them, as an array of ``type``.
+
+    Raises ValueError (of which pyarrow's errors are some) if one has no equal among the values of ``type``, or its list
+    another length.  Whether types belong together (numbers to text) is the caller's matter.
+    """
+    source = array.type
+    if is_same(source, type):
+        return array
+    if pa.types.is_null(source):
+        return pa.nulls(len(array), type)
+    if is_encoded(source):
+        return convert(_decoded(array), type)
+    if pa.types.is_dictionary(type):
+        return _dictionary(convert(array, type.value_type), type)
+    if pa.types.is_run_end_encoded(type):
+        return pc.run_end_encode(convert(array, type.value_type), run_end_type=type.run_end_type)
+    if pa.types.is_struct(type):
+        return _struct(array, type)
+    if pa.types.is_map(type):
+        return _map(array, type)
+    return _list(array, type) if is_list(type) else _exact(array, type)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else pc.run_end_decode(array)
+
+
+def _dictionary(values: pa.Array, type: pa.DataType) -> pa.Array:
+    encoded = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(
+        encoded.indices.cast(type.index_type), encoded.dictionary, ordered=type.ordered
+    )
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _struct(array: pa.StructArray, type: pa.DataType) -> pa.Array:
+    names = [field.name for field in array.type]
+    if len(set(names)) != len(names) or set(names) != {field.name for field in type}:
+        raise ValueError(f"its fields are {names}, not {[field.name for field in type]}")
+    fields = [convert(array.field(names.index(field.name)), field.type) for field in type]
+    return pa.StructArray.from_arrays(fields, fields=list(type), mask=_nulls(array))
+
+
+def _map(array: pa.MapArray, type: pa.DataType) -> pa.Array:
+    offsets = np.asarray(array.offsets)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    keys, items = (part.slice(first, count) for part in (array.keys, array.items))
+    found = [convert(keys, type.key_type), convert(items, type.item_type)]
+    return pa.MapArray.from_arrays(pa.array(offsets - first, pa.int32()), *found, type=type, mask=_nulls(array))
+
+
+def lengths(array: pa.Array) -> Int64Array:
+    """Return how many values each of n lists has, 0 where it is null -> int64[n]."""
+    return np.asarray(pc.list_value_length(array).fill_null(0)).astype(np.int64)
+
+
+def _list(array: pa.Array, type: pa.DataType) -> pa.Array:
+    sizes = lengths(array)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    mask = _nulls(array)
+    if pa.types.is_fixed_size_list(type):
+        return _fixed_size(array.flatten(), sizes, starts, mask, type)
+    values = convert(array.flatten(), type.value_type)
+    if pa.types.is_list_view(type) or pa.types.is_large_list_view(type):
+        kind, offset = (
+            (pa.ListViewArray, pa.int32()) if pa.types.is_list_view(type) else (pa.LargeListViewArray, pa.int64())
+        )
+        return kind.from_arrays(pa.array(starts, offset), pa.array(sizes, offset), values, type=type, mask=mask)
+    kind, offset = (pa.ListArray, pa.int32()) if pa.types.is_list(type) else (pa.LargeListArray, pa.int64())
+    return kind.from_arrays(pa.array(np.append(0, ends), offset), values, type=type, mask=mask)
+
+
+def _fixed_size(
+    values: pa.Array, sizes: Int64Array, starts: Int64Array, mask: pa.Array | None, type: pa.DataType
+) -> pa.Array:
+    size = type.list_size
+    valid = np.ones(len(sizes), np.bool_) if mask is None else ~np.asarray(mask)
+    wrong = np.flatnonzero(valid & (sizes != size))
+    if len(wrong):
+        raise ValueError(f"a list has {sizes[wrong[0]]} values, not {size}")
+    if _is_view(values.type):  # pyarrow takes no rows of views
+        values = convert(values, type.value_type)
+    if mask is not None:
+        at = (np.where(valid, starts, 0)[:, None] + np.arange(size)).ravel()
+        values = values.take(pa.array(at, mask=np.repeat(~valid, size)))
+    return pa.FixedSizeListArray.from_arrays(convert(values, type.value_type), type=type, mask=mask)
+
+
+def _is_view(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(type) or pa.types.is_binary_view(type))
+
+
+def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Cast flat values; also where pyarrow rounds, or refuses numbers that fit because others of their type would not."""
+    source, kinds = array.type, pa.types
+    if kinds.is_integer(source) and kinds.is_decimal(type):
+        digits = _INT64_DIGITS + type.scale
+        wide = (
+            pa.decimal128(digits, type.scale) if digits <= _DECIMAL128_DIGITS_MAX else pa.decimal256(digits, type.scale)
+        )
+        return array.cast(wide).cast(type)
+    found = array.cast(type)
+    pair = (source, type)
+    narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width
+    if narrows or (any(map(kinds.is_floating, pair)) and any(map(kinds.is_decimal, pair))):
+        _require_equal(array, found)
+    return found
+
+
+def _require_equal(array: pa.Array, found: pa.Array) -> None:
+    back = found.cast(array.type)
+    if pa.types.is_floating(array.type):
+        equal = pc.or_(pc.equal(array, back), pc.and_(pc.is_nan(array), pc.is_nan(back)))
+    else:
+        equal = pc.equal(array, back)
+    if not pc.all(equal).as_py() and len(equal) > equal.null_count:
+        raise ValueError(f"{array.type} would be rounded to {found.type}")
+
+
+def filled(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return an array of a stored ``type`` (lists and maps plain) with values in required fields of structs that are null.
+
+    Arrow does not say what stands there; Parquet's writer refuses nulls even there.
+    """
+    if not requires(type):
+        return array
+    if pa.types.is_struct(type):
+        children = [_field_filled(array.field(i), field) for i, field in enumerate(type)]
+        return pa.StructArray.from_arrays(children, fields=list(type), mask=_nulls(array))
+    mask = _nulls(array)
+    if pa.types.is_map(type):
+        offsets = np.asarray(array.offsets)
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        items = filled(array.items.slice(first, count), type.item_type)
+        keys = array.keys.slice(first, count)
+        return pa.MapArray.from_arrays(pa.array(offsets - first, pa.int32()), keys, items, type=type, mask=mask)
+    ends = np.append(0, np.cumsum(lengths(array)))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), filled(array.flatten(), type.value_type), type=type, mask=mask
+    )
+
+
+def _field_filled(array: pa.Array, field: pa.Field) -> pa.Array:
+    array = filled(array, field.type)
+    if field.nullable or not array.null_count:
+        return array
+    rows = np.where(np.asarray(array.is_null()), len(array), np.arange(len(array)))
+    return pa.concat_arrays([array, pa.array([_some(field.type)], field.type)]).take(pa.array(rows))
+
+
+def _some(type: pa.DataType) -> object:
+    """Return a value of a stored type, in the form that ``pa.array`` takes."""
+    kinds = pa.types
+    if kinds.is_struct(type):
+        return {field.name: _some(field.type) for field in type}
+    if kinds.is_list(type) or kinds.is_map(type):
+        return []
+    if kinds.is_string(type) or kinds.is_binary(type):
+        return "" if kinds.is_string(type) else b""
+    return False if kinds.is_boolean(type) else 0
+
+
+def requires(type: pa.DataType) -> bool:
+    """Return whether something in ``type`` is required."""
+    if pa.types.is_map(type):
+        return has_required(type.item_field)
+    return any(has_required(type.field(i)) for i in range(type.num_fields))
+
+
+def has_required(field: pa.Field) -> bool:
+    """Return whether ``field``, or something in it, is required."""
+    return not field.nullable or requires(field.type)

@@ -1,0 +1,248 @@
+"""The columns of a table as they were declared, and as Hudi's files hold them: the one place that knows both.
+
+What is *stored* is what Spark, hudi-rs and we read back alike (:func:`stored`); filters, statistics, indexes, keys and
+services know nothing else.  What was *declared* is what a table takes (:mod:`mdt.write.normalize`) and what a scan returns
+(:class:`Restoration`).  Stored values rise as declared ones do, so a range of one is a range of the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from mdt.errors import Corrupt, Invalid
+from mdt.schema.convert import convert, is_encoded, is_list, is_same
+
+RESERVED_PREFIX = "_hoodie_"
+DEPTH_MAX = 50
+"""Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits."""
+
+_LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_STORED: dict[pa.DataType, pa.DataType] = {
+    pa.bool_(): pa.bool_(),
+    pa.int8(): pa.int32(),
+    pa.int16(): pa.int32(),
+    pa.int32(): pa.int32(),
+    pa.int64(): pa.int64(),
+    pa.uint8(): pa.int32(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.float32(): pa.float32(),
+    pa.float64(): pa.float64(),
+    pa.string(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.binary(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date32(): pa.date32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.int32(),
+    pa.time32("ms"): pa.int32(),
+    pa.time64("us"): pa.int64(),
+    pa.time64("ns"): pa.int64(),
+    **{pa.duration(unit): pa.int64() for unit in ("s", "ms", "us", "ns")},
+    pa.timestamp("s"): pa.timestamp("ms", "UTC"),
+    pa.timestamp("ms"): pa.timestamp("ms", "UTC"),
+    pa.timestamp("us"): pa.timestamp("us", "UTC"),
+    pa.timestamp("ns"): pa.timestamp("us", "UTC"),
+}
+
+_INSTEAD = (
+    (pa.types.is_null, "cast it to the type that its values will have"),
+    (pa.types.is_decimal, "use a decimal with 1 to 38 digits and a scale from 0 to the number of digits"),
+    (pa.types.is_map, "use string keys"),
+    (pa.types.is_struct, "give it a field"),
+    (pa.types.is_union, "use a struct with a field for each type"),
+    (pa.types.is_interval, "use a duration, or a struct of months, days and nanoseconds"),
+    (is_encoded, "encode flat values, or leave the encoding out"),
+)
+
+
+def stored(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` as files hold it: names and required fields as they are, without metadata, types as follows.
+
+    | declared | stored |
+    |---|---|
+    | int8, int16, uint8, uint16; uint32; uint64; half float | int32; int64; decimal128(20, 0); float |
+    | large and view strings and binaries, fixed size binary | string, binary |
+    | large, view and fixed size lists | list |
+    | dictionary without order, run-end encoded | the value type |
+    | timestamp(s); timestamp(ns) | timestamp(ms); timestamp(us): values with nanoseconds are refused when they come |
+    | timestamp in any time zone | UTC, the same moment |
+    | timestamp without time zone | UTC, **the same digits**: Hudi readers have no common type for local times |
+    | date64; decimal32, decimal64, decimal256 up to 38 digits | date32; decimal128 |
+    | time32; time64, duration | int32; int64, the count of the declared unit |
+
+    Raises Invalid, naming column and type and what to do, for other types: null, union, interval, extension types, ordered
+    dictionaries, maps with keys that are not strings, empty structs, nesting beyond DEPTH_MAX; and for names that Avro
+    does not allow, that are reserved, repeated, or differ only in case.
+    """
+    _check_names([field.name for field in schema], "")
+    for field in schema:
+        if field.name.lower().startswith(RESERVED_PREFIX):
+            raise Invalid(
+                f"column {field.name!r}: names beginning with {RESERVED_PREFIX} belong to Hudi", hint="rename it"
+            )
+    return pa.schema([_field(field, field.name, field.name, 1) for field in schema])
+
+
+def _field(field: pa.Field, name: str, path: str, depth: int) -> pa.Field:
+    return pa.field(name, _type(field.type, path, depth), field.nullable)
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if not _LEGAL_NAME.fullmatch(name):
+            raise Invalid(
+                f"{where}{name!r} is no legal column name",
+                hint="use letters, digits and underscores, not beginning with a digit",
+            )
+        other = seen.get(name.lower())
+        if other is not None:
+            raise Invalid(
+                f"columns {where}{other!r} and {where}{name!r} differ at most in case", hint="rename one of them"
+            )
+        seen[name.lower()] = name
+
+
+def _type(type: pa.DataType, path: str, depth: int) -> pa.DataType:
+    if depth > DEPTH_MAX:
+        raise Invalid(f"column {path[:200]!r} is nested deeper than {DEPTH_MAX} levels", hint="flatten it")
+    kinds = pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        hint = f"declare its storage, {type.storage_type}, and convert on the way"
+        raise Invalid(f"column {path!r} has the extension type {type}, which a Hudi table cannot hold", hint=hint)
+    if kinds.is_dictionary(type) and type.ordered:
+        hint = "use a dictionary without order, or a column of ranks beside it"
+        raise Invalid(
+            f"column {path!r} has the type {type}, whose order stands in the data and would be lost", hint=hint
+        )
+    if is_encoded(type) and not type.value_type.num_fields and not is_encoded(type.value_type):
+        return _type(type.value_type, path, depth)
+    if kinds.is_timestamp(type):
+        type = pa.timestamp(type.unit)
+    if type in _STORED:
+        return _STORED[type]
+    if kinds.is_fixed_size_binary(type):
+        return pa.binary()
+    if kinds.is_decimal(type) and 0 <= type.scale <= type.precision <= 38:
+        return pa.decimal128(type.precision, type.scale)
+    return _nested(type, path, depth)
+
+
+def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
+    kinds = pa.types
+    if is_list(type):
+        return pa.list_(_field(type.value_field, "element", f"{path}.element", depth + 1))
+    if kinds.is_map(type) and _type(type.key_type, f"{path}.key", depth + 1) == pa.string():
+        return pa.map_(pa.string(), _field(type.item_field, "value", f"{path}.value", depth + 1))
+    if kinds.is_struct(type) and type.num_fields:
+        _check_names([field.name for field in type], f"{path}.")
+        return pa.struct([_field(f, f.name, f"{path}.{f.name}", depth + 1) for f in type])
+    hint = next((hint for kind, hint in _INSTEAD if kind(type)), "cast it to a type that Avro has")
+    raise Invalid(f"column {path!r} has the type {type}, which a Hudi table cannot hold", hint=hint)
+
+
+def plain(type: pa.DataType) -> pa.DataType:
+    """Return ``type`` without dictionaries and run-end encoding, at any depth: what single values of it are."""
+    if is_encoded(type):
+        return plain(type.value_type)
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(plain(field.type)) for field in type])
+    if pa.types.is_map(type):
+        return pa.map_(plain(type.key_type), type.item_field.with_type(plain(type.item_type)), type.keys_sorted)
+    if not is_list(type):
+        return type
+    element = type.value_field.with_type(plain(type.value_type))
+    if pa.types.is_fixed_size_list(type):
+        return pa.list_(element, type.list_size)
+    kinds = (
+        (pa.types.is_large_list, pa.large_list), (pa.types.is_list_view, pa.list_view),
+        (pa.types.is_large_list_view, pa.large_list_view),
+    )  # fmt: skip
+    return next((make for test, make in kinds if test(type)), pa.list_)(element)
+
+
+def local(declared: pa.Schema, stored: pa.Schema) -> pa.Schema:
+    """Return the ``stored`` columns with timestamps without zone where they were declared so: what Spark can show of them."""
+    return pa.schema(
+        [kept.with_type(_local(given.type, kept.type)) for given, kept in zip(declared, stored, strict=True)]
+    )
+
+
+def _local(declared: pa.DataType, stored: pa.DataType) -> pa.DataType:
+    if is_encoded(declared):
+        return _local(declared.value_type, stored)
+    if pa.types.is_timestamp(declared):
+        return pa.timestamp(stored.unit) if declared.tz is None else stored
+    if pa.types.is_struct(declared):
+        fields = zip(declared, stored, strict=True)
+        return pa.struct([kept.with_type(_local(given.type, kept.type)) for given, kept in fields])
+    if pa.types.is_map(declared):
+        return pa.map_(stored.key_type, stored.item_field.with_type(_local(declared.item_type, stored.item_type)))
+    if is_list(declared):
+        return pa.list_(stored.value_field.with_type(_local(declared.value_type, stored.value_type)))
+    return stored
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """Makes what was declared of stored columns.
+
+    ``schema``: the declared columns; ``columns``: which of them are stored as another type.
+    """
+
+    schema: pa.Schema
+    columns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, declared: pa.Schema, stored: pa.Schema) -> Restoration:
+        """Return what makes ``declared`` of ``stored`` columns of the same names."""
+        if declared.equals(stored, check_metadata=True):
+            return cls(declared, ())
+        pairs = enumerate(zip(declared, stored, strict=True))
+        return cls(declared, tuple(i for i, (a, b) in pairs if not is_same(a.type, b.type)))
+
+    def restored(self, table: pa.Table) -> pa.Table:
+        """Return ``table``, stored columns, as declared.  O(rows) for the columns that differ, else O(1).
+
+        What readers leave in a schema (metadata of Parquet files, required fields or not) goes.  Raises Corrupt for a value
+        that no declared one was stored as.
+        """
+        if not self.columns and table.schema.equals(self.schema, check_metadata=True):
+            return table
+        columns = list(table.columns)
+        for i in self.columns:
+            field = self.schema.field(i)
+            try:
+                chunks = [part for chunk in columns[i].chunks for part in _parts(chunk, field.type)]
+            except (ValueError, pa.ArrowException) as error:
+                raise Corrupt(f"column {field.name!r} holds a value that is no {field.type}: {error}") from error
+            columns[i] = pa.chunked_array(chunks, field.type)
+        return pa.table(columns, schema=self.schema)
+
+
+def _parts(array: pa.Array, type: pa.DataType) -> Iterator[pa.Array]:
+    """Yield ``array`` as ``type``; in several parts where a dictionary would have more values than its index can count."""
+    try:
+        found = convert(array, type)
+    except pa.ArrowInvalid:
+        if len(array) < 2 or not _has_dictionary(type):
+            raise
+        half = len(array) // 2
+        yield from _parts(array.slice(0, half), type)
+        yield from _parts(array.slice(half), type)
+        return
+    yield found
+
+
+def _has_dictionary(type: pa.DataType) -> bool:
+    return pa.types.is_dictionary(type) or any(_has_dictionary(type.field(i).type) for i in range(type.num_fields))

@@ -1,0 +1,182 @@
+"""What a table is: the settings that decide what its data means, written once in commit record 0.
+
+A :class:`TableDefinition` never changes meaning after creation; options that only tune speed are kept beside it and may be
+overridden when a table is opened.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from indexes.registry import parse_spec
+from mdt.config import parse_options
+from mdt.errors import Corrupt, Unsupported
+
+FORMAT_VERSION = 2
+"""Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
+
+COPY_ON_WRITE = "COPY_ON_WRITE"
+MERGE_ON_READ = "MERGE_ON_READ"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """The identity and semantics of one table.
+
+    ``schema``: data columns as files hold them, without Hudi's meta columns; ``declared``: the same columns as they were
+    declared, are written to and come back (:mod:`mdt.schema.declared`).  ``key``, ``partition_by``: column names.  ``ordering``: the
+    ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
+    (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
+    ``packages``: persisted name of an index of another package -> that package, for people who miss it.
+    """
+
+    table_id: str
+    name: str
+    table_type: str
+    schema: pa.Schema
+    declared: pa.Schema
+    key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    ordering: str | None
+    key_index: str
+    scope: str
+    hash_seed: int
+    indexes: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    hudi_version: int = 6
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_mor(self) -> bool:
+        """Whether updates go to log files."""
+        return self.table_type == MERGE_ON_READ
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key may live only once in the whole table."""
+        return self.scope == "table"
+
+    @property
+    def hive_style(self) -> bool:
+        """Whether partition directories are called column=value."""
+        return parse_options(self.options).hive_style
+
+    @property
+    def commit_action(self) -> str:
+        """Hudi's word for a write to this table: ``deltacommit`` (merge-on-read) or ``commit``."""
+        return "deltacommit" if self.is_mor else "commit"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
+        return {
+            "format": FORMAT_VERSION,
+            "table_id": self.table_id,
+            "name": self.name,
+            "table_type": self.table_type,
+            "schema": _to_text(self.schema),
+            **({} if self.declared.equals(self.schema, check_metadata=True) else {"declared": _to_text(self.declared)}),
+            "key": list(self.key),
+            "partition_by": list(self.partition_by),
+            "ordering": self.ordering,
+            "key_index": self.key_index,
+            "scope": self.scope,
+            "hash_seed": self.hash_seed,
+            "indexes": list(self.indexes),
+            "options": dict(self.options),
+            "hudi_version": self.hudi_version,
+            **({"packages": dict(self.packages)} if self.packages else {}),
+        }
+
+
+def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
+    """Return the definition that :meth:`TableDefinition.to_json` wrote; ``path`` names the object in errors.
+
+    Raises Unsupported for another format, Corrupt for values of a wrong form.
+    """
+    format = value.get("format", FORMAT_VERSION)
+    if type(format) is not int:
+        raise Corrupt("the table definition has no format", path=path, expected="a number", got=repr(format)[:40])
+    if format > FORMAT_VERSION:
+        raise Unsupported(
+            f"the table has format {format}, this version reads format {FORMAT_VERSION}",
+            hint="upgrade the package pyspark-mdt",
+        )
+    if format < FORMAT_VERSION:
+        raise Unsupported(
+            f"the table has format {format}, of a version before the first release; this one reads format {FORMAT_VERSION}",
+            hint="read it with a Hudi reader and write its rows to a new table",
+        )
+    try:
+        schema, declared = _from_text(value["schema"]), _from_text(value.get("declared", value["schema"]))
+        if schema.names != declared.names:
+            raise ValueError("the stored columns are not the declared ones")
+        found = TableDefinition(
+            table_id=str(value["table_id"]),
+            name=str(value["name"]),
+            table_type=str(value["table_type"]),
+            schema=schema,
+            declared=declared,
+            key=tuple(value["key"]),
+            partition_by=tuple(value["partition_by"]),
+            ordering=value["ordering"],
+            key_index=str(value["key_index"]),
+            scope=str(value["scope"]),
+            hash_seed=int(value["hash_seed"]),
+            indexes=tuple(value["indexes"]),
+            options=dict(value["options"]),
+            hudi_version=int(value["hudi_version"]),
+            packages={str(name): str(package) for name, package in dict(value.get("packages", {})).items()},
+        )
+        _check(found, value)
+    except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
+        raise Corrupt(f"the table definition cannot be read: {error!r}"[:300], path=path) from error
+    return found
+
+
+def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a definition that was read agrees with itself, and ``value`` has the types that it should."""
+    for name in ("table_id", "name", "table_type", "key_index", "scope", "schema"):
+        _require(isinstance(value[name], str) and "\0" not in value[name], f"{name} is no text")
+    for name in ("key", "partition_by", "indexes"):
+        _require(
+            isinstance(value[name], list) and all(isinstance(item, str) for item in value[name]), f"{name} is no list"
+        )
+    for name in ("options", "packages"):
+        texts = dict(value.get(name, {}))
+        _require(
+            all(isinstance(text, str) for pair in texts.items() for text in pair),
+            f"{name} holds other things than text",
+        )
+    _require(
+        len(set(found.schema.names)) == len(found.schema.names) > 0, "the schema has columns without names of their own"
+    )
+    wanted = [*found.key, *found.partition_by, *([] if found.ordering is None else [found.ordering])]
+    _require(
+        bool(found.key) and all(name in found.schema.names for name in wanted),
+        "the schema lacks a column that is named",
+    )
+    _require(found.table_type in (COPY_ON_WRITE, MERGE_ON_READ), f"no table type {found.table_type}")
+    _require(found.scope in ("partition", "table"), f"no scope {found.scope}")
+    _require(type(value["hash_seed"]) is int and 0 <= found.hash_seed < 2**32, f"no seed {found.hash_seed}")
+    _require(type(value["hudi_version"]) is int, "no version of Hudi's tables")
+    parse_options(found.options)
+    for spec in (found.key_index, *found.indexes):
+        parse_spec(spec)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
+def _to_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def _from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))

@@ -1,0 +1,220 @@
+"""Data and schemas as callers have them -> Arrow.
+
+What it is, is seen by its own protocol or by the name of its class: nothing of pandas, polars, duckdb or pyspark is
+imported here.  Types are left as they come; :mod:`mdt.schema.conform` brings them to the table's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.errors import Invalid
+from mdt.schema.convert import is_list
+from mdt.schema.declared import plain
+
+_PANDAS_INDEX = "__index_level_"
+_TAKEN = (
+    "give a pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list of "
+    "dicts, a dict of columns, a pandas, polars or duckdb object, or a Spark DataFrame"
+)
+_SHOWN_CHARACTERS_MAX = 80
+
+
+def _is_of(data: Any, package: str, *names: str) -> bool:
+    """Return whether ``data`` is of a class of ``package``, or of one derived from it, without importing that."""
+    return any(c.__module__.split(".")[0] == package and c.__name__ in names for c in type(data).__mro__)
+
+
+def is_spark(data: Any) -> bool:
+    """Return whether ``data`` is a Spark DataFrame, without importing pyspark."""
+    return _is_of(data, "pyspark", "DataFrame")
+
+
+def is_spark_schema(schema: Any) -> bool:
+    """Return whether ``schema`` is that of a Spark DataFrame, without importing pyspark."""
+    return _is_of(schema, "pyspark", "StructType")
+
+
+def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
+    """Return ``data`` as an Arrow table.  Raises Invalid for what is no Arrow data; what a caller's iterable raises passes.
+
+    ``schema``: the columns that are expected, by which values of Python are typed.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return _of_columns(data, schema)
+    if _is_of(data, "polars", "LazyFrame"):
+        data = data.collect()
+    if _is_of(data, "pyarrow", "Dataset", "Scanner"):
+        return _checked(data, data.to_table)
+    if _is_of(data, "pandas", "DataFrame"):
+        return _of_pandas(data)
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _checked(data, lambda: pa.table(data))
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes) and not hasattr(data, "__array__"):
+        return _of_items(data, schema)
+    hint = f"read it first; then {_TAKEN}" if isinstance(data, str) else _TAKEN
+    raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
+
+
+def to_schema(schema: Any) -> pa.Schema:
+    """Return a schema of pyarrow, polars or of anything with ``__arrow_c_schema__``.  Raises Invalid for data and all else."""
+    if isinstance(schema, pa.Schema):
+        return schema
+    kind = type(schema).__name__
+    if is_spark(schema) or _is_of(schema, "polars", "LazyFrame") or hasattr(schema, "__arrow_c_stream__"):
+        by = (
+            "pa.Schema.from_pandas(data, preserve_index=False)"
+            if _is_of(schema, "pandas", "DataFrame")
+            else "data.schema"
+        )
+        raise Invalid(
+            f"the schema is a {kind}, that is data", hint=f"give {by}; write the rows when the table is there"
+        )
+    if hasattr(schema, "__arrow_c_schema__"):
+        try:
+            return pa.schema(schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(f"a schema of type {kind} cannot be used: {error}", hint="give a pyarrow.Schema") from error
+    raise Invalid(
+        f"schema is a {kind}", hint="give a pyarrow.Schema, such as table.schema, or that of a polars or Spark frame"
+    )
+
+
+def _checked(data: Any, read: Any) -> pa.Table:
+    try:
+        table = read()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise Invalid(
+            f"data of type {type(data).__name__} is not a table: {error}", hint="make columns of one type each"
+        ) from error
+    assert isinstance(table, pa.Table), "pyarrow makes tables of streams"
+    return table
+
+
+def _of_pandas(data: Any) -> pa.Table:
+    """Return a pandas frame; levels of its index that have a name are columns, others only number rows."""
+    named = any(name is not None for name in data.index.names)
+    table = _checked(data, lambda: pa.Table.from_pandas(data, preserve_index=named))
+    return table.drop_columns([name for name in table.column_names if name.startswith(_PANDAS_INDEX)])
+
+
+def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
+    """Return tables, batches or dicts as one table."""
+    items = list(data)
+    if not items:
+        return pa.schema([] if schema is None else schema).empty_table()
+    if all(isinstance(item, Mapping) for item in items):
+        return _of_rows(items, schema)
+    wrong = next(
+        (item for item in items if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__")),
+        None,
+    )
+    if wrong is not None or isinstance(items[0], pa.Array):
+        kind = type(items[0] if wrong is None else wrong).__name__
+        raise Invalid(f"data of type {type(data).__name__} with an item of type {kind} cannot be written", hint=_TAKEN)
+    tables = [to_table(item) for item in items]
+    try:
+        return pa.concat_tables(tables, promote_options="default")
+    except (pa.ArrowException, TypeError) as error:
+        raise Invalid(
+            f"the pieces of the data have different columns: {error}", hint="give all of them one schema"
+        ) from error
+
+
+def _of_rows(rows: Sequence[Mapping[Any, Any]], schema: pa.Schema | None) -> pa.Table:
+    """Return rows as columns; a name that a row lacks is null there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    _require_text(names)
+    return _table({name: _typed(name, [row.get(name) for row in rows], schema) for name in names})
+
+
+def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Table:
+    _require_text(columns)
+    found = {}
+    for name, values in columns.items():
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            kind = type(values).__name__
+            raise Invalid(
+                f"column {name!r} of a dict is a {kind}, not a list", hint="a row is a list of one dict: [row]"
+            )
+        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+        found[name] = (
+            values if is_arrow else _typed(name, values if hasattr(values, "__array__") else list(values), schema)
+        )
+    return _table(found)
+
+
+def _require_text(names: Iterable[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise Invalid(f"a column is called {name!r}, which is no text", hint="name columns by text")
+
+
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise Invalid(f"columns have different lengths: {lengths}", hint="give one value for each row and column")
+    try:
+        return pa.table(dict(columns))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise Invalid(f"the columns are no table: {error}") from error
+
+
+_UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+"""What pyarrow raises for values of Python that have not the type; of text with lone surrogates a UnicodeEncodeError."""
+
+
+def _typed(name: str, values: Any, schema: pa.Schema | None) -> Any:
+    """Return values of Python as an array of the expected type, or of their own, which may be cast to it."""
+    known = schema is not None and name in schema.names
+    type = plain(schema.field(name).type) if known and schema is not None else None
+    if type is not None and not _says_more(type, values):
+        try:
+            return pa.array(values, type)
+        except _UNFIT:
+            pass
+    try:
+        return pa.array(values)
+    except _UNFIT as error:
+        row, reason = _first_misfit(values, type) if isinstance(values, list) else (0, str(error))
+        shown = repr(values[row])[:_SHOWN_CHARACTERS_MAX]
+        wanted = "a value of the column" if type is None else str(type)
+        raise Invalid(f"column {name!r}: row {row} has {shown}, which is no {wanted}: {reason}") from error
+
+
+def _says_more(type: pa.DataType, values: Any) -> bool:
+    """Return whether values say more of their type than would be left: a time zone or none; true and false among numbers."""
+    inner = type
+    while is_list(inner):
+        inner = inner.value_type
+    if pa.types.is_timestamp(inner):
+        return True
+    is_number = pa.types.is_integer(inner) or pa.types.is_floating(inner)
+    return bool(is_number and isinstance(values, list) and any(value is True or value is False for value in values))
+
+
+def _first_misfit(values: list[Any], type: pa.DataType | None) -> tuple[int, str]:
+    """Return the first of the values that makes their list no array, and why.  O(n): the first halves are tried."""
+    start, stop = 0, len(values)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if _refused(values[:middle], type) is None:
+            start = middle
+        else:
+            stop = middle
+    return start, _refused(values[:stop], type) or "values of several types"
+
+
+def _refused(values: list[Any], type: pa.DataType | None) -> str | None:
+    try:
+        pa.array(values, type)
+    except _UNFIT as error:
+        return str(error).splitlines()[0]
+    return None

@@ -1,0 +1,183 @@
+"""Small objects that ask for much memory: each is refused before it is allocated, or answered within a stated bound.
+
+Every bomb goes off in a process of its own, whose largest resident size is compared with that before; NumPy's, Arrow's and
+CRoaring's memory count alike.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+from test_forged import forge, good, with_column
+
+import mdt
+from mdt import limits
+from mdt.errors import Corrupt, MdtError
+from mdt.metadata import codec, commit_log, paths
+from mdt.stores.storage import MemoryStorage
+
+GROWTH_BYTES_MAX = 96 << 20
+"""What a process may grow by while it meets a bomb: a few times the largest object here (9 MB), and what its first scan, write
+and check import and keep."""
+
+
+def every_position(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    bitmap = BitMap(range(2**32))
+    bitmap.run_optimize()
+    tables["vectors"] = with_column(tables["vectors"], "positions", [bitmap.serialize()] * len(tables["vectors"]))
+
+
+def many_rows(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    tables["files"] = with_column(tables["files"], "rows", [2**32 - 1] * len(tables["files"]))
+
+
+def large_zones(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    tables["files"] = with_column(tables["files"], "zone_rows", [[2**31 - 1] * 1000] * len(tables["files"]))
+
+
+def long_lists(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    header["left_out"] = ["x"] * (limits.LIST_ITEMS_MAX + 1)
+
+
+BOMBS: dict[str, tuple[int, Callable[[dict[str, Any], dict[str, pa.Table]], None]]] = {
+    "a vector of every position": (2, every_position),
+    "rows of 2^32": (1, many_rows),
+    "row groups of 2^31 rows": (1, large_zones),
+    "a list of a million names": (1, long_lists),
+}
+
+
+def unfolding(body: str) -> MemoryStorage:
+    """Return a table with a statistics section of 300 MB of zeros, compressed as a whole or in Arrow's own way."""
+    storage, path = good(), paths.commit(1)
+    header, sections = codec.unpack(
+        codec.unframe(storage.read(path), commit_log.KIND, path=path, version_max=9), path=path
+    )
+    stats = codec.decode_ipc(sections["stats"], None, path=path)
+    zeros = with_column(stats, "min", [bytes(300 << 20)] + [None] * (len(stats) - 1))
+    sink = pa.BufferOutputStream()
+    if body == "section":
+        sink.write(codec.encode_ipc(zeros, compression="lz4"))
+    else:
+        with pa.ipc.new_stream(sink, zeros.schema, options=pa.ipc.IpcWriteOptions(compression=body)) as writer:
+            writer.write_table(zeros)
+    raw = {name: bytes(section) for name, section in sections.items()} | {"stats": sink.getvalue().to_pybytes()}
+    storage.replace(path, codec.frame(commit_log.KIND, 1, codec.pack(header, raw)))
+    return storage
+
+
+def meet(storage: MemoryStorage) -> int:
+    """Do with a table what users do and return by how many bytes the process has grown."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for act in (
+        lambda t: t.scan().to_arrow(), lambda t: t.scan("v = 7").count(), lambda t: t.scan().count(), lambda t: t.check(),
+    ):  # fmt: skip
+        try:
+            act(mdt.open(storage))
+        except MdtError:
+            continue
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+
+def run(name: str, folder: str) -> None:
+    """Meet the bomb whose table stands in ``folder``; called in a process of its own."""
+    storage = MemoryStorage()
+    for root, _, files in os.walk(folder):
+        for file in files:
+            whole = Path(root, file)
+            storage.replace(str(whole.relative_to(folder)), whole.read_bytes())
+    print(meet(storage))
+
+
+def grown(storage: MemoryStorage, folder: Path, name: str) -> int:
+    """Return by how many bytes a new process grows that meets the table in ``storage``."""
+    for info in storage.list(""):
+        target = folder / info.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(storage.read(info.path))
+    root = Path(__file__).resolve().parents[2]
+    code = f"import sys; sys.path[:0] = [{str(root)!r}, {str(root / 'tests')!r}]\nfrom test_bombs import run\nrun({name!r}, {str(folder)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_forged_record_takes_no_memory(name: str, tmp_path: Path) -> None:
+    seq, change = BOMBS[name]
+    storage = good()
+    forge(storage, seq, change)
+    with pytest.raises(Corrupt):
+        mdt.open(storage).scan().to_arrow()
+    assert grown(storage, tmp_path, name) < GROWTH_BYTES_MAX
+
+
+@pytest.mark.parametrize("body", ["section", "lz4", "zstd"])
+def test_a_section_that_unfolds_to_much_takes_no_memory(body: str, tmp_path: Path) -> None:
+    storage = unfolding(body)
+    with pytest.raises(Corrupt, match="unfolds to too much|compressed body"):
+        mdt.open(storage)
+    assert grown(storage, tmp_path, body) < GROWTH_BYTES_MAX
+
+
+def test_a_section_may_not_claim_more_than_its_bytes_can_hold() -> None:
+    data = b"MDTLZ4\0\0" + struct.pack("<Q", limits.LZ4_RATIO_MAX * 40 + 1) + bytes(40)
+    with pytest.raises(Corrupt, match="claims too much"):
+        codec.decode_ipc(data, None, path="x")
+
+
+@pytest.mark.parametrize(
+    "path", [paths.hint(), paths.commit(4), paths.pending("20200101000000000"), paths.properties()]
+)
+def test_an_object_that_is_too_large_is_not_read(path: str) -> None:
+    storage = good()
+    read: list[str] = []
+
+    class Large(MemoryStorage):
+        """Has one object of a terabyte, by what it says."""
+
+        def read_whole(self, name: str, bytes_max: int) -> bytes:
+            if name == path:
+                raise Corrupt("the object is too large", path=name, expected=f"{bytes_max}", got=f"{1 << 40}")
+            return super().read_whole(name, bytes_max)
+
+        def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+            read.append(name)
+            return super().read(name, offset, length)
+
+    large = Large()
+    vars(large).update(vars(storage))
+    large.replace(path, b"x")
+    try:
+        mdt.open(large).upsert(mdt.open(good()).scan().to_arrow())
+    except MdtError:
+        pass
+    assert path not in read
+    assert paths.commit(0) in read
+
+
+def test_a_missing_record_is_named_with_what_to_do() -> None:
+    for seq in (1, 2, 3):
+        for later in (False, True):
+            storage = good()
+            for gone in range(seq, 4 if later else seq + 1):
+                storage.delete(paths.commit(gone))
+            with pytest.raises(Corrupt, match="a commit record is gone") as caught:
+                mdt.open(storage)
+            assert paths.commit(seq) in str(caught.value)
+            assert "backup" in caught.value.hint
+
+
+def test_json_that_is_deep_or_long_is_corrupt() -> None:
+    for text in (b"[" * 200_000, b'{"a":' * 100_000, b"1" * 100_000, b'"\\ud800"' * 2):
+        with pytest.raises(Corrupt):
+            codec.parse_json(text, path="x")

@@ -1,0 +1,298 @@
+"""Crash sweeps: a process dies at the k-th change of storage, for every k; the next one must find the table whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from counting import count
+from worlds import (
+    BASE_STATE,
+    LATER_SECONDS,
+    MODES,
+    Flow,
+    assert_clean,
+    deleted,
+    filled,
+    later,
+    make,
+    ours,
+    rows,
+    survivors,
+    theirs,
+    upserted,
+)
+
+import mdt
+from mdt.commit import publish
+from mdt.commit.recovery import pending
+from mdt.commit.transaction import steps
+from mdt.errors import Invalid, Unavailable
+from mdt.metadata import commit_log, paths
+from mdt.metadata.metadata import Metadata
+from mdt.services.compaction import Compaction
+from mdt.stores.storage import MemoryStorage, Storage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
+
+
+def upsert_mixed(storage: Storage) -> None:
+    mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
+
+
+def compact_while_another_commits(storage: Storage) -> None:
+    """Compact; when all files are written, a writer changes one of the two file groups."""
+    metadata = Metadata(storage)
+    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
+    while next(driver, "written") != "written":
+        pass
+    mdt.open(storage).upsert(rows([0], 3, 3.0))
+    for _ in driver:
+        pass
+
+
+def empty(table_type: str, key_index: str) -> MemoryStorage:
+    storage = MemoryStorage()
+    make(storage, table_type, key_index)
+    return storage
+
+
+def died(start: MemoryStorage, at: int, mode: Any = "before") -> MemoryStorage:
+    """Return the table after an upsert that died at its ``at``-th change, long enough ago to be taken for dead."""
+    with pytest.raises(Crash):
+        upsert_mixed(FaultyStorage(start, at, mode))
+    start.sleep(LATER_SECONDS)
+    return start
+
+
+def flow(name: str, table_type: str, key_index: str, run: Any, after: Any, records: int = 32) -> Flow:
+    return Flow(name, lambda: filled(table_type, key_index, records), run, BASE_STATE, after)
+
+
+MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
+FLOWS = [
+    Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
+    flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
+    flow("upsert into logs, record", MOR, "record", upsert_mixed, MIXED),
+    flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
+    flow("upsert by rewrite, record", COW, "record", upsert_mixed, MIXED),
+    flow("delete by log", MOR, "record", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
+    flow("delete by rewrite", COW, "bloom", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
+    flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
+    flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
+    flow("compaction beside an upsert", MOR, "record", compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
+    flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
+    flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
+    Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),
+    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).rollback(), BASE_STATE, MIXED),
+    Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),
+]  # fmt: skip
+NAMES = [f.name for f in FLOWS]
+QUICK = {"first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "rollback"}
+SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]
+"""For what costs much: a few flows, and all of them at night."""
+
+
+@cache
+def _crashed(flow: Flow) -> list[tuple[str, MemoryStorage]]:
+    whole = flow.start()
+    flow.run(whole)
+    assert ours(whole) == flow.after == theirs(whole)
+    found = list(survivors(flow.start, flow.run))
+    count("crash points", len(found))
+    return found
+
+
+def crashes(flow: Flow) -> Iterator[tuple[str, MemoryStorage]]:
+    """Yield the survivors of a flow, copies of one sweep that all tests share."""
+    return ((where, storage.copy()) for where, storage in _crashed(flow))
+
+
+def is_unpublished(storage: MemoryStorage) -> bool:
+    """Return whether the newest commit record is not on Hudi's timeline yet."""
+    table = mdt.open(storage)
+    record = commit_log.read(storage, table.snapshot().seq)
+    assert record is not None
+    return not publish.is_published(storage, record, table.definition)
+
+
+def assert_whole(flow: Flow, storage: MemoryStorage, where: str) -> Any:
+    """Assert that readers see the state before or after, and return which."""
+    seen = ours(storage)
+    assert seen in (flow.before, flow.after), f"a mixture {where}"
+    other = theirs(storage)
+    if is_unpublished(storage):
+        assert other in (flow.before, seen), f"Hudi sees a mixture {where}"
+    else:
+        assert other == seen, f"Hudi sees something else {where}"
+    return seen
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=NAMES)
+def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: Flow) -> None:
+    for where, survivor in crashes(flow):
+        seen = assert_whole(flow, survivor, where)
+        mdt.open(survivor).rollback()
+        assert ours(survivor) == seen == theirs(survivor), f"rollback changed rows {where}"
+        assert_clean(survivor)
+        flow.run(survivor)
+        assert ours(survivor) == flow.after, f"the repetition failed {where}"
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=NAMES)
+def test_after_a_crash_the_next_writer_recovers_without_being_told(flow: Flow) -> None:
+    for where, survivor in crashes(flow):
+        later(survivor)
+        flow.run(survivor)
+        upserting = mdt.open(survivor).upsert(rows([20], 9, 9.0))
+        assert (upserting.inserted, upserting.warnings) == (1, ())
+        expected = upserted(flow.after, [20], 9, 9.0)
+        assert ours(survivor) == expected == theirs(survivor), where
+        assert_clean(survivor)
+
+
+@pytest.mark.parametrize("flow", SOME, ids=NAMES)
+def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow: Flow) -> None:
+    for where, survivor in crashes(flow):
+        seen = ours(survivor)
+        mdt.open(survivor).upsert(rows([0, 20], 9, 9.0))
+        expected = upserted(seen, [0, 20], 9, 9.0)
+        assert ours(survivor) == expected == theirs(survivor), where
+        mdt.open(survivor).rollback()
+        assert ours(survivor) == expected == theirs(survivor), where
+        assert_clean(survivor)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode: Any) -> None:
+    whole = FaultyStorage(MemoryStorage())
+    make(whole, MOR, "record")
+    for k in range(1, len(whole.operations) + 1):
+        survivor = MemoryStorage()
+        with pytest.raises(Crash):
+            make(FaultyStorage(survivor, k, mode), MOR, "record")
+        count("crash points")
+        assert not theirs(survivor), "Hudi sees no table, or an empty one"
+        if survivor.size(paths.commit(0)) is None:
+            with pytest.raises(Invalid):
+                mdt.open(survivor)
+            make(survivor, MOR, "record")
+        else:
+            with pytest.raises(Invalid, match="mdt.open"):
+                make(survivor, MOR, "record")
+        rolled = survivor.copy()
+        mdt.open(rolled).rollback()
+        assert_clean(rolled)
+        assert ours(survivor) == {}
+        mdt.open(survivor).upsert(rows(range(3), 1, 1.0))
+        assert ours(survivor) == upserted({}, range(3), 1, 1.0) == theirs(survivor)
+        assert_clean(survivor)
+
+
+@pytest.mark.parametrize("table_type", [MOR, COW])
+@pytest.mark.parametrize("first", [2, 6, 8, *(pytest.param(k, marks=pytest.mark.nightly) for k in (1, 3, 4, 5, 7))])
+def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(first: int, table_type: str) -> None:
+    for mode in ("torn", "after"):
+        start = died(filled(table_type, "record"), first, mode)
+        seen = ours(start)
+        for _, survivor in survivors(start.copy, lambda s: mdt.open(s).rollback()):
+            count("crash points, second level")
+            assert ours(survivor) == seen
+            assert theirs(survivor) in (seen, BASE_STATE)
+            mdt.open(survivor).rollback()
+            assert ours(survivor) == seen == theirs(survivor)
+            assert_clean(survivor)
+            upsert_mixed(survivor)
+            assert ours(survivor) == MIXED
+
+
+def test_a_crash_in_a_third_process_in_a_row_is_recovered_too() -> None:
+    start = died(filled(MOR, "record"), 6, "torn")
+    for first in range(1, 9):
+        for second in range(1, 9, 2):
+            survivor = start.copy()
+            for at in (first, second):
+                try:
+                    mdt.open(FaultyStorage(survivor, at, "after")).rollback()
+                except Crash:
+                    count("crash points, second level")
+            mdt.open(survivor).rollback()
+            assert ours(survivor) == BASE_STATE == theirs(survivor)
+            assert_clean(survivor)
+
+
+class _Unreadable(MemoryStorage):
+    """Answers the k-th reading operation with Unavailable."""
+
+    fail_at = 0
+    reads = 0
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._fail()
+        return super().read(path, offset, length)
+
+    def open(self, path: str) -> Any:
+        self._fail()
+        return super().open(path)
+
+    def size(self, path: str) -> int | None:
+        self._fail()
+        return super().size(path)
+
+    def list(self, prefix: str) -> Any:
+        self._fail()
+        return super().list(prefix)
+
+    def _fail(self) -> None:
+        self.reads += 1
+        if self.reads == self.fail_at:
+            raise Unavailable("the storage does not answer (a fault made by a test)")
+
+
+def unreadable(storage: MemoryStorage, fail_at: int) -> _Unreadable:
+    found = _Unreadable()
+    vars(found).update(vars(storage.copy()), fail_at=fail_at)
+    return found
+
+
+@pytest.mark.parametrize("flow", SOME, ids=NAMES)
+def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(flow: Flow) -> None:
+    whole = unreadable(flow.start(), 0)
+    flow.run(whole)
+    for k in range(1, whole.reads + 1):
+        storage = unreadable(flow.start(), k)
+        try:
+            flow.run(storage)
+            acknowledged = True
+        except Unavailable:
+            acknowledged = False
+        count("failed reads")
+        seen = assert_whole(flow, storage, f"at read {k}")
+        assert not acknowledged or seen == flow.after, "acknowledged means readable"
+        mdt.open(storage).rollback()
+        assert ours(storage) == seen == theirs(storage)
+        assert_clean(storage)
+
+
+def test_a_failed_read_in_a_scan_surfaces_as_unavailable() -> None:
+    whole = unreadable(filled(MOR, "bloom"), 0)
+    assert ours(whole) == BASE_STATE
+    for k in range(1, whole.reads + 1):
+        storage = unreadable(filled(MOR, "bloom"), k)
+        with pytest.raises(Unavailable):
+            ours(storage)
+        count("failed reads")
+
+
+def test_the_claim_of_a_dead_writer_stands_until_it_is_old_enough() -> None:
+    storage = filled(MOR, "record")
+    with pytest.raises(Crash):
+        upsert_mixed(FaultyStorage(storage, 6))
+    mdt.open(storage).upsert(rows([0], 5, 5.0))
+    assert len(pending(mdt.open(storage).metadata)) == 1
+    later(storage)
+    mdt.open(storage).upsert(rows([0], 5, 5.0))
+    assert_clean(storage)

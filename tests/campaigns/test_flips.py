@@ -1,0 +1,236 @@
+"""Flipped bits, truncations, zeroed, swapped and exchanged blocks in every kind of file: the right answer, or an error of ours."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import damage
+import pyarrow as pa
+import pytest
+from counting import count
+from damage import by_id
+
+import mdt
+from mdt.errors import Corrupt
+from mdt.metadata import paths
+from mdt.metadata.file_group import page_map_blob
+from mdt.parquet.page_map import OFFSET, SIZE
+from mdt.stores.storage import MemoryStorage
+
+CASES = 510
+NIGHTLY_CASES = 10_020
+"""Multiples of the codecs."""
+REPLAY = "MDT_FLIPS"
+"""Environment variable <seed>:<case> that runs a single case again."""
+
+
+def run(cases: int) -> None:
+    """Run cases of a seed and print how they ended; fail with the command that replays the first wrong one."""
+    given = os.environ.get(REPLAY)
+    seed = int(given.partition(":")[0]) if given else random.randrange(1 << 30)
+    numbers = [int(given.partition(":")[2])] if given else range(cases)
+    found: Counter[str] = Counter()
+    wrong: list[str] = []
+    for number in numbers:
+        codec = sorted(damage.KINDS)[number % len(damage.KINDS)]
+        for text in damage.outcome(random.Random(f"{seed}:{number}"), codec, found):
+            wrong.append(
+                f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest tests/campaigns/test_flips.py -k campaign"
+            )
+    count("damaged files, each read in every way", len(numbers))
+    for what, n in found.items():
+        count(f"of damaged tables: {what}", n)
+    print(f"seed {seed}")
+    assert not wrong, f"seed {seed}: {len(wrong)} wrong\n" + "\n".join(wrong[:20])
+
+
+def test_a_campaign_of_damage_gives_right_answers_or_errors_of_ours() -> None:
+    run(CASES)
+
+
+@pytest.mark.nightly
+def test_a_long_campaign_of_damage_gives_right_answers_or_errors_of_ours() -> None:
+    run(NIGHTLY_CASES)
+
+
+# What rewrites rows
+
+
+SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("few", pa.string()), ("v", pa.float64())])
+OPTIONS = {"mdt.row.group.rows": 1500, "mdt.page.bytes": 256, "mdt.writer.threads": 2}
+
+
+def rows(ids: Iterable[int], ts: int = 1) -> pa.Table:
+    numbers = list(ids)
+    texts = {"id": [f"k{i:05}" for i in numbers], "few": [f"f{i % 5}" for i in numbers]}
+    return (
+        pa.table({**texts, "ts": [ts] * len(numbers), "v": [i / 7 for i in numbers]}).select(SCHEMA.names).cast(SCHEMA)
+    )
+
+
+def made(table_type: str = "MERGE_ON_READ", compression: str = "lz4", **more: Any) -> mdt.Table:
+    """Return a table of one base file of two row groups, keys 0 to 2,499."""
+    options = {**OPTIONS, "mdt.compression": compression}
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type=table_type, options=options, **more)
+    table.bulk_insert(rows(range(2500)))
+    return table
+
+
+def places(table: mdt.Table, segment: int) -> dict[str, int]:
+    """Return a byte of a segment's file by what stands there."""
+    snapshot = table.snapshot()
+    file = snapshot.file(segment)
+    blob = page_map_blob(file)
+    assert blob is not None
+    page_map = table.metadata.blobs.page_map(blob)
+    column = page_map.columns.index("few")
+    chunk = column * page_map.groups
+    found = page_map.info[page_map.first[chunk]]
+    start, end = file["block_offset"], file["block_offset"] + file["block_length"]
+    known = {
+        "header of a page": start + int(found[OFFSET]) + 1,
+        "body of a page": start + int(found[OFFSET] + found[SIZE]) - 2,
+        "dictionary": start + int(page_map.start[chunk]) + int(page_map.dictionary[chunk]) - 2,
+        "statistics in the footer": end - file["footer_length"] // 2,
+        "length of the footer": end - 8,
+    }
+    return known if file["rows"] > 2000 else {what: at for what, at in known.items() if what != "dictionary"}
+
+
+def compact(table: mdt.Table) -> None:
+    table.compact()
+
+
+def update(table: mdt.Table) -> None:
+    table.upsert(rows([7, 2400], 2))
+
+
+def delete(table: mdt.Table) -> None:
+    table.delete(rows([7]).select(["id"]))
+
+
+def insert(table: mdt.Table) -> None:
+    table.upsert(rows([9000]))
+
+
+def bring_back(table: mdt.Table) -> None:
+    table.upsert(rows([3], 5))
+
+
+def build_index(table: mdt.Table) -> None:
+    table.build_indexes()
+
+
+def prepared(how: str) -> mdt.Table:
+    """Return a table in which ``how`` rewrites or reads the rows of segment 0."""
+    if how == "copy-on-write":
+        return made("COPY_ON_WRITE")
+    table = made(key_index="record" if how == "key that returns" else "bloom", ordering="ts")
+    if how == "compaction":
+        table.upsert(rows(range(0, 30, 2), 2))
+    if how == "key that returns":
+        table.delete(rows([3]).select(["id"]))
+    if how == "index build":
+        table.create_index("bitmap(few)", mode="async")
+    return table
+
+
+REWRITES: dict[str, tuple[str, Callable[[mdt.Table], None]]] = {
+    "compaction": ("compaction", compact),
+    "copy-on-write update": ("copy-on-write", update),
+    "copy-on-write delete": ("copy-on-write", delete),
+    "copy-on-write insert into a small file": ("copy-on-write", insert),
+    "insert into a small file": ("small file", insert),
+    "key that returns": ("key that returns", bring_back),
+    "index build": ("index build", build_index),
+}
+"""What is done -> what the table must be for it, and who does it."""
+
+
+@pytest.mark.parametrize("how", REWRITES)
+def test_nothing_that_reads_rows_to_write_goes_on_from_damaged_bytes(how: str) -> None:
+    state, act = REWRITES[how]
+    table = prepared(state)
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    file = table.snapshot().file(0)
+    data = storage.read(file["name"])
+    for what, at in places(table, 0).items():
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        copy = storage.copy()
+        copy.replace(file["name"], bytes(damaged))
+        assert_refused(copy, act, file["name"], what)
+        copy.replace(file["name"], data)
+        assert by_id(mdt.open(copy).scan().to_arrow()).equals(by_id(table.scan().to_arrow()))
+        count("rewrites of damaged rows, none committed")
+    act(mdt.open(storage))
+
+
+def assert_refused(storage: MemoryStorage, act: Callable[[mdt.Table], None], name: str, what: str) -> None:
+    before = [info.path for info in storage.list(paths.log_dir())]
+    with pytest.raises(Corrupt) as caught:
+        act(mdt.open(storage))
+    assert (caught.value.path, caught.value.offset >= 0) == (name, True), what
+    assert [info.path for info in storage.list(paths.log_dir())] == before, what
+
+
+def test_compaction_of_a_damaged_log_file_commits_nothing() -> None:
+    table = prepared("compaction")
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    file = table.snapshot().file(1)
+    for what, at in places(table, 1).items():
+        data = bytearray(storage.read(file["name"]))
+        data[at] ^= 1
+        copy = storage.copy()
+        copy.replace(file["name"], bytes(data))
+        assert_refused(copy, compact, file["name"], what)
+
+
+def test_every_bit_of_a_page_header_decides_nothing_unseen() -> None:
+    table = made()
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    name, at = table.snapshot().file(0)["name"], places(table, 0)["header of a page"] - 1
+    data = storage.read(name)
+    for bit in range(8 * at, 8 * (at + 20)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        storage.replace(name, bytes(damaged))
+        for columns in (["few"], SCHEMA.names):
+            with pytest.raises(Corrupt, match="column chunk"):
+                mdt.open(storage).scan(columns=columns).to_arrow()
+        with pytest.raises(Corrupt, match="page of"):
+            mdt.open(storage).scan("id = 'k00000'").to_arrow()
+        assert mdt.open(storage).scan(columns=["v"]).to_arrow().num_rows == 2500, "other columns are read"
+        count("flipped bits of page headers, all found")
+
+
+def test_a_page_that_changed_places_with_one_of_another_file_is_found() -> None:
+    table = made(compression="uncompressed")
+    table.bulk_insert(rows(range(5000, 7500)))
+    storage, snapshot = table.storage, table.snapshot()
+    first, second = (snapshot.file(i)["name"] for i in (0, 1))
+    blobs = [page_map_blob(snapshot.file(i)) for i in (0, 1)]
+    pages = [table.metadata.blobs.page_map(blob) for blob in blobs if blob is not None]
+    chunks = [p.columns.index("v") * p.groups for p in pages]
+    found = [p.info[p.first[c] : p.first[c + 1]] for p, c in zip(pages, chunks, strict=True)]
+    places_of = [info[:, [OFFSET, SIZE]].tolist() for info in found]
+    exchanged = 0
+    for one, other in zip(*places_of, strict=True):
+        data, others = storage.read(first), storage.read(second)
+        page = others[other[0] : sum(other)]
+        if one[1] != other[1] or page == data[one[0] : sum(one)]:
+            continue
+        storage.replace(first, data[: one[0]] + page + data[sum(one) :])
+        with pytest.raises(Corrupt, match="column chunk"):
+            mdt.open(storage).scan().to_arrow()
+        storage.replace(first, data)
+        exchanged += 1
+    assert exchanged >= 20
+    count("pages exchanged between files, all found", exchanged)

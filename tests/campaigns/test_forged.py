@@ -1,0 +1,283 @@
+"""Forged commit records and manifests, with right checksums: whatever they say, the answer is rows or an error of ours.
+
+A forger can compute a CRC, so the checks of :mod:`mdt.trusted` must hold for every value of every field.  Each case changes
+a record of a good table in one to three places and then lives on with it: open, scan, look up, write, compact, check.
+``pytest tests/campaigns/test_forged.py --hypothesis-seed=N`` replays a run; a failing case prints its blob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+from worlds import OPTIONS
+
+import mdt
+from mdt.errors import Corrupt, MdtError
+from mdt.metadata import codec, commit_log, paths
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+FOREVER = 2**40
+
+
+def rows(numbers: range, ts: int) -> pa.Table:
+    n = list(numbers)
+    return pa.table(
+        [[f"k{i}" for i in n], [f"p{i % 2}" for i in n], [ts] * len(n), n, [f"word{i % 5} x" for i in n]], schema=SCHEMA
+    )
+
+
+@cache
+def _good(table_type: str) -> MemoryStorage:
+    storage = MemoryStorage()
+    table = mdt.create(
+        storage, SCHEMA, key=["id"], partition_by=["p"], ordering="ts", table_type=table_type,
+        indexes=["bitmap(v)", "text(s)", "bloom(s)"], options={**OPTIONS, "mdt.usage.counts": False},
+    )  # fmt: skip
+    table.upsert(rows(range(40), 1))
+    table.upsert(rows(range(5, 25), 2))
+    table.delete(rows(range(8), 3))
+    return storage
+
+
+def good(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
+    """Return a table of four records: create, rows, updates, deletes."""
+    return _good(table_type).copy()
+
+
+ACTS: list[Callable[[mdt.Table], object]] = [
+    lambda t: t.scan().to_arrow(),
+    lambda t: t.scan("v = 7 and s like '%x'").to_arrow(),
+    lambda t: t.scan("match(s, 'word3') or v > 30").count(),
+    lambda t: t.scan("id = 'k9'").to_arrow(),
+    lambda t: t.get(["k1", "k30"]),
+    lambda t: t.scan("v between 3 and 20").explain(),
+    lambda t: t.history(),
+    lambda t: t.indexes(),
+    lambda t: t.upsert(rows(range(3, 12), 9)),
+    lambda t: t.delete(rows(range(2), 9)),
+    lambda t: t.compact(),
+    lambda t: t.metadata.compact(),
+    lambda t: t.check(),
+    lambda t: t.rollback(),
+]
+"""What users do with a table."""
+
+
+def live(storage: MemoryStorage) -> None:
+    """Do with a table what users do; errors of ours are fine, others are raised."""
+    table: mdt.Table | None = None
+    for act in ACTS:
+        try:
+            table = mdt.open(storage) if table is None else table
+            act(table)
+        except MdtError:
+            count("errors of ours on forged records")
+
+
+def forge(storage: MemoryStorage, seq: int, change: Callable[[dict[str, Any], dict[str, pa.Table]], object]) -> bytes:
+    """Change header and tables of a record and store it with right lengths and checksums; return its bytes."""
+    path = paths.commit(seq)
+    header, sections = codec.unpack(
+        codec.unframe(storage.read(path), commit_log.KIND, path=path, version_max=9), path=path
+    )
+    tables = {name: codec.decode_ipc(section, None, path=path) for name, section in sections.items()}
+    change(header, tables)
+    data = codec.frame(
+        commit_log.KIND, 1, codec.pack(header, {name: codec.encode_ipc(t) for name, t in tables.items()})
+    )
+    storage.replace(path, data)
+    return data
+
+
+def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+
+
+NUMBERS = [
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    255,
+    4096,
+    2**20,
+    2**20 + 1,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**40,
+    2**62,
+    2**63 - 1,
+    -(2**31),
+    -(2**63),
+]
+TEXTS = [
+    "", ".", "..", "../x", "/etc/passwd", "a\0b", ".hoodie", "p=p0", "p=p0/x", "x" * 5000, "20200101000000000",
+    ".hoodie/.mdt/log/00000000000000000001", "bitmap/1(v)", "bitmap/1(nothing)", "text/1(v)", "nope/1(v)", "é\u2028", "v", "id",
+]  # fmt: skip
+BYTES = [
+    b"", b"\0", b"\xff" * 9, b";0\0\0\x01\0\0\xff\xff\x01\0\0\0\xff\xff", BitMap([0, 1]).serialize(), BitMap([2**32 - 1]).serialize(),
+    BitMap(range(100)).serialize(), b":0\0\0\x01\0\0\0\0\0\xff\x1f" + bytes(9000),
+]  # fmt: skip
+JSON = [
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    "",
+    "x",
+    "../x",
+    [],
+    [None],
+    ["x"],
+    {},
+    {"x": 1},
+    [[[]]],
+    {"add": ["bitmap/1(v)"], "drop": [7]},
+]
+
+
+@st.composite
+def values_of(draw: st.DrawFn, type: pa.DataType) -> Any:
+    if draw(st.integers(0, 9)) == 0:
+        return None
+    if pa.types.is_integer(type):
+        low, high = np.iinfo(type.to_pandas_dtype()).min, np.iinfo(type.to_pandas_dtype()).max
+        return draw(st.sampled_from([n for n in NUMBERS if low <= n <= high]) | st.integers(int(low), int(high)))
+    if pa.types.is_string(type):
+        return draw(st.sampled_from(TEXTS))
+    if pa.types.is_list(type):
+        return draw(st.lists(values_of(type.value_type), max_size=3))
+    if pa.types.is_boolean(type):
+        return draw(st.booleans())
+    return draw(st.sampled_from(BYTES) | st.binary(max_size=40))
+
+
+def change_a_value(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
+    table = tables[name]
+    column = data.draw(st.sampled_from(table.column_names))
+    values = table[column].to_pylist()
+    wrong = data.draw(values_of(table.schema.field(column).type))
+    rows_ = range(len(values)) if data.draw(st.booleans()) else [data.draw(st.integers(0, len(values) - 1))]
+    tables[name] = with_column(table, column, [wrong if i in rows_ else value for i, value in enumerate(values)])
+
+
+def change_by_a_little(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    """Tell a number that is nearly right, or the value of another row: what a grammar cannot notice."""
+    name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
+    table = tables[name]
+    column = data.draw(st.sampled_from(table.column_names))
+    values = table[column].to_pylist()
+    at, other = (data.draw(st.integers(0, len(values) - 1)) for _ in range(2))
+    value = values[other]
+    values[at] = value + data.draw(st.sampled_from([-1, 1, 8])) if type(value) is int else value
+    tables[name] = with_column(table, column, values)
+
+
+def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    name = data.draw(
+        st.sampled_from(
+            sorted(header) + ["left_out", "compaction_plan", "indexes", "dead", "rolled_back", "definition"]
+        )
+    )
+    header[name] = data.draw(st.sampled_from(JSON))
+    if data.draw(st.integers(0, 4)) == 0:
+        header.pop(name)
+
+
+def change_the_definition(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    definition = header.get("definition", {})
+    if definition:
+        definition[data.draw(st.sampled_from(sorted(definition)))] = data.draw(st.sampled_from(JSON))
+
+
+def change_the_rows(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    name = data.draw(st.sampled_from([name for name in sorted(tables) if len(tables[name])]))
+    order = data.draw(st.lists(st.integers(0, len(tables[name]) - 1), max_size=2 * len(tables[name])))
+    tables[name] = tables[name].take(pa.array(order, pa.int64()))
+
+
+def change_the_schema(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    name = data.draw(st.sampled_from(sorted(tables)))
+    table = tables[name]
+    at = data.draw(st.integers(0, table.num_columns - 1))
+    column = data.draw(
+        st.sampled_from([pa.nulls(len(table)), table.column(at).cast(pa.string(), safe=False).dictionary_encode()])
+        if not pa.types.is_nested(table.column(at).type) and not pa.types.is_binary(table.column(at).type)
+        and not pa.types.is_large_binary(table.column(at).type) else st.just(pa.nulls(len(table)))
+    )  # fmt: skip
+    tables[name] = table.set_column(at, table.column_names[at], column)
+
+
+def swap_sections(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    one, other = (data.draw(st.sampled_from(sorted(tables))) for _ in range(2))
+    tables[one], tables[other] = tables[other], tables[one]
+    if data.draw(st.booleans()):
+        tables.pop(one)
+
+
+CHANGES = [
+    change_a_value,
+    change_by_a_little,
+    change_by_a_little,
+    change_the_header,
+    change_the_rows,
+    change_the_schema,
+    swap_sections,
+]
+
+
+def forged(data: st.DataObject) -> None:
+    storage = good(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
+    seq = data.draw(st.integers(0, 3))
+    for _ in range(data.draw(st.integers(1, 3))):
+        change = data.draw(st.sampled_from(CHANGES if seq else [change_the_header, change_the_definition]))
+
+        def apply(header: dict[str, Any], tables: dict[str, pa.Table], change: Any = change) -> None:
+            if any(map(len, tables.values())) or not seq:
+                change(data, header, tables)
+
+        try:
+            forge(storage, seq, apply)
+        except (Corrupt, ValueError, TypeError, pa.ArrowException):
+            break  # the changes so far are no record of any schema
+    live(storage)
+    count("forged commit records, no foreign error")
+
+
+QUICK = settings(
+    max_examples=60,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+LONG = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@given(data=st.data())
+@QUICK
+def test_a_forged_record_gives_rows_or_an_error_of_ours(data: st.DataObject) -> None:
+    forged(data)
+
+
+@pytest.mark.nightly
+@given(data=st.data())
+@LONG
+def test_many_forged_records_give_rows_or_an_error_of_ours(data: st.DataObject) -> None:
+    forged(data)

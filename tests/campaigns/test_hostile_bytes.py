@@ -1,0 +1,306 @@
+"""Parsers beside that of commit records: random bytes, and good ones that were changed and sealed anew, with right checksums.
+
+Each parser gives a value or an error of ours (ValueError in the package ``indexes``, as its contract says).  A run by night
+does more of the same: ``pytest -m nightly tests/campaigns/test_hostile_bytes.py --hypothesis-seed=N`` replays one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from indexes import positions
+from indexes.base import KeyHashes
+from indexes.bitmap import BitmapIndex
+from indexes.column_bloom import ColumnBloom
+from indexes.column_stats import ColumnStats
+from indexes.hashing import hash_keys
+from indexes.predicate import Leaf
+from indexes.table_stats import TableStats
+from indexes.text import TextIndex
+from mdt.commit import claims
+from mdt.errors import MdtError
+from mdt.hudi import commit_metadata, file_names, log_file, properties, timeline
+from mdt.metadata import codec, key_map, paths, usage
+from mdt.metadata import trusted_names as names
+from mdt.metadata.index_summaries import Parsed
+from mdt.metadata.key_indexes import find as key_index
+from mdt.metadata.key_map import build
+from mdt.parquet import page_map
+
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def changed(draw: st.DrawFn, good: bytes) -> bytes:
+    """Return good bytes with a few of them changed, cut out, doubled or added, or any bytes at all."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(st.binary(max_size=200))
+    data = bytearray(good)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        what = draw(st.integers(0, 4))
+        if what == 0 and data:
+            data[at] = draw(st.sampled_from([0, 1, 127, 128, 254, 255]))
+        elif what == 1:
+            data[at : at + 4] = draw(
+                st.sampled_from([b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x01\0\0\0", b"\xff\xff\xff\x7f"])
+            )
+        elif what == 2:
+            del data[at : at + draw(st.integers(1, 16))]
+        elif what == 3:
+            data[at:at] = data[at : at + draw(st.integers(1, 16))]
+        else:
+            data[at:at] = draw(st.binary(min_size=1, max_size=8))
+    return bytes(data)
+
+
+# Roaring bitmaps
+
+
+def as_set(bitmap: BitMap) -> set[int]:
+    return set(bitmap.to_array()) if len(bitmap) < 10**6 else set()
+
+
+BITMAPS = [
+    BitMap(), BitMap([5]), BitMap(range(10, 5000, 3)), BitMap(range(70_000)), BitMap(range(0, 140_000, 2)),
+    BitMap([1, 2, 3, 65_536, 65_537, 200_000]), BitMap([*range(100), *range(65_000, 66_000), *range(300_000, 300_900, 2)]),
+]  # fmt: skip
+
+
+@cache
+def _bitmap(number: int, runs: bool) -> bytes:
+    bitmap = BITMAPS[number].copy()
+    if runs:
+        bitmap.run_optimize()
+    return bitmap.serialize()
+
+
+def roaring(data: st.DataObject) -> None:
+    bytes_ = data.draw(changed(_bitmap(data.draw(st.integers(0, len(BITMAPS) - 1)), data.draw(st.booleans()))))
+    rows = data.draw(st.sampled_from([1, 100, 70_000, 2**32]))
+    for parse in (lambda: positions.checked(bytes_, rows), lambda: positions.to_bitmap(bytes_)):
+        try:
+            found = parse()
+        except ValueError:
+            count("roaring bitmaps that were changed, refused")
+            continue
+        # What was let in is safe to use, and says the same in every way.
+        assert BitMap(as_set(found)) == found or len(found) >= 10**6
+        assert len(found | BitMap([7])) - (7 not in found) == len(found)
+        count("roaring bitmaps that were changed, read")
+
+
+def test_good_bitmaps_are_read() -> None:
+    for number, bitmap in enumerate(BITMAPS):
+        for runs in (False, True):
+            assert positions.checked(_bitmap(number, runs)) == bitmap
+            if bitmap:
+                with pytest.raises(ValueError):
+                    positions.checked(_bitmap(number, runs), bitmap.max())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack("<IIHHI", 12346, 1, 0, 9999, 16) + b"\xff" * 8192,  # a bitset of more than it says
+        struct.pack("<IBHHHHH", 12347, 1, 0, 1, 1, 65_535, 65_535),  # a run behind its container
+        struct.pack("<IBHHHHHHH", 12347, 1, 0, 9, 2, 0, 10, 5, 10),  # runs that overlap
+        struct.pack("<IIHHIHH", 12346, 1, 0, 1, 16, 7, 3),  # an array that falls
+        struct.pack("<IIHHHHIIHH", 12346, 2, 4, 0, 4, 0, 24, 26, 1, 1),  # a container twice
+    ],
+    ids=["bitset", "long run", "overlap", "falling", "twice"],
+)
+def test_bitmaps_that_would_be_written_into_foreign_memory_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        positions.checked(data)
+
+
+# Summaries and units
+
+
+def resealed(data: bytes) -> bytes:
+    """Return a container of pieces with the checksums that its bytes ask for, other bytes as they are."""
+    if data[:4] != b"MDTP" or len(data) < 20:
+        return data
+    (n,) = struct.unpack_from("<I", data, 12)
+    body = 20 + 8 * n
+    if body > len(data):
+        return data
+    sealed, start = bytearray(data), 0
+    for piece in range(n):
+        (end,) = struct.unpack_from("<I", data, 16 + 8 * piece)
+        struct.pack_into("<I", sealed, 20 + 8 * piece, zlib.crc32(data[body + start : body + max(start, end)]))
+        start = end
+    struct.pack_into("<I", sealed, 16 + 8 * n, zlib.crc32(bytes(sealed[: 16 + 8 * n])))
+    return bytes(sealed)
+
+
+def resealed_stats(data: bytes) -> bytes:
+    return (
+        data
+        if len(data) < 44
+        else data[:40] + struct.pack("<I", zlib.crc32(data[44:], zlib.crc32(data[:40]))) + data[44:]
+    )
+
+
+NUMBERS = pa.array([1, 5, 5, None, 9, *range(600)])
+WORDS = pa.array(["a b", "b c", None, "", *(f"word{n} x" for n in range(400))])
+SUMMARIES: list[tuple[Any, Any, list[Leaf], Callable[[bytes], bytes]]] = [
+    (BitmapIndex(), NUMBERS, [Leaf("v", "=", 5), Leaf("v", ">", 3), Leaf("v", "is null", None)], resealed),
+    (BitmapIndex(), WORDS, [Leaf("v", "=", "a b"), Leaf("v", "<=", "word2"), Leaf("v", "is null", None)], resealed),
+    (TextIndex(), WORDS, [Leaf("v", "match", "word7 x"), Leaf("v", "match", "nothing")], resealed),
+    (ColumnBloom(), WORDS, [Leaf("v", "=", "a b")], lambda data: data),
+    (ColumnStats(), NUMBERS, [Leaf("v", ">", 3)], lambda data: data),
+    (TableStats(), NUMBERS, [Leaf("v", "=", 5)], resealed_stats),
+]
+
+
+@cache
+def _summary(number: int) -> bytes:
+    index, column, _, _ = SUMMARIES[number]
+    return bytes(index.summarize(column))
+
+
+def summary(data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, len(SUMMARIES) - 1))
+    index, column, leaves, seal = SUMMARIES[number]
+    damaged = seal(data.draw(changed(_summary(number))))
+    for leaf in leaves:
+        for ask in (index.prune, index.rows):
+            try:
+                ask([Parsed(damaged)], leaf, column.type)
+            except ValueError:
+                count("summaries that were changed and sealed, refused")
+            else:
+                count("summaries that were changed and sealed, read")
+
+
+@cache
+def _unit(name: str) -> bytes:
+    keys = pa.array([f"k{n}" for n in range(40)])
+    return bytes(key_index(name).build(keys, hash_keys(keys, 1), np.arange(40) % 3, 3))
+
+
+def unit(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(["bloom", "record"]))
+    damaged = data.draw(changed(_unit(name)))
+    if name == "bloom":
+        damaged = damaged[:-4] + struct.pack("<I", zlib.crc32(damaged[:-4]))
+    keys = pa.array(["k1", "k77"])
+    index = key_index(name)
+    for act in (
+        lambda: index.locate(damaged, keys, hash_keys(keys, 1)),
+        lambda: index.merge([damaged], [np.arange(3)], 3),
+    ):
+        try:
+            act()
+        except ValueError:
+            count("units that were changed, refused")
+        else:
+            count("units that were changed, read")
+
+
+# Key maps, page maps, JSON, properties, names, log blocks
+
+
+@cache
+def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
+    hashes = hash_keys(pa.array([f"k{n}" for n in range(50)]), 3)
+    assert isinstance(hashes, KeyHashes)
+    claim = claims.Pending("20240101000000000", "a" * 32, "commit", "upsert", 5, 1, 2, ("p=x", "p=y"))
+    counts = usage.Counts(1, 2, {"bitmap/1(v)": usage.IndexUse(1, 2, 3)}, {"v": usage.ColumnUse(1, 0, 2)})
+    path = paths.pending(claim.instant)
+    table = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
+    keys = pa.array(["k1", "k2"])
+    shared = {
+        "instant": "20240101000000000",
+        "avro_schema": "{}",
+        "positions": None,
+        "base_instant": "20240101000000000",
+    }
+    block = bytes(log_file.delete_block(keys, "p=x", **shared))
+    return {
+        "key map": (
+            key_map.encode(build(hashes, None)),
+            lambda data: key_map.decode(data, path="x", offset=0).find(hashes),
+        ),
+        "page map": (b"MPM2" + bytes(60), lambda data: page_map.decode(data, path="x", offset=0)),
+        "claim": (claim.encode(), lambda data: claims.decode(data, path=path)),
+        "usage": (counts.encode(), usage.decode),
+        "properties": (b"hoodie.table.name=x\nhoodie.table.version=6\n\\u0041=\\n", properties.decode),
+        "commit": (
+            b'{"partitionToWriteStats": {"": [{"fileId": "a"}]}, "extraMetadata": {}}',
+            commit_metadata.decode_commit,
+        ),
+        "ipc": (bytes(codec.encode_ipc(table)), lambda data: codec.decode_ipc(data, None, path="x")),
+        "lz4": (bytes(codec.encode_ipc(table, compression="lz4")), lambda data: codec.decode_ipc(data, None, path="x")),
+        "pack": (b"".join(map(bytes, codec.pack({"a": 1}, {"x": b"123"}))), lambda data: codec.unpack(data, path="x")),
+        "names": (b".a-0_20240101000000000.log.1_0-7-0", lambda data: _parse_names(data.decode("latin-1"))),
+        "log file": (block, lambda data: _parse_log(data)),
+    }
+
+
+def _parse_names(text: str) -> None:
+    for parse in (
+        file_names.parse_base,
+        file_names.parse_log,
+        timeline.parse_name,
+        names.token_of,
+        names.blob_of,
+        names.is_partition,
+    ):
+        parse(text)
+
+
+def _parse_log(data: bytes) -> None:
+    for block in log_file.parse(data, path="x"):
+        if block.kind == log_file.DELETE:
+            log_file.decode_delete_block(block.content)
+
+
+def plain(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(_plain())))
+    good, parse = _plain()[name]
+    damaged = data.draw(changed(good))
+    try:
+        parse(damaged)
+    except (MdtError, ValueError) as error:
+        assert isinstance(error, MdtError) or name == "usage", error
+        count(f"changed bytes, refused: {name}")
+    else:
+        count(f"changed bytes, read: {name}")
+
+
+KINDS = [roaring, summary, unit, plain]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@QUICK
+def test_changed_bytes_give_a_value_or_an_error_of_ours(
+    kind: Callable[[st.DataObject], None], data: st.DataObject
+) -> None:
+    kind(data)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@LONG
+def test_many_changed_bytes_give_a_value_or_an_error_of_ours(
+    kind: Callable[[st.DataObject], None], data: st.DataObject
+) -> None:
+    kind(data)

@@ -1,0 +1,294 @@
+"""All indexes together, on tables with history: what a plan leaves out never matches, in thousands of random cases.
+
+A case is a table, a state of its indexes and a random predicate.  The truth comes from the rows of each segment, read
+once; the plan must hold every segment, row group and position with a live match.  Some cases are read through the table,
+too.  The summaries of some tables are damaged, missing or of indexes that nobody knows.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from reader import bag
+
+import mdt
+from indexes import paths as column_paths
+from indexes.predicate import And, Leaf, Or, Predicate, matches, negate
+from indexes.testing import leaves_for
+from mdt.hudi.schema import with_meta
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import ScanPlan, plan
+from mdt.scan.segment_file import read_rows
+from mdt.stores.storage import MemoryStorage
+from mdt.write import summarize
+
+CASES = int(os.environ.get("MDT_SOUNDNESS_CASES", "10000"))
+CASES_NIGHTLY = 1_000_000
+READ_EVERY = 100
+SMALL_ROWS = 25
+_WORDS = ("alpha", "beta", "Gamma", "ÉTÉ", "straße", "x", "42", "")
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("small", pa.int32()),
+        ("large", pa.int64()),
+        ("real", pa.float64()),
+        ("single", pa.float32()),
+        ("money", pa.decimal128(12, 2)),
+        ("flag", pa.bool_()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("name", pa.string()),
+        ("note", pa.string()),
+        ("raw", pa.binary()),
+        ("place", pa.struct([("city", pa.string()), ("geo", pa.struct([("lat", pa.float64())]))])),
+    ]
+)
+COLUMNS = [*(name for name in SCHEMA.names if name != "place"), "place.city", "place.geo.lat"]
+SPECS = [
+    *(f"bitmap({name})" for name in COLUMNS), "bloom(id)", "bloom(large)", "bloom(name)", "bloom(place.city)",
+    "text(note)", "text(name, tokenizer='ngram(3)')", "text(note, tokenizer='ngram(2)')", "column_stats(place.geo.lat)",
+]  # fmt: skip
+
+_MAKE: dict[str, Callable[[random.Random, int], Any]] = {
+    "small": lambda d, i: d.randrange(-3, 12),
+    "large": lambda d, i: d.choice((i, 1 << 40, -(1 << 62), d.randrange(1000))),
+    "real": lambda d, i: d.choice((math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, float(i), d.random())),
+    "single": lambda d, i: d.choice((math.nan, 0.5, -0.0, float(i % 7))),
+    "money": lambda d, i: Decimal(d.randrange(-500, 500)) / 4,
+    "flag": lambda d, i: d.random() < 0.9,
+    "day": lambda d, i: date(1970, 1, 1) + timedelta(days=d.choice((-1, 0, i, 20_000))),
+    "at": lambda d, i: _EPOCH + timedelta(microseconds=d.choice((0, i, 10**9 * d.randrange(3)))),
+    "name": lambda d, i: d.choice(("", "a", "p" * 70 + str(d.randrange(3)), f"name {i}", "\U0010ffff", "50%_\\")),
+    "note": lambda d, i: " ".join(d.choice(_WORDS) for _ in range(d.randrange(5))),
+    "raw": lambda d, i: d.choice((b"", b"\xff" * 65, bytes([i % 256]), b"ab")),
+    "place": lambda d, i: d.choice(
+        (None, {"city": None, "geo": None}, {"city": f"c{i % 5}", "geo": {"lat": float(i % 9)}})
+    ),
+}
+
+
+def rows(draw: random.Random, ids: Iterator[int] | range) -> pa.Table:
+    """Return rows with every kind of value that breaks indexes; one in eight values is null."""
+    found = [
+        {"id": f"k{i:04}", **{name: None if draw.random() < 0.125 else make(draw, i) for name, make in _MAKE.items()}}
+        for i in ids
+    ]
+    return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class World:
+    """A table, its snapshot, and for each segment row its rows and which of them live."""
+
+    table: mdt.Table
+    snapshot: Snapshot
+    segments: tuple[tuple[int, pa.Table, np.ndarray[Any, Any]], ...]
+    values: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, table: mdt.Table) -> World:
+        snapshot = table.snapshot()
+        parts = []
+        for i in range(len(snapshot)):
+            if snapshot.rows[i] > snapshot.dead_rows[i]:
+                part = read_rows(table.storage, snapshot, i, with_meta(SCHEMA)).select(SCHEMA.names)
+                live = np.ones(len(part), np.bool_)
+                live[list(snapshot.vector(i) or ())] = False
+                parts.append((i, part, live))
+        values = {}
+        for name in COLUMNS:
+            seen = [v for _, part, _ in parts for v in column_paths.column_at(part, name).to_pylist() if v is not None]
+            values[name] = seen
+        return cls(table, snapshot, tuple(parts), values)
+
+
+@cache
+def _storage(seed: int) -> MemoryStorage:
+    """Return a table with base files, log files, dead rows, and files that some indexes do not cover.
+
+    In half of them all segments are so small that they share summaries, in the others only some.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if seed // 2 % 2:
+            patched.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", SMALL_ROWS)
+        return _made(seed)
+
+
+def _made(seed: int) -> MemoryStorage:
+    draw = random.Random(seed)
+    options = {
+        "mdt.max.file.bytes": 20_000,
+        "mdt.row.group.rows": 16,
+        "mdt.metadata.compact.records": draw.choice((3, 32)),
+    }
+    kinds = ("MERGE_ON_READ", "COPY_ON_WRITE")
+    early, late = SPECS[::2], SPECS[1::2]
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], table_type=kinds[seed % 2], key_index="record", indexes=early, options=options
+    )
+    table.insert(rows(draw, range(60)))
+    table.upsert(rows(draw, range(30, 110)))
+    table.create_index(late, mode="async" if seed % 3 == 0 else "sync")
+    table.delete(rows(draw, range(0, 110, 7)).select(["id"]))
+    table.upsert(rows(draw, range(0, 130, 5)))
+    if seed % 3 == 0:
+        table.build_indexes(draw.sample(late, len(late) // 2))
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    return storage
+
+
+def _leaf(draw: random.Random, world: World) -> Leaf:
+    name = draw.choice(COLUMNS)
+    type = column_paths.type_at(SCHEMA, name)
+    drawn = draw.sample(world.values[name], k=min(2, len(world.values[name])))
+    if draw.random() < 0.2 and name != "place.city":
+        drawn = [_MAKE.get(name, lambda d, i: f"k{i:04}" if name == "id" else 4.0)(draw, draw.randrange(200))]
+    found = leaves_for(name, type, drawn)
+    if pa.types.is_string(type) and draw.random() < 0.4:
+        words = draw.sample(_WORDS, 2)
+        found = [
+            Leaf(name, "match", draw.choice(words)), Leaf(name, "match", " ".join(words)),
+            Leaf(name, "match", (draw.choice(words), "ngram(2)")), Leaf(name, "like", f"%{draw.choice(words)}%"),
+            Leaf(name, "like", f"{draw.choice(words)}%"), Leaf(name, "not like", f"%{draw.choice(words)}"),
+        ]  # fmt: skip
+    return draw.choice(found)
+
+
+def _predicate(draw: random.Random, world: World, depth: int = 2) -> Predicate:
+    if depth and draw.random() < 0.6:
+        kind = draw.choice((And, Or))
+        found: Predicate = kind(tuple(_predicate(draw, world, depth - 1) for _ in range(draw.randrange(1, 4))))
+        return negate(found) if draw.random() < 0.2 else found
+    return _leaf(draw, world)
+
+
+def _lost(world: World, predicate: Predicate, found: ScanPlan) -> str | None:
+    """Return what the plan leaves out although it matches, or None."""
+    planned = {scan.row: scan for scan in found.segments}
+    for i, part, live in world.segments:
+        hits = np.flatnonzero(matches(predicate, part).to_numpy() & live)
+        if not len(hits):
+            continue
+        scan = planned.get(i)
+        if scan is None:
+            return f"segment {i} is left out, but its row {hits[0]} matches"
+        if scan.positions is not None and (lost := set(hits.tolist()) - set(scan.positions)):
+            return f"rows {sorted(lost)} of segment {i} are left out"
+        if scan.zones is not None:
+            ends = np.cumsum(world.snapshot.files["zone_rows"][i].as_py())
+            zones = set(np.searchsorted(ends, hits, side="right").tolist())
+            if not zones <= set(scan.zones):
+                return f"row groups {sorted(zones - set(scan.zones))} of segment {i} are left out"
+    return None
+
+
+def _run(world: World, draw: random.Random, cases: int, what: str) -> tuple[int, int]:
+    """Check ``cases`` predicates; return how many segments were planned, and how many there were."""
+    planned = 0
+    for number in range(cases):
+        predicate = _predicate(draw, world)
+        found = plan(world.table.metadata, world.snapshot, predicate)
+        planned += len(found.segments)
+        assert (lost := _lost(world, predicate, found)) is None, f"{predicate}: {lost}; {found.notes}"
+        if number % READ_EVERY == 0:
+            scan = world.table.scan()
+            scan.predicate = predicate
+            whole = pa.concat_tables([part.filter(pa.array(live)) for _, part, live in world.segments])
+            expected = whole.filter(matches(predicate, whole)).drop_columns("place")
+            assert bag(scan.to_arrow().drop_columns("place")) == bag(expected), predicate
+            count("random cases of all indexes together, read through the table")
+    count(what, cases)
+    return planned, cases * len(world.segments)
+
+
+@pytest.fixture(autouse=True)
+def in_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small summaries stand in objects, as those of large files do."""
+    monkeypatch.setattr(summarize, "INLINE_INDEX_BYTES_MAX", 64)
+
+
+SEEDS = range(8)
+WHOLE = "random cases of all indexes together: no match is left out"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plan_by_all_indexes_together_leaves_out_no_match(seed: int) -> None:
+    world = World.of(mdt.open(_storage(seed)))
+    planned, total = _run(world, random.Random(random.randrange(1 << 30)), CASES // (2 * len(SEEDS)), WHOLE)
+    assert planned < 0.9 * total, "the indexes must prune something"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(8 * 3600)
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_a_plan_by_all_indexes_together_leaves_out_no_match_in_a_million_cases(seed: int, tmp_path: Path) -> None:
+    storage = _storage(seed)
+    for info in storage.list(""):
+        path = tmp_path / info.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(storage.read(info.path))  # mapped files, which the other tests here do not have
+    _run(World.of(mdt.open(tmp_path)), random.Random(random.randrange(1 << 30)), CASES_NIGHTLY // 40, WHOLE)
+
+
+def _damaged(storage: MemoryStorage, draw: random.Random) -> MemoryStorage:
+    """Return a copy in which every third object of summaries has flipped, cut or exchanged bytes."""
+    copy = storage.copy()
+    for info in storage.list(".hoodie/.mdt/blobs"):
+        data = bytearray(MemoryStorage.read(storage, info.path))
+        for _ in range(max(4, len(data) // 50)):
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        copy.replace(info.path, bytes(data))
+    return copy
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("state", ["damaged", "unknown", "missing", "stale"])
+def test_damaged_unknown_missing_and_stale_summaries_leave_out_no_match_and_have_a_reason(
+    seed: int, state: str
+) -> None:
+    draw = random.Random(random.randrange(1 << 30))
+    whole = World.of(mdt.open(_storage(seed)))
+    storage = _storage(seed)
+    table = mdt.open(_damaged(storage, draw) if state == "damaged" else storage)
+    world = replace(whole, table=table, snapshot=table.snapshot())
+    if state == "unknown":
+        table.metadata._newest = None
+        renamed = tuple(spec.replace("/1(", "/999(") for spec in world.snapshot.definition.indexes)
+        world = replace(world, snapshot=_with_indexes(world.snapshot, renamed))
+    elif state == "missing":
+        storage = storage.copy()
+        table = mdt.open(storage)
+        table.rebuild_index(mode="async")
+        world = replace(whole, table=table, snapshot=table.snapshot())
+    elif state == "stale":
+        storage = storage.copy()
+        table = mdt.open(storage)
+        table.create_index("bitmap(id)")
+        table.upsert(rows(draw, range(0, 200, 3)))
+        world = World.of(table)
+    cases = CASES // (8 * len(SEEDS))
+    _run(world, draw, cases, f"random cases of all indexes together: {state} summaries")
+    reasons = {note.reason for note in plan(table.metadata, world.snapshot, Leaf("large", "=", 5)).notes}
+    expected = {"damaged": "damaged", "unknown": "not_installed", "missing": "not_covered", "stale": "used"}[state]
+    assert expected in reasons or (state == "damaged" and reasons & {"nothing_left", "used"})
+
+
+def _with_indexes(snapshot: Snapshot, indexes: tuple[str, ...]) -> Snapshot:
+    return replace(snapshot, definition=replace(snapshot.definition, indexes=indexes))

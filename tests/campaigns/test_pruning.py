@@ -1,0 +1,402 @@
+"""A pruned scan is a full scan: random data of every type, random predicates, and planted mutants that must be caught."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from counting import count
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+from random_tables import QUIET, create, tables
+from reader import bag
+
+import mdt
+from indexes import column_stats, registry
+from indexes.base import SkippingIndex, Summary, whole
+from indexes.bounds import Bounds
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
+from indexes.testing import predicates
+from mdt.metadata import additions as pieces
+from mdt.metadata import locate
+from mdt.plan import planner
+from mdt.stores.storage import MemoryStorage
+
+
+def _scan(table: mdt.Table, predicate: Predicate) -> Any:
+    scan = table.scan()
+    scan.predicate = predicate
+    return scan
+
+
+def _assert_pruned_is_full(table: mdt.Table, rows: pa.Table, predicate: Predicate) -> None:
+    scan = _scan(table, predicate)
+    found, expected = bag(scan.to_arrow()), bag(rows.filter(matches(predicate, rows)))
+    assert found == expected, f"{predicate}\n{scan.explain()}\n  lost {expected - found}\n  extra {found - expected}"
+
+
+def _check_numbers(scan: Any) -> None:
+    told = scan.explain()
+    pairs = ((told.files_read, told.files_total), (told.row_groups_read, told.row_groups_total))
+    pairs += ((told.rows_read, told.rows_total), (told.bytes_read, told.bytes_total))
+    assert all(0 <= read <= total for read, total in pairs), told
+    assert told.files_read == len(scan.plan.segments) and len(scan.to_arrow()) <= told.rows_read
+    assert sum(note.pruned for note in told.indexes) <= told.files_total
+    for note in told.indexes:
+        assert note.reason and note.detail and note.pruned <= note.covered <= told.files_total, note
+        assert note.used or note.pruned == 0
+    assert all(note.index in str(told) for note in told.indexes)
+
+
+@given(data=st.data())
+@settings(max_examples=40, **QUIET)
+def test_a_pruned_scan_is_a_full_scan_with_the_filter(data: st.DataObject) -> None:
+    table, rows = data.draw(tables())
+    assert bag(table.scan().to_arrow()) == bag(rows)
+    for _ in range(6):
+        predicate = data.draw(predicates(table.schema, rows))
+        _assert_pruned_is_full(table, rows, predicate)
+        _check_numbers(_scan(table, predicate))
+        count("predicates, pruned scan compared with the filtered full scan")
+
+
+@pytest.mark.nightly
+@given(data=st.data())
+@settings(max_examples=800, **QUIET)
+def test_a_pruned_scan_is_a_full_scan_with_the_filter_twenty_times_as_often(data: st.DataObject) -> None:
+    table, rows = data.draw(tables())
+    for _ in range(6):
+        _assert_pruned_is_full(table, rows, data.draw(predicates(table.schema, rows)))
+        count("predicates, pruned scan compared with the filtered full scan")
+
+
+# A fixed table whose data lie in clusters, so that every way of pruning has something to prune
+
+_CLUSTERS = pa.schema([("id", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+_PREFIX = "p" * 70
+
+
+def _cluster(number: int, x: float | None = None) -> pa.Table:
+    """Return nine rows with keys and values of their own; the last ``x`` is given."""
+    at = list(range(number * 9, number * 9 + 9))
+    xs = [float(n) for n in at[:8]] + [float(at[8]) if x is None else x]
+    names = [f"{_PREFIX}{n:03}" if number % 2 else f"{n:03}" for n in at]
+    return pa.table([pa.array([f"k{n:03}" for n in at]), at, xs, names], schema=_CLUSTERS)
+
+
+def _clusters() -> tuple[mdt.Table, pa.Table]:
+    """Return a table of five files of three row groups, and its rows: NaN, infinity, nulls, deleted and updated rows."""
+    table = create(_CLUSTERS)
+    parts = [_cluster(0, float("nan")), _cluster(1, float("-inf")), _cluster(2), _cluster(3), _cluster(4, -0.0)]
+    for part in parts:
+        table.upsert(part)
+    updated = pa.table([["k010", "k020"], [1000, 1001], [None, 5000.0], [None, "zz"]], schema=_CLUSTERS)
+    table.upsert(updated)
+    table.delete(pa.table({"id": ["k003", "k030"]}))
+    rows = pa.concat_tables([*parts, updated])
+    last = {row["id"]: row for row in rows.to_pylist() if row["id"] not in ("k003", "k030")}
+    return table, pa.Table.from_pylist(list(last.values()), schema=_CLUSTERS)
+
+
+def _tests_on_clusters() -> Iterator[Predicate]:
+    for op, value in [("=", 13), ("<", 4), (">=", 40), ("in", (2, 44)), ("!=", 7), ("=", 1000), (">", 2**53)]:
+        yield Leaf("n", op, value)
+    for op, value in [
+        (">", 4999.0),
+        ("=", float("nan")),
+        (">", float("inf")),
+        ("<", -5.0),
+        ("=", 0.0),
+        ("is null", None),
+    ]:
+        yield Leaf("x", op, value)
+    for op, value in [
+        ("starts with", "00"),
+        ("like", _PREFIX + "01%"),
+        ("=", _PREFIX + "011"),
+        (">", "q"),
+        ("is null", None),
+    ]:
+        yield Leaf("s", op, value)
+    for value in ["k005", "k010", "k020", "k030", "k044", "nothing"]:
+        yield Leaf("id", "=", value)
+    yield Leaf("id", "in", ("k001", "k020", "k043", "absent"))
+    yield Or((Leaf("n", "=", 2), Leaf("x", "=", 40.0)))
+    yield And((Or((Leaf("n", "<", 3), Leaf("n", ">", 999))), Leaf("x", "is not null")))
+    yield And((Leaf("id", "=", "k020"), Leaf("n", ">", 1000)))
+
+
+def _wrong_on(table: mdt.Table, rows: pa.Table) -> list[Predicate]:
+    tests = list(_tests_on_clusters())
+    return [t for t in tests if bag(_scan(table, t).to_arrow()) != bag(rows.filter(matches(t, rows)))]
+
+
+def test_pruned_scans_of_clustered_data_are_right_and_their_numbers_add_up() -> None:
+    table, rows = _clusters()
+    assert _wrong_on(table, rows) == []
+    for predicate in _tests_on_clusters():
+        _check_numbers(_scan(table, predicate))
+
+
+def test_clustered_data_are_pruned_to_the_files_and_row_groups_that_match() -> None:
+    table, _ = _clusters()
+    told = table.scan("n between 30 and 31").explain()
+    assert (told.files_read, told.row_groups_read, told.rows_read) == (1, 1, 3)
+    assert told.files_total >= 5 and told.row_groups_total >= 15
+    assert table.scan("n > 5000").explain().files_read == 0
+    assert table.scan(f"s like '{_PREFIX}%'").explain().files_read <= 3
+
+
+def test_a_key_lookup_reads_one_row() -> None:
+    for key_index in ("bloom", "record"):
+        table = create(_CLUSTERS, key_index=key_index)
+        for number in range(4):
+            table.upsert(_cluster(number))
+        scan = table.scan("id = 'k014'")
+        told = scan.explain()
+        assert (told.files_read, told.row_groups_read, told.rows_read) == (1, 1, 1), told
+        assert scan.to_arrow()["n"].to_pylist() == [14]
+        assert table.scan("id = 'k999'").explain().files_read == 0
+
+
+def test_a_composite_key_is_looked_up_when_all_its_fields_are_fixed() -> None:
+    table = mdt.create(MemoryStorage(), _CLUSTERS, ["id", "n"], options={"mdt.row.group.rows": 3})
+    table.upsert(_cluster(1))
+    assert table.scan("id = 'k014' and n = 14").explain().rows_read == 1
+    assert table.scan("id = 'k014' and n = 14").count() == 1
+    assert table.scan("id = null and n = 14").count() == 0
+    assert table.scan([("id", "<=>", None), ("n", "=", 14)]).count() == 0
+    notes = {note.index: note.reason for note in table.scan("id = 'k014'").explain().indexes}
+    assert notes["key:bloom"] == "key_not_fixed"
+
+
+@pytest.mark.parametrize(
+    ("tests", "sql"),
+    [
+        ([("n", "=", 13)], "n = 13"),
+        ([("n", ">", 3), ("n", "<=", 9)], "n > 3 and n <= 9"),
+        ([("n", "in", [1, 2, 99])], "n in (1, 2, 99)"),
+        ([("n", "not in", (1, 2))], "n not in (1, 2)"),
+        ([("s", "like", "00%"), ("x", "<", 5)], "s like '00%' and x < 5"),
+        ([("x", "is null")], "x is null"),
+        ([("x", "is not null", None), ("id", "!=", "k001")], "x is not null and id <> 'k001'"),
+        ([("s", "<=>", None)], "s <=> null"),
+        ([("id", "=", "k020")], "id = 'k020'"),
+        ([], "true"),
+    ],
+)
+def test_a_list_of_tests_means_what_its_sql_means(tests: list[Any], sql: str) -> None:
+    table, _ = _clusters()
+    by_list, by_sql = table.scan(where=tests), table.scan(where=sql)
+    assert bag(by_list.to_arrow()) == bag(by_sql.to_arrow())
+    assert by_list.count() == by_sql.count() == len(by_sql.to_arrow())
+    assert by_list.explain().rows_read == by_sql.explain().rows_read
+
+
+def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
+    table, rows = _clusters()
+    plan = planner.plan(table.metadata, table.snapshot(), Unknown("f(n)"))
+    assert sum(table.snapshot().rows[s.row] for s in plan.segments) >= len(rows)
+    told = planner.explain(planner.plan(table.metadata, table.snapshot(), Or((Unknown("f(n)"), Leaf("n", "=", 3)))))
+    assert told.rows_read == told.rows_total
+
+
+# Broken indexes cost time, never rows
+
+
+@contextmanager
+def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Iterator[None]:
+    snapshot = table.snapshot()
+    assert not snapshot.base.rows, "what is broken is among the pieces"
+    merged = pieces.merged(snapshot.pieces)
+    broken = replace(snapshot, pieces=(replace(merged, **parts, stats_of={}, bounds_of={}),))
+    with monkeypatch.context() as patch:
+        patch.setattr(table.metadata, "newest", lambda: broken)
+        yield
+
+
+def test_missing_statistics_cost_time_but_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, rows = _clusters()
+    stats = pa.concat_tables([piece.stats for piece in table.snapshot().pieces])
+    some = stats.filter(pa.array(np.arange(len(stats)) % 3 > 0))
+    for left, reason in ((stats.slice(0, 0), "no_statistics"), (some, "used")):
+        with _snapshot(table, monkeypatch, stats=left):
+            for predicate in _tests_on_clusters():
+                _assert_pruned_is_full(table, rows, predicate)
+            notes = {note.index: note.reason for note in table.scan("n = 13").explain().indexes}
+            assert notes["column_stats"] == reason
+
+
+def test_damaged_key_maps_cost_time_but_no_rows() -> None:
+    table, rows = _clusters()
+    storage = table.storage
+    for info in storage.list(".hoodie/.mdt/blobs"):
+        data = bytearray(storage.read(info.path))
+        data[len(data) // 2] ^= 1
+        storage.replace(info.path, bytes(data))
+    again = mdt.open(storage)
+    _assert_pruned_is_full(again, rows, Leaf("id", "=", "k020"))
+    notes = {note.index: note.reason for note in again.scan("id = 'k020'").explain().indexes}
+    assert notes["key:bloom"] == "damaged"
+
+
+class _Equal(SkippingIndex):
+    """``equal/1``, for these tests: the values of a segment as JSON; proves for ``=`` segments and rows."""
+
+    name = "equal/1"
+
+    def supports(self, type: pa.DataType) -> bool:
+        return bool(pa.types.is_integer(type))
+
+    def summarize(self, values: pa.Array) -> bytes:
+        return json.dumps(values.to_pylist()).encode()
+
+    finds_rows = True
+
+    def prune(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> Any:
+        return np.array([rows is None or bool(rows) for rows in self.rows(summaries, leaf, type)], dtype=np.bool_)
+
+    def rows(self, summaries: Sequence[Summary], leaf: Leaf, type: pa.DataType) -> list[BitMap | None]:
+        kept = [json.loads(bytes(whole(summary))) for summary in summaries]
+        if leaf.op != "=":
+            return [None] * len(kept)
+        return [BitMap([at for at, value in enumerate(values) if value == leaf.value]) for values in kept]
+
+
+@pytest.fixture
+def indexed(monkeypatch: pytest.MonkeyPatch) -> tuple[mdt.Table, pa.Table]:
+    """A table of shuffled values with ``equal(n)``: minima and maxima prove nothing, the index does."""
+    own = registry.Registry(())
+    own.register(_Equal)
+    find = registry.find
+    monkeypatch.setattr(registry, "find", lambda name: own.find(name) if name.startswith("equal") else find(name))
+    table = create(_CLUSTERS, indexes=["equal(n)"])
+    rows = pa.concat_tables([_cluster(number) for number in range(4)]).take(
+        pa.array(np.arange(36).reshape(9, 4).T.ravel())
+    )
+    for at in range(0, 36, 9):
+        table.upsert(rows.slice(at, 9))
+    table.delete(pa.table({"id": ["k013"]}))
+    return table, rows.filter(pc.not_equal(rows["id"], "k013"))
+
+
+def _note(table: mdt.Table, where: str) -> planner.IndexNote:
+    (note,) = [note for note in table.scan(where).explain().indexes if note.index == "equal/1(n)"]
+    return note
+
+
+def test_a_skipping_index_prunes_segments_and_row_groups(indexed: tuple[mdt.Table, pa.Table]) -> None:
+    table, rows = indexed
+    told = table.scan("n = 14").explain()
+    assert (told.files_read, told.row_groups_read) == (1, 1)
+    assert _note(table, "n = 14").used and _note(table, "n = 14").pruned >= 2
+    for value in range(-1, 38):
+        _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
+        _assert_pruned_is_full(table, rows, And((Leaf("n", "=", value), Leaf("x", ">", 8.0))))
+        _assert_pruned_is_full(table, rows, Or((Leaf("n", "=", value), Leaf("x", "=", 8.0))))
+
+
+def test_an_index_that_is_gone_damaged_or_incomplete_costs_time_and_says_why(
+    indexed: tuple[mdt.Table, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, rows = indexed
+    summaries = pa.concat_tables([piece.summaries for piece in table.snapshot().pieces])
+    at = summaries.schema.get_field_index("payload")
+    damaged = summaries.set_column(at, "payload", pa.array([b"?", *summaries["payload"].to_pylist()[1:]], pa.binary()))
+    for left, reason, covered in (
+        (summaries.slice(0, 0), "not_covered", 0),
+        (summaries.slice(2), "used", len(summaries) - 2),
+        (damaged, "damaged", len(summaries)),
+    ):
+        with _snapshot(table, monkeypatch, summaries=left):
+            assert (_note(table, "n = 14").reason, _note(table, "n = 14").covered) == (reason, covered)
+            for value in range(36):
+                _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
+    monkeypatch.undo()
+    assert _note(table, "n = 14").reason == "not_installed"
+    for value in range(36):
+        _assert_pruned_is_full(table, rows, Leaf("n", "=", value))
+    assert table.upsert(_cluster(5)).inserted == 9, "writers leave the segment uncovered"
+    assert _note(table, "x = 1").reason == "not_installed"
+
+
+def test_an_index_says_why_a_filter_does_not_reach_it(indexed: tuple[mdt.Table, pa.Table]) -> None:
+    table, _ = indexed
+    assert _note(table, "x = 1").reason == "column_not_tested"
+    assert _note(table, "n = 1000").reason == "nothing_left"
+    assert _note(table, "n = 1 or x = 1").reason == "used"
+
+
+# Mutants: each is a planner that loses rows; the fixed cases must tell every one from the true one
+
+
+def _blind_to_nan(stats: pa.Table) -> pa.Table:
+    """Return statistics as a Parquet footer has them: the maximum as if there were no NaN."""
+    has_nan = pc.greater(pc.fill_null(stats["nans"], 0), 0)
+    maxima = pc.if_else(has_nan, stats["min"], stats["max"])
+    return stats.set_column(stats.schema.get_field_index("max"), "max", maxima).set_column(
+        stats.schema.get_field_index("nans"), "nans", pa.array([0] * len(stats), pa.int64())
+    )
+
+
+def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
+    prune, find, is_live, read = column_stats.prune_predicate, planner.find, locate.is_live, Bounds.read
+    segments, by_key, zones = planner._segments, planner._by_key, planner._zone_verdicts
+
+    def without_nan(stats: pa.Table, type: pa.DataType) -> Any:
+        return read(_blind_to_nan(stats), type)
+
+    def first_branch(lookup: Any, predicate: Predicate, n: int) -> Any:
+        return prune(lookup, predicate.children[0] if isinstance(predicate, Or) else predicate, n)
+
+    def first_segment_lost(lookup: Any, predicate: Predicate, n: int) -> Any:
+        verdict = prune(lookup, predicate, n)
+        verdict[:1] = False
+        return verdict
+
+    def one_segment_forgotten(*arguments: Any) -> Any:
+        return find(*arguments)[:-1]
+
+    def late_zone(work: Any) -> Any:
+        return [scan if scan.zones is None else replace(scan, zones=scan.zones[:-1]) for scan in segments(work)]
+
+    def shifted(work: Any) -> None:
+        by_key(work)
+        work.positions = {i: BitMap(p + 1 for p in rows) for i, rows in work.positions.items()}
+
+    def zones_reversed(*arguments: Any) -> Any:
+        return {i: verdict[::-1] for i, verdict in zones(*arguments).items()}
+
+    def zones_of_the_next_segment(*arguments: Any) -> Any:
+        found = zones(*arguments)
+        return dict(zip(found, [*list(found.values())[1:], *list(found.values())[:1]], strict=True))
+
+    return {
+        "statistics that know no NaN": lambda m: m.setattr(Bounds, "read", without_nan),
+        "only the first branch of OR": lambda m: m.setattr(column_stats, "prune_predicate", first_branch),
+        "the first segment is always pruned": lambda m: m.setattr(column_stats, "prune_predicate", first_segment_lost),
+        "a key lookup ignores one segment": lambda m: m.setattr(planner, "find", one_segment_forgotten),
+        "the last row group is left out": lambda m: m.setattr(planner, "_segments", late_zone),
+        "positions are off by one": lambda m: m.setattr(planner, "_by_key", shifted),
+        "row groups in the wrong order": lambda m: m.setattr(planner, "_zone_verdicts", zones_reversed),
+        "row groups of another segment": lambda m: m.setattr(planner, "_zone_verdicts", zones_of_the_next_segment),
+        "a key lookup that sees dead rows only": lambda m: m.setattr(locate, "is_live", lambda *a: ~is_live(*a)),
+    }
+
+
+@pytest.mark.parametrize("mutant", list(_mutants()))
+def test_a_planner_that_loses_rows_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, rows = _clusters()
+    with monkeypatch.context() as patch:
+        _mutants()[mutant](patch)
+        wrong = _wrong_on(table, rows)
+    assert wrong, f"nothing notices: {mutant}"
+    count("mutants of the planner, all caught")

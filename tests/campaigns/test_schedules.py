@@ -1,0 +1,304 @@
+"""Two and three writers, services and readers through every interleaving of their phases: as if one came after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from counting import count
+from schedules import (
+    EVERY_PAUSE,
+    Actor,
+    Run,
+    compaction,
+    delete,
+    explore,
+    reader,
+    rollback_of_all,
+    upsert,
+)
+from worlds import BASE_STATE, State, as_state, assert_clean, filled, ours, theirs
+
+import mdt
+from mdt.commit import conflicts, publish
+from mdt.commit.conflicts import Footprint
+from mdt.commit.recovery import pending
+from mdt.errors import MdtError
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import LOG
+from mdt.stores.storage import MemoryStorage
+
+MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
+KINDS = [(MOR, "record"), (MOR, "bloom"), (COW, "bloom")]
+
+
+def kinds(quick: int, *nightly: int) -> pytest.MarkDecorator:
+    """Run a test on one kind of table, and on others at night."""
+    more = [pytest.param(KINDS[n], marks=pytest.mark.nightly) for n in nightly]
+    return pytest.mark.parametrize("kind", [KINDS[quick], *more], ids="-".join)
+
+
+CHECK_EVERY = 9
+"""A full check costs more than a schedule; rows, history and claims are looked at after each one."""
+
+
+def states(actors: Sequence[Actor], run: Run) -> list[State]:
+    """Return what the table must hold after each commit: the model, applied in the order of the commits."""
+    model = {e.seq: actors[n].model for n, e in run.ended.items() if e.seq >= 0}
+    found: list[State] = [{}, upserted_first(), BASE_STATE]
+    for seq in range(3, mdt.open(run.storage).snapshot().seq + 1):
+        found.append(model.get(seq, lambda state: state)(found[-1]))
+    return found
+
+
+def upserted_first() -> State:
+    return {key: (1, 1.0) for key in BASE_STATE}
+
+
+def assert_serial(actors: Sequence[Actor], run: Run) -> None:
+    """Assert that the run left what its actors, one after the other in the order of their commits, would leave."""
+    table = mdt.open(run.storage)
+    assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1)), run.schedule
+    expected = states(actors, run)[-1]
+    assert as_state(table.scan().to_arrow()) == expected, run.schedule
+    assert not pending(table.metadata), run.schedule
+    acknowledged = {e.record.txn for e in run.ended.values() if e.seq >= 0}
+    assert acknowledged <= set(table.history()["txn"].to_pylist()), run.schedule
+
+
+def explored(
+    kind: tuple[str, str], *actors: Actor, preemptions: int | None = None, check_every: int = CHECK_EVERY
+) -> list[Run]:
+    """Run every schedule, assert what holds for all, and return the runs."""
+    runs = []
+    for number, run in enumerate(explore(lambda: filled(*kind), actors, preemptions=preemptions)):
+        count("schedules")
+        assert_serial(actors, run)
+        if number % check_every == 0:
+            assert ours(run.storage) == theirs(run.storage), run.schedule
+            assert_clean(run.storage)
+        runs.append(run)
+    count("conflicts in schedules", sum(run.conflicts for run in runs))
+    return runs
+
+
+@kinds(2, 0, 1)
+def test_of_two_writers_of_one_key_the_larger_ordering_value_wins_in_every_schedule(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([0], 3, 3.0), upsert([0], 4, 4.0))
+    assert all(ours(run.storage)["k0"] == (4, 4.0) for run in runs)
+    assert {run.conflicts for run in runs} == {0, 1}
+    assert {len([e for e in run.ended.values() if e.seq >= 0]) for run in runs} == {1, 2}, "one may come late"
+
+
+@pytest.mark.nightly
+def test_of_two_writers_of_one_key_with_equal_ordering_values_the_later_commit_wins() -> None:
+    runs = explored((MOR, "record"), upsert([0], 3, 3.0), upsert([0], 3, 4.0))
+    assert {ours(run.storage)["k0"] for run in runs} == {(3, 3.0), (3, 4.0)}
+    assert {run.conflicts for run in runs} == {0, 1}
+
+
+@kinds(0, 1, 2)
+def test_writers_of_different_keys_in_one_file_group_both_succeed(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([0], 3, 3.0), upsert([2], 3, 4.0))
+    assert {run.conflicts for run in runs} == {0, 1}
+
+
+@kinds(0, 2)
+def test_writers_of_different_file_groups_never_conflict(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([0], 3, 3.0), upsert([1], 3, 4.0))
+    assert {run.conflicts for run in runs} == {0}
+
+
+@kinds(1, 0)
+def test_a_new_key_that_two_writers_upsert_lives_once(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([20], 3, 3.0), upsert([20], 4, 4.0))
+    assert {ours(run.storage)["k20"] for run in runs} == {(4, 4.0)}
+    assert {run.conflicts for run in runs} == {0, 1}
+
+
+def test_different_new_keys_in_new_file_groups_never_conflict() -> None:
+    runs = explored((MOR, "bloom"), upsert([20], 3, 3.0, "bulk_insert"), upsert([22], 4, 4.0, "bulk_insert"))
+    assert {run.conflicts for run in runs} == {0}
+
+
+def test_of_two_inserts_of_one_new_key_exactly_one_is_refused() -> None:
+    for run in explored((MOR, "bloom"), upsert([20], 3, 3.0, "insert"), upsert([20], 4, 4.0, "insert")):
+        assert sorted(bool(e.refused) for e in run.ended.values()) == [False, True]
+
+
+@pytest.mark.nightly
+def test_an_insert_and_a_delete_of_one_new_key_end_as_one_after_the_other() -> None:
+    runs = explored((MOR, "bloom"), upsert([20], 3, 3.0), delete([20, 0]))
+    assert {"k20" in ours(run.storage) for run in runs} == {True, False}
+
+
+@kinds(2, 0, 1)
+def test_an_update_and_a_delete_of_one_key_end_as_one_after_the_other(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([0], 3, 3.0), delete([0]))
+    assert {"k0" in ours(run.storage) for run in runs} == {True, False}
+
+
+@kinds(0, 1)
+def test_a_compaction_leaves_out_the_file_group_that_changed_and_commits_the_rest(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([0], 3, 3.0), compaction(), check_every=3)
+    narrowed = 0
+    for run in runs:
+        upserting, compacting = run.ended[0], run.ended[1]
+        assert compacting.attempts == 1, "a compaction never starts again for one changed file group"
+        partitions = set(compacting.record.table("files")["partition"].to_pylist())
+        assert "city=y" in partitions
+        if "city=x" not in partitions:
+            narrowed += 1
+            assert upserting.seq < compacting.seq
+            files = mdt.open(run.storage).files().to_pylist()
+            assert {f["partition"] for f in files if f["kind"] == LOG} == {"city=x"}
+            assert_clean(run.storage)
+            assert theirs(run.storage) == ours(run.storage), run.schedule
+    assert narrowed
+    assert {run.conflicts for run in runs} == {0, 1}, "the upsert starts again if the compaction was first"
+
+
+def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
+    for run in explored((MOR, "record"), compaction(), compaction()):
+        assert sorted(mdt.open(run.storage).files()["kind"].to_pylist()) == [0, 0]
+        assert sorted(e.seq >= 0 for e in run.ended.values()) == [False, True], "the second finds nothing to do"
+
+
+@kinds(0, 1, 2)
+def test_a_live_writer_that_was_rolled_back_cannot_commit_and_tries_again(kind: tuple[str, str]) -> None:
+    writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
+    runs = explored(kind, writer, rollback_of_all(), preemptions=2, check_every=4)
+    assert all(ours(run.storage)["k0"] == (3, 3.0) for run in runs), "acknowledged means readable"
+    assert {run.ended[0].attempts for run in runs} == {1, 2}
+    for run in runs:
+        table = mdt.open(run.storage)
+        assert not table.snapshot().rolled_back & set(table.snapshot().transactions), "declared dead, yet committed"
+
+
+def test_two_recoveries_of_one_dead_writer_agree() -> None:
+    def start() -> MemoryStorage:
+        storage = filled(MOR, "record")
+        dead = upsert([0, 20], 3, 3.0).start(storage)
+        assert next(dead) == "written"
+        return storage
+
+    actors = (rollback_of_all(), rollback_of_all())
+    for run in explore(start, actors, preemptions=2):
+        count("schedules")
+        mdt.open(run.storage).rollback()
+        assert_serial(actors, run)
+        assert_clean(run.storage)
+
+
+@kinds(0, 2)
+def test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way(kind: tuple[str, str]) -> None:
+    """A writer that has committed but not published must not hide, or be hidden by, one that came after it."""
+    actors = (upsert([0], 3, 3.0), upsert([1], 3, 4.0))
+
+    def watch(run: Run, ended: int) -> None:
+        model = states(actors, run)
+        mine = run.ended[ended].seq
+        other = {n: e for n, e in run.ended.items() if n != ended}
+        seen = theirs(run.storage)
+        both = actors[1 - ended].model(actors[ended].model(BASE_STATE))
+        alone = actors[ended].model(BASE_STATE)
+        # Before it in the log must be visible, behind it may be.
+        assert seen == both if mine == 4 or other else seen in (alone, both), run.schedule
+        assert len(model) > mine
+
+    for _ in explore(lambda: filled(*kind), actors, watch=watch):
+        count("schedules")
+
+
+@kinds(0, 1, 2)
+def test_a_reader_sees_one_state_from_its_beginning_to_its_end(kind: tuple[str, str]) -> None:
+    other = delete([1, 3]) if kind[0] == COW else compaction()
+    actors = (upsert([0, 1, 20], 3, 3.0), other, reader())
+    for run in explore(lambda: filled(*kind), actors, preemptions=1):
+        count("schedules")
+        after = states(actors, run)
+        assert all(state == after[seq] for seq, state in run.ended[2].record), run.schedule
+        assert_serial(actors, run)
+
+
+class _StoppedClock(MemoryStorage):
+    """A clock that stands still, as a slow one seems to do to the others."""
+
+    def now_us(self) -> int:
+        return self._now_us
+
+
+def test_writers_whose_clocks_stand_still_get_instants_of_their_own() -> None:
+    def start() -> MemoryStorage:
+        storage = _StoppedClock()
+        vars(storage).update(vars(filled(MOR, "record")))
+        storage.sleep(60)
+        return storage
+
+    actors = (upsert([0], 3, 3.0, pauses=EVERY_PAUSE), upsert([1], 3, 4.0, pauses=EVERY_PAUSE))
+    for run in explore(start, actors, preemptions=2):
+        count("schedules")
+        assert_serial(actors, run)
+        instants = mdt.open(run.storage).history()["instant"].to_pylist()
+        assert len(set(instants)) == len(instants), run.schedule
+        assert theirs(run.storage) == ours(run.storage)
+
+
+def trio(kind: tuple[str, str]) -> tuple[Actor, ...]:
+    """Three actors that get in each other's way."""
+    last = compaction() if kind[0] == MOR else delete([0, 3])
+    return upsert([0, 20], 3, 3.0), upsert([0, 1, 20], 4, 4.0), last
+
+
+@kinds(1, 0, 2)
+def test_three_writers_end_as_one_after_the_other(kind: tuple[str, str]) -> None:
+    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=1)) >= 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_three_writers_with_many_preemptions_end_as_one_after_the_other(kind: tuple[str, str]) -> None:
+    assert max(run.conflicts for run in explored(kind, *trio(kind), preemptions=3)) >= 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_writers_with_a_pause_after_each_phase_end_as_one_after_the_other(kind: tuple[str, str]) -> None:
+    explored(kind, upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE), upsert([0, 1, 20], 4, 4.0, pauses=EVERY_PAUSE))
+
+
+Check = Callable[[Footprint, CommitRecord, Any], str | None]
+ORIGINAL: Check = conflicts.check
+MUTANTS: dict[str, tuple[Check, tuple[Actor, ...]]] = {
+    "finds no conflict": (lambda mine, theirs, load: None, (upsert([0], 3, 3.0), upsert([0], 4, 4.0))),
+    "ignores absent keys": (
+        lambda mine, theirs, load: ORIGINAL(replace(mine, absent={}), theirs, load),
+        (upsert([20], 3, 3.0), upsert([20], 4, 4.0)),
+    ),
+    "ignores file groups": (
+        lambda mine, theirs, load: ORIGINAL(replace(mine, groups=frozenset()), theirs, load),
+        (upsert([0], 3, 3.0), delete([0])),
+    ),
+    "ignores that it was rolled back": (
+        lambda mine, theirs, load: ORIGINAL(replace(mine, txn="", token=None), theirs, load),
+        (upsert([0], 3, 3.0), rollback_of_all()),
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_schedules_notice_a_conflict_check_that(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, actors = MUTANTS[mutant]
+    monkeypatch.setattr(conflicts, "check", check)
+    with pytest.raises((AssertionError, MdtError)):
+        explored((MOR, "bloom"), *actors, check_every=1)
+    count("mutants killed")
+
+
+def test_the_schedules_notice_a_writer_that_publishes_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "oldest_unpublished", lambda storage, load, seq, definition: seq)
+    with pytest.raises(AssertionError):
+        test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way((MOR, "record"))
+    count("mutants killed")

@@ -1,0 +1,227 @@
+"""The command line as programs use it: JSON on every command, exit codes, closed pipes, interrupts, options of stores."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import s3
+import trees
+from documents import ran
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+import mdt
+from mdt import config
+from mdt.cli import json_text
+from mdt.cli.main import app
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
+ROWS = pa.table({"id": ["001", "002", "003"], "city": ["x", "y", "x"], "v": [1, 2, 3]}, SCHEMA)
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    options = {"mdt.durable": "false"}
+    table = trees.create(
+        tmp_path / "t", SCHEMA, partition_by=["city"], ordering="v", indexes=["bitmap(v)"], options=options
+    )
+    table.upsert(ROWS)
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    return tmp_path / "t"
+
+
+def document(*arguments: object, code: int = 0) -> Any:
+    """Return the only document that a command writes."""
+    (line,) = run(*arguments, "--json", code=code).stdout.splitlines()
+    return json.loads(line)
+
+
+def documents(*arguments: object) -> list[Any]:
+    return [json.loads(line) for line in run(*arguments, "--json").stdout.splitlines()]
+
+
+def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
+    found = document("info", path)
+    table = mdt.open(path)
+    assert found == {
+        "path": path.as_uri(), "name": "t", "table_type": "MERGE_ON_READ", "key": ["id"], "partition_by": ["city"], "ordering": "v",
+        "key_index": table.definition.key_index, "scope": "partition", "indexes": list(table.definition.indexes),
+        "options": dict(table.definition.options), "seq": 1, "instant": table.snapshot().last_instant, "rows": 3, "files": 2, "log_files": 0,
+        "bytes": sum(table.files()["size"].to_pylist()),
+        "columns": [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema],
+    }  # fmt: skip
+
+
+def test_rows_of_a_result_are_json_lines(path: Path) -> None:
+    table = mdt.open(path)
+    assert [row["operation"] for row in documents("history", path)] == ["create", "upsert"]
+    assert [row["name"] for row in documents("files", path)] == table.files()["name"].to_pylist()
+    assert documents("index", "list", path)[0]["index"] == table.indexes()["index"][0].as_py()
+    assert documents("index", "advise", path) == []
+    assert documents("options") == config.options_list()
+    assert documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id") == [
+        {"id": "002"},
+        {"id": "003"},
+    ]
+    assert documents("scan", path, "--limit", "0") == []
+
+
+def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.parquet"
+    assert document("create", tmp_path / "new", "--like", rows, "--key", "id") == {"path": (tmp_path / "new").as_uri()}
+    done = document("upsert", path, rows)
+    assert (done["seq"], done["updated"], done["inserted"], done["warnings"]) == (2, 3, 0, [])
+    assert set(done) == {
+        "seq", "instant", "inserted", "updated", "deleted", "late", "missing", "attempts", "engine", "warnings"
+    }  # fmt: skip
+    assert document("delete", path, rows)["deleted"] == 3
+    assert document("compact", path)["seq"] == 4
+    assert document("compact", path) == {"seq": 4, "instant": "", "warnings": []}
+    assert document("rollback", path)["rolled_back"] == []
+    assert document("index", "create", path, "bitmap(id)") == {"summaries": 0, "bytes": 0, "commits": 0}
+    assert document("index", "rebuild", path)["commits"] == 0
+    assert document("index", "build", path)["summaries"] == 0
+    assert document("index", "drop", path, "bitmap(id)") == {"dropped": ["bitmap(id)"]}
+    assert document("count", path) == {"count": 0}
+
+
+def test_a_plan_and_a_check_are_one_document(path: Path) -> None:
+    plan = document("scan", path, "--where", "id = '001'", "--explain")
+    assert (plan["files_read"], plan["files_total"], plan["where"]) == (1, 2, "id = '001'")
+    assert plan["indexes"][0].keys() >= {"index", "used", "pruned", "reason", "detail"}
+    assert document("check", path)["ok"] is True
+    file = next(path.glob("city=x/*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    report = document("check", path, code=1)
+    assert report["ok"] is False
+    assert any(file.name in problem["path"] for problem in report["problems"])
+
+
+def leaves(command: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command with its names."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from leaves(one, *names, name)
+    if not hasattr(command, "commands"):
+        yield names, command
+
+
+def test_every_command_takes_json_and_options_of_the_store() -> None:
+    found = dict(leaves(get_command(app)))
+    assert len(found) >= 18
+    for names, command in found.items():
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {"--json", "--storage-option"} <= options, names
+        assert command.help, names
+
+
+def test_an_error_is_one_document_on_stderr(tmp_path: Path) -> None:
+    result = run("info", tmp_path / "none", "--json", code=2)
+    found = json.loads(result.stderr)
+    assert result.stdout == ""
+    assert (found["error"], found["retryable"]) == ("Invalid", False)
+    assert "not a table of mdt" in found["message"] and "mdt.create" in found["hint"]
+    assert run("info", tmp_path / "none", code=2).stderr.startswith("error: ")
+
+
+def test_wrong_usage_is_code_2(path: Path) -> None:
+    for arguments in (["nonsense"], ["info"], ["scan", path, "--nonsense"], ["scan", path, "--limit", "-1"]):
+        assert run(*arguments, code=2).stdout == ""
+
+
+def test_values_that_json_lacks_have_a_form() -> None:
+    row = {
+        "d": date(2026, 11, 21), "t": datetime(2026, 11, 21, 1, 2, 3, 4, UTC), "n": datetime(2026, 1, 2), "m": Decimal("1.10"),
+        "b": b"\xff", "f": [1.5, float("nan"), float("inf"), -float("inf")], "s": {"a": None}, "p": [("k", 1)], "é": "ü",
+    }  # fmt: skip
+    text = json_text.line(row)
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "d": "2026-11-21", "t": "2026-11-21T01:02:03.000004+00:00", "n": "2026-01-02T00:00:00", "m": "1.10", "b": "ff",
+        "f": [1.5, "NaN", "Infinity", "-Infinity"], "s": {"a": None}, "p": [["k", 1]], "é": "ü",
+    }  # fmt: skip
+    assert "é" in text
+
+
+def test_the_version_is_shown() -> None:
+    assert run("--version").stdout == f"mdt {mdt.__version__}\n"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("large") / "t"
+    n = 20_000
+    trees.create(folder, SCHEMA).bulk_insert(
+        pa.table({"id": [f"{i:06}" for i in range(n)], "city": ["x"] * n, "v": range(n)}, SCHEMA)
+    )
+    return folder
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "json", "arrow"])
+def test_a_closed_pipe_is_no_error(format: str, large: Path) -> None:
+    command = f'"{sys.executable}" -m mdt scan t --limit 20000 --format {format} | head -c 100 > first'
+    done = ran(["bash", "-c", f"set -o pipefail; {command}"], large.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (large.parent / "first").stat().st_size == 100
+
+
+@pytest.mark.parametrize("command", ["--help", "options", "info t", "options --json"])
+def test_a_pipe_that_nobody_reads_is_no_error(command: str, large: Path) -> None:
+    done = ran(
+        ["bash", "-c", f'set -o pipefail; (sleep 0.3; "{sys.executable}" -m mdt {command}) | true'], large.parent
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_a_command_with_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mdt.Table, "check", interrupted)
+    result = run("check", path, code=130)
+    assert (result.stdout, result.stderr) == ("", "interrupted\n")
+
+
+def test_ctrl_c_ends_a_watch_well(path: Path) -> None:
+    command = [sys.executable, "-m", "mdt", "index", "build", str(path), "--watch", "--seconds", "0.1"]
+    with subprocess.Popen(
+        command, cwd=mdt.__path__[0] + "/..", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=30)
+    assert process.returncode in (0, 130)
+    assert b"Traceback" not in out + error
+
+
+def test_a_table_on_s3_is_opened_with_options_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, s3.ENVIRONMENT[name])
+    with s3.mock_server() as endpoint:
+        url = f"s3://{s3.BUCKET}/cli"
+        given = ["--storage-option", f"endpoint={endpoint}", "--storage-option", "allow_http=true"]
+        run("create", url, "--like", tmp_path / "rows.parquet", "--key", "id", *given)
+        assert document("upsert", url, tmp_path / "rows.parquet", *given)["inserted"] == 3
+        assert run("count", url, *given).stdout == "3\n"
+        run("count", url, "--storage-option", "regoin=x", code=2)
+        assert "has no value" in run("count", url, "--storage-option", "region", code=2).stderr

@@ -1,0 +1,290 @@
+"""Forged, torn and lost claims: nothing that somebody needs is deleted, nobody is stopped, and check says what stands there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from schedules import EVERY_PAUSE, Actor, Ended, explore, rollback_of_all, upsert
+from worlds import BASE_STATE, LATER_SECONDS, assert_clean, filled, later, ours, rows, theirs, upserted
+
+import mdt
+from mdt.commit import claims, leftovers
+from mdt.commit.recovery import pending
+from mdt.errors import Corrupt
+from mdt.hudi import timeline
+from mdt.metadata import paths
+from mdt.metadata.metadata import Metadata
+from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
+
+OLD = "20200101000000000"
+GOOD: dict[str, Any] = {
+    "instant": OLD, "txn": "0" * 32, "action": "deltacommit", "operation": "upsert", "token": 5, "begun_at": 0,
+    "started_us": 1, "partitions": ["city=x"],
+}  # fmt: skip
+WRONG: dict[str, list[Any]] = {
+    "instant": ["", ".", "../base", "20200101000000001", 5, None, "20209999000000000", "2020010100000000٣"],
+    "txn": [6, "", "0" * 31, "F" * 32, None, "../" + "0" * 29],
+    "action": ["create", "clean", 7, "", None, ["deltacommit"]],
+    "operation": ["", 8, "Upsert!", "x" * 65],
+    "token": ["x", -1, 2**31, 1.0, True, None],
+    "begun_at": ["y", -1, 2**63, None],
+    "started_us": ["z", -1, 1e9, 10**30],
+    "partitions": [
+        None,
+        "city=x",
+        [1],
+        ["../.."],
+        ["/etc"],
+        ["a//b"],
+        ["a\0b"],
+        [".hoodie"],
+        [".hoodie/.mdt"],
+        ["\ud800"],
+        [["x"]],
+    ],
+}
+TORN = [b"", b"{", b"{}", b"[]", b"null", b"7", b"\xff\xfe", b"[" * 100_000, b'{"instant": NaN}', b"9" * 5000]
+FORGED = [*TORN, *(json.dumps({**GOOD, name: value}).encode() for name, values in WRONG.items() for value in values)]
+
+
+def put(storage: Storage, data: bytes, instant: str = OLD) -> None:
+    storage.replace(paths.pending(instant), data)
+
+
+def everything(storage: MemoryStorage) -> set[str]:
+    return {info.path for info in storage.list("")}
+
+
+@pytest.mark.parametrize("data", FORGED, ids=lambda data: repr(data[:40]))
+def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data: bytes) -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    put(storage, data)
+    before = everything(storage)
+    result = mdt.open(storage).rollback()
+    assert (result.set_aside, result.rolled_back, result.files_removed) == ((paths.pending(OLD),), (), 0)
+    assert everything(storage) == before
+    mdt.open(storage).upsert(rows([0, 20], 9, 9.0))
+    assert everything(storage) > before
+    expected = upserted(BASE_STATE, [0, 20], 9, 9.0)
+    assert ours(storage) == expected == theirs(storage)
+    (problem,) = mdt.open(storage).check().problems
+    assert problem.path == paths.pending(OLD)
+    assert "delete it" in problem.text
+    storage.delete(paths.pending(OLD))
+    assert_clean(storage)
+    count("senseless claims, set aside")
+
+
+def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it() -> None:
+    for table_type in ("MERGE_ON_READ", "COPY_ON_WRITE"):
+        storage = filled(table_type, "record")
+        table = mdt.open(storage)
+        for seq in range(1, table.snapshot().seq + 1):
+            record = table.metadata.record(seq)
+            assert record is not None
+            for instant, token in ((record.instant, record.token), (record.instant, 5), (OLD, record.token)):
+                forged = {**GOOD, "instant": instant, "token": token, "partitions": ["", "city=x", "city=y"]}
+                put(storage, json.dumps(forged).encode(), instant)
+                before = everything(storage)
+                assert mdt.open(storage).rollback().set_aside == (paths.pending(instant),)
+                assert everything(storage) == before
+                assert [p.path for p in mdt.open(storage).check().problems] == [paths.pending(instant)]
+                storage.delete(paths.pending(instant))
+        assert_clean(storage)
+
+
+def test_a_claim_removes_only_files_with_its_own_token() -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
+    mine = [
+        f"city=x/{group}_0-5-0_{OLD}.parquet",
+        f"city=x/.{group}_{OLD}.log.1_3-5-0",
+        f".hoodie/.mdt/blobs/{OLD}/5-1-2.keys",
+    ]
+    others = [
+        f"city=x/{group}_5-6-5_{OLD}.parquet", f"city=x/{group}_0-5-0_20200101000000001.parquet", "city=x/notes-5-.txt",
+        f"city=x/deep/{group}_0-5-0_{OLD}.parquet", f".hoodie/.mdt/blobs/{OLD}/6.keys", f".hoodie/.mdt/blobs/{OLD}/5/x.keys",
+        f"city=x/.{group}_{OLD}.log.1_5-6-5",
+    ]  # fmt: skip
+    for path in [*mine, *others]:
+        storage.create(path, b"x")
+    put(storage, json.dumps(GOOD).encode())
+    later(storage)
+    mdt.open(storage).upsert(rows([0], 9, 9.0))
+    assert everything(storage).isdisjoint(mine)
+    assert everything(storage) >= set(others)
+    assert not pending(mdt.open(storage).metadata)
+    assert "0" * 32 in mdt.open(storage).snapshot().rolled_back
+
+
+def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
+    names = ["thesis.txt", "5.keys", f"{group}_0-5-0_{OLD}.parquet"]
+    (home / "docs").mkdir(parents=True)
+    for name in names:
+        (home / name).write_text("precious")
+        (home / "docs" / name).write_text("precious")
+    schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
+    table = mdt.create(str(tmp_path / "t"), schema, key=["id"], options={"mdt.durable": False})
+    table.upsert(pa.table({"id": ["a"], "v": [1]}))
+    (tmp_path / f"t/.hoodie/.mdt/blobs/{OLD}").symlink_to(home)
+    (tmp_path / "t/lnk").symlink_to(home)
+    put(LocalStorage(tmp_path / "t"), json.dumps({**GOOD, "partitions": ["", "lnk", "lnk/docs"]}).encode())
+    mdt.open(str(tmp_path / "t")).upsert(pa.table({"id": ["b"], "v": [2]}))
+    mdt.open(str(tmp_path / "t")).rollback()
+    assert sorted(os.listdir(home)) == sorted([*names, "docs"])
+    assert sorted(os.listdir(home / "docs")) == sorted(names)
+    assert mdt.open(str(tmp_path / "t")).check().ok
+
+
+def test_a_claim_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    monkeypatch.setattr(claims, "CLAIM_BYTES_MAX", 100)
+    put(storage, json.dumps(GOOD).encode())
+    found, (error,) = claims.read_all(storage)
+    assert not found
+    assert "too large" in str(error)
+
+
+def test_what_a_claim_says_is_read_back_as_it_was_written() -> None:
+    claim = claims.Pending(OLD, "a" * 32, "commit", "bulk_insert", 2**31 - 1, 7, 12, ("", "city=ü/b"))
+    assert claims.decode(claim.encode(), path=paths.pending(OLD)) == claim
+    with pytest.raises(Corrupt):
+        claims.decode(claim.encode(), path=paths.pending("20200101000000001"))
+
+
+# Leftovers
+
+
+def killed_after(storage: MemoryStorage, phase: str) -> None:
+    """Leave a writer at ``phase`` that is taken for dead, goes on to the end of its writing, and is killed then."""
+    writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
+    while next(writer) != phase:
+        pass
+    later(storage)
+    mdt.open(storage).upsert(rows([1], 5, 5.0))
+    assert not pending(mdt.open(storage).metadata)
+    while phase == "claimed" and next(writer) != "written":
+        pass
+
+
+@pytest.mark.parametrize("phase", ["claimed", "written"])
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and_removed(
+    phase: str, table_type: str
+) -> None:
+    storage = filled(table_type, "record")
+    killed_after(storage, phase)
+    state = ours(storage)
+    named = [p.path for p in mdt.open(storage).check().problems]
+    assert bool(named) == (phase == "claimed"), "the files of one that had written went with the rollback"
+    assert mdt.open(storage).rollback().files_removed == len(named)
+    assert ours(storage) == state == theirs(storage)
+    assert_clean(storage)
+
+
+def test_pending_instants_of_a_dead_writer_are_named_and_removed() -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    killed_after(storage, "written")
+    (dead,) = mdt.open(storage).snapshot().log.dead_instants
+    stray = paths.timeline(timeline.requested_name(dead, "deltacommit"))
+    storage.create(stray, b"")
+    assert [p.path for p in mdt.open(storage).check().problems] == [stray]
+    mdt.open(storage).rollback()
+    assert_clean(storage)
+
+
+def test_files_whose_claim_was_lost_are_declared_dead_before_they_go() -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE).start(storage)
+    while next(writer) != "written":
+        pass
+    (claim,) = pending(mdt.open(storage).metadata)
+    storage.delete(paths.pending(claim.instant))
+    for kind in ("requested", "inflight"):
+        storage.delete(paths.timeline(f"{claim.instant}.deltacommit.{kind}"))
+    assert len(mdt.open(storage).check().problems) == 2
+    assert mdt.open(storage).rollback().files_removed == 2
+    assert claim.token in mdt.open(storage).snapshot().log.dead_tokens
+    for _ in writer:
+        pass
+    assert ours(storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), "it lived, and tried again"
+    assert_clean(storage)
+
+
+def test_files_that_another_hudi_writer_may_have_made_stay() -> None:
+    storage = filled("MERGE_ON_READ", "record")
+    theirs_file = "city=x/" + "0" * 8 + f"-0000-4000-8000-000000000000-0_0-14-37_{OLD}.parquet"
+    storage.create(theirs_file, b"x")
+    storage.create(f".hoodie/{OLD}.deltacommit.inflight", b"")
+    assert mdt.open(storage).rollback().files_removed == 0
+    assert storage.size(theirs_file) == 1
+    (problem,) = mdt.open(storage).check().problems
+    assert problem.path == theirs_file
+    assert "another writer" in problem.text
+
+
+@pytest.mark.parametrize("preemptions", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_no_leftover_is_found_beside_running_writers_and_none_after_them(preemptions: int) -> None:
+    """What is named while writers run must stay nobody's for ever: a sweep at any moment deletes nothing of theirs."""
+
+    def start() -> MemoryStorage:
+        return filled("MERGE_ON_READ", "record")
+
+    def sweeping(storage: Storage) -> Any:
+        for _ in range(3):
+            assert not leftovers.find(Metadata(storage)).files
+            yield "swept"
+        return Ended()
+
+    actors = (
+        upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE),
+        upsert([1], 3, 4.0),
+        Actor("sweeper", sweeping, lambda state: state),
+    )
+    for number, run in enumerate(explore(start, actors, preemptions=preemptions)):
+        count("schedules")
+        assert number % 9 or mdt.open(run.storage).check().ok, run.schedule
+        assert ours(run.storage) == upserted(upserted(BASE_STATE, [0, 20], 3, 3.0), [1], 3, 4.0), run.schedule
+
+
+def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and_nothing_else() -> None:
+    writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
+    for run in explore(lambda: filled("MERGE_ON_READ", "record"), (writer, sweeping_rollback()), preemptions=2):
+        count("schedules")
+        assert ours(run.storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), run.schedule
+        assert_clean(run.storage)
+
+
+def sweeping_rollback() -> Actor:
+    """Somebody who calls t.rollback() three times."""
+
+    def start(storage: Storage) -> Any:
+        for _ in range(3):
+            mdt.open(storage).rollback()
+            yield "rolled back"
+        return Ended()
+
+    return Actor("rollback", start, lambda state: state)
+
+
+def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_on() -> None:
+    def start() -> MemoryStorage:
+        storage = filled("MERGE_ON_READ", "record")
+        storage.sleep(LATER_SECONDS)
+        return storage
+
+    actors = (upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE), rollback_of_all(), sweeping_rollback())
+    for number, run in enumerate(explore(start, actors, preemptions=1)):
+        count("schedules")
+        mdt.open(run.storage).rollback()
+        assert ours(run.storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), run.schedule
+        if number % 5 == 0:
+            assert_clean(run.storage)

@@ -1,0 +1,301 @@
+"""A relation without a file to read is no part of the plan, each query is planned once, and no answer changes by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from reader import bag
+from trees import create
+
+from indexes.predicate import And, Predicate
+from mdt.engines.spark import frame as frames
+from mdt.engines.spark.file_index import Listing, PlannerWarning, relation
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import ScanPlan
+from mdt.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("x", pa.int64())])
+
+
+def rows(ids: range, version: int = 0) -> pa.Table:
+    numbers = np.array(ids)
+    return pa.table([numbers, numbers // 10, numbers % 7 + version], schema=SCHEMA)
+
+
+def new_table(path: Path, **more: Any) -> Table:
+    return create(path, SCHEMA, partition_by=["part"], key_index="record", **more)
+
+
+def nodes(query: DataFrame) -> dict[str, int]:
+    """Return how many unions, joins and scans of files the optimized plan of a query has, subqueries included."""
+    text = query._jdf.queryExecution().optimizedPlan().toString()
+    return {"union": text.count("Union"), "join": text.count("Join"), "scan": text.count(" parquet\n")}
+
+
+PLAIN = {"union": 0, "join": 0, "scan": 1}
+MERGED = {"union": 1, "join": 1, "scan": 3}
+DIRTY_ONLY = {"union": 0, "join": 1, "scan": 2}
+NOTHING = {"union": 0, "join": 0, "scan": 0}
+
+QUERIES = [
+    "select * from {t}",
+    "select count(*), sum(x), max(id) from {t}",
+    "select part, count(*) from {t} group by part",
+    "select part, x, count(*) from {t} group by cube (part, x)",
+    "select count(*), sum(id) from {t} where part = 0",
+    "select count(distinct x) from {t} where id >= 10",
+    "select id from {t} where id = 3 or id = 25",
+    "select id, x from {t} where id > 1000",
+    "select a.id, b.x from {t} a join {t} b on a.id = b.x",
+    "select a.id, b.x from {t} a left join {t} b on a.id = b.x and b.part = 0",
+    "select a.id, b.x from {t} a full join {t} b on a.id = b.x + 20 and a.part = 2 and b.part = 1",
+    "select id from {t} a where not exists (select 1 from {t} b where b.x = a.id and b.part = 0)",
+    "select id from {t} where id not in (select x from {t} where part = 0)",
+    "select id from {t} where x = (select max(x) from {t} where part = 0)",
+    "select (select max(id) from {t} where part = 0), (select count(*) from {t} where id > 1000)",
+    "select id from {t} a where x > (select avg(x) from {t} b where b.part = a.part and b.part = 0)",
+    "select id from {t} where part in (select max(part) from {t})",
+    "with w as (select *, rand() as r from {t} where part = 0) select a.id from w a join w b on a.r = b.r",
+    "select id from {t} where part = 0 union all select x from {t} where part = 1",
+    "select id from {t} where part = 1 except select x from {t}",
+    "select id, row_number() over (partition by part order by id) from {t}",
+    "select id from {t} order by id desc limit 3 offset 1",
+    "select /*+ repartition(2) */ id from {t} where part = 0",
+    "select part, collect_set(x)[0] is null from {t} where part = 0 group by part having count(*) > 2",
+    "select id, y from {t} lateral view explode(array(x, part)) as y where part = 0",
+    "select ID from {t} where PART = 0 and Id > 2",
+    "select a.id, (select max(b.x) from {t} b where b.part = a.part) from {t} a",
+    "select a.id, exists (select 1 from {t} b where b.id = a.x + 8), a.x in (select part from {t} b where b.id < a.id) from {t} a",
+    "select part, s from (select distinct part from {t}) a, lateral (select sum(x) s from {t} b where b.part < a.part)",
+    "select id + x from {t} where rand() >= 0 and id < 7 and x <= (select max(x) from {t} where part = 1)",
+    "select * from {t} where x > (select min(x) from {t})",
+    "select count(*) from (select x from {t} union all select part from {t})",
+]
+
+
+def fresh(table: Table) -> pa.Table:
+    """Change the table and return its rows then, as do the next ones."""
+    table.upsert(rows(range(30)))
+    return rows(range(30))
+
+
+def partly_dirty(table: Table) -> pa.Table:
+    fresh(table)
+    table.upsert(rows(range(5), 1))
+    return pa.concat_tables([rows(range(5), 1), rows(range(5, 30))])
+
+
+def all_dirty(table: Table) -> pa.Table:
+    fresh(table)
+    table.upsert(rows(range(0, 30, 3), 1))
+    return pa.concat_tables([rows(range(n, 30, 3), n == 0) for n in range(3)])
+
+
+def emptied(table: Table) -> pa.Table:
+    partly_dirty(table)
+    table.delete(rows(range(30)))
+    return SCHEMA.empty_table()
+
+
+def untouched(table: Table) -> pa.Table:
+    return SCHEMA.empty_table()
+
+
+@pytest.mark.parametrize("state", [untouched, fresh, partly_dirty, all_dirty, emptied])
+def test_answers_are_the_same_in_every_state_of_a_table(spark: SparkSession, tmp_path: Path, state: Any) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    spark.createDataFrame(state(table)).createOrReplaceTempView("plain")
+    frames.read(spark, table.metadata).createOrReplaceTempView("ours")
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")  # compiling takes longer than running
+    spark.conf.set("spark.sql.adaptive.enabled", str(state is partly_dirty).lower())
+    try:
+        for text in QUERIES if state in (fresh, partly_dirty) else QUERIES[::3]:
+            expected = spark.sql(text.format(t="plain")).collect()
+            assert sorted(spark.sql(text.format(t="ours")).collect(), key=str) == sorted(expected, key=str), text
+    finally:
+        spark.conf.unset("spark.sql.codegen.wholeStage")
+        spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    view = frames.read(spark, table.metadata)
+    view.createOrReplaceTempView("followed")
+    seen = []
+
+    def compacted(table: Table) -> pa.Table:
+        table.compact()
+        return pa.concat_tables([rows(range(5), 1), rows(range(5, 30))])
+
+    for change in (untouched, fresh, partly_dirty, compacted):
+        expected = change(table)
+        seen.append(nodes(view))
+        assert nodes(spark.sql("select * from followed")) == seen[-1]
+        assert bag(view.toArrow()) == bag(expected)
+    assert seen == [NOTHING, PLAIN, MERGED, PLAIN]
+    executed = view.select("id")._jdf.queryExecution().executedPlan().toString()
+    assert "Union" not in executed and "Join" not in executed
+
+
+def test_branches_that_pruning_leaves_empty_are_dropped(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    partly_dirty(table)
+    view = frames.read(spark, table.metadata)
+    assert nodes(view.where("id >= 0")) == MERGED
+    assert nodes(view.where("id >= 10").select("x")) == PLAIN
+    assert nodes(view.where("PART = 1").groupBy("x").count()) == PLAIN
+    assert nodes(view.where("part = 0 and id > 6")) == DIRTY_ONLY
+    assert nodes(view.where("id > 1000").limit(3)) == NOTHING
+    assert view.where("id > 1000").count() == 0
+    assert nodes(view.where("id >= 10 or rand() > 0.5")) == MERGED, "nothing is known of such a filter"
+
+
+def test_joins_and_subqueries_lose_their_empty_branches_too(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    partly_dirty(table)
+    view = frames.read(spark, table.metadata)
+    view.createOrReplaceTempView("some")
+    pair = view.alias("a").where("a.part = 1").join(view.alias("b").where("b.part = 2"), "x")
+    assert nodes(pair) == {"union": 0, "join": 1, "scan": 2}
+    assert nodes(view.where("part = 1").union(view.where("part = 0"))) == {"union": 1, "join": 1, "scan": 4}
+    scalar = spark.sql("select id from some where part = 1 and x < (select max(x) from some where part = 2)")
+    assert nodes(scalar) == {"union": 0, "join": 0, "scan": 2}
+    assert sorted(r.id for r in scalar.collect()) == [i for i in range(10, 20) if i % 7 < 6]
+    alone = spark.sql("select (select max(x) from some where part = 2) as m")
+    assert nodes(alone) == PLAIN
+    assert alone.first()[0] == 6  # type: ignore[index]
+
+
+def test_a_cached_frame_keeps_its_rows_until_it_is_refreshed(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    fresh(table)
+    view = frames.read(spark, table.metadata)
+    cached = view.where("id < 20").cache()
+    try:
+        assert cached.count() == 20
+        table.delete(rows(range(10)))
+        assert cached.where("id >= 0").count() == 20
+        assert nodes(cached)["scan"] == 0, "it is read from memory"
+        assert view.count() == 20
+    finally:
+        spark.catalog.clearCache()
+    assert view.where("id < 20").count() == 10
+
+
+def test_a_query_keeps_the_version_of_its_optimized_plan(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    fresh(table)
+    query = frames.read(spark, table.metadata).select("id", "x").where("id < 5")
+    assert nodes(query) == PLAIN
+    table.upsert(rows(range(30), 50))
+    table.compact()
+    assert bag(query.toArrow()) == bag(rows(range(5)).select(["id", "x"]))
+
+
+class Plans:
+    """Counts the calls of the planner."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        original = frames.plan
+
+        def counted(metadata: Any, snapshot: Snapshot, predicate: Predicate | None, *more: Any) -> ScanPlan:
+            self.made += 1
+            return original(metadata, snapshot, predicate, *more)
+
+        monkeypatch.setattr(frames, "plan", counted)
+
+    def of(self, query: DataFrame) -> int:
+        before = self.made
+        query.collect()
+        return self.made - before
+
+
+@pytest.mark.parametrize("state", [fresh, partly_dirty, all_dirty])
+def test_a_query_is_planned_and_counted_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Any
+) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ", indexes=["bitmap(x)"])
+    state(table)
+    view, plans = frames.read(spark, table.metadata), Plans(monkeypatch)
+    queries = [
+        (view.where("x < 5"), 1), (view.where("id > 5 and x = 3").groupBy("part").count(), 1), (view.where("id > 900"), 1),
+        (view.where("x = 1").alias("a").join(view.where("x = 1").alias("b"), "x"), 1), (view, 0),
+        (view.where("x = 1").union(view.where("x = 2")), 2),
+    ]  # fmt: skip
+    assert [plans.of(query) for query, _ in queries] == [expected for _, expected in queries]
+    total = table.metadata.usage.total()
+    assert total.queries == sum(expected > 0 for _, expected in queries), "each query counts once"
+    assert total.columns["x"].range == 1
+    assert total.columns["id"].range == 2
+
+
+def test_blocks_of_log_files_are_copied_when_they_are_read_and_not_before(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", table_type="MERGE_ON_READ")
+    partly_dirty(table)
+    shared = tmp_path / "shared"
+    spark.conf.set(frames.SCRATCH_OPTION, str(shared))
+    try:
+        view = frames.read(spark, table.metadata).where("id < 20")
+        assert nodes(view) == MERGED
+        assert not list(shared.rglob("block-*"))
+        assert view.count() == 20
+        assert len(list(shared.rglob("block-*"))) == 1
+    finally:
+        spark.conf.unset(frames.SCRATCH_OPTION)
+
+
+def test_a_planner_that_fails_while_the_query_is_optimized_drops_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t")
+    fresh(table)
+    lister = frames._Lister(frames._Files(table.metadata, None, str(tmp_path / "scratch")), "clean")
+
+    class FailsFirst:
+        calls = 0
+
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+            self.calls += not query.startswith("call:")
+            if self.calls in (1, 2) and not query.startswith("call:"):  # with the filters, and again without
+                raise RuntimeError("not now")
+            return lister.list(query, predicate, columns)
+
+    view = frames.read(spark, table.metadata)
+    frame = relation(spark, FailsFirst(), view.schema, tmp_path.as_uri())
+    with pytest.warns(PlannerWarning, match="not now"):
+        assert frame.where("id >= 12").count() == 18
+    assert not lister.list("call:0", And(()), None).others
+
+
+def test_a_session_without_our_rule_refuses_deleted_rows_rather_than_return_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path / "t")
+    fresh(table)
+    frames.read(spark, table.metadata).createOrReplaceGlobalTempView("everywhere")
+    other = spark.newSession()
+    query = "select id from global_temp.everywhere"
+    try:
+        assert other.sql(query).count() == 30, "nothing is deleted yet"
+        partly_dirty(table)
+        with pytest.raises(Exception, match="read the table with mdt.read in the session that runs the query"):
+            other.sql(query).collect()
+        assert spark.sql(query).count() == 30
+    finally:
+        spark.catalog.dropGlobalTempView("everywhere")
+
+
+def test_metadata_columns_come_from_clean_and_dirty_files(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t")
+    partly_dirty(table)
+    view = frames.read(spark, table.metadata)
+    names = view.select("id", "_metadata.file_path").where("id < 20").collect()
+    assert sorted(row.id for row in names) == list(range(20))
+    assert len({row.file_path for row in names}) == 3, "a file of each partition, and the rows of a log file"

@@ -1,0 +1,438 @@
+"""The native read path: what a planner is asked, what Spark reads, and what it must never do."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+import mdt
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
+from mdt.engines.spark.file_index import NUMBER_COLUMN, Listing, NativeFile, PlannerWarning, relation, union_frame
+
+SCHEMA = StructType().add("id", "long").add("s", "string").add("f", "float")
+
+
+def native_file(path: Path, number: int = 0) -> NativeFile:
+    return NativeFile(path.as_uri(), path.stat().st_size, 1_000, number)
+
+
+def write(folder: Path, name: str, columns: dict[str, Any], number: int = 0) -> NativeFile:
+    pq.write_table(pa.table(columns), folder / name)
+    return native_file(folder / name, number)
+
+
+def rows_file(folder: Path, number: int, rows: int = 10) -> NativeFile:
+    ids = range(number * rows, number * rows + rows)
+    values = {
+        "id": pa.array(ids, pa.int64()),
+        "s": [f"s{i}" for i in ids],
+        "f": pa.array(map(float, ids), pa.float32()),
+    }
+    return write(folder, f"{number}.parquet", values, number)
+
+
+def known(predicate: Predicate) -> Predicate:
+    """Return the predicate with everything unknown taken for true."""
+    if isinstance(predicate, Unknown):
+        return And(())
+    if isinstance(predicate, Leaf):
+        return predicate
+    return type(predicate)(tuple(known(child) for child in predicate.children))
+
+
+@dataclass
+class Table:
+    """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files."""
+
+    files: list[NativeFile]
+    prune: bool = True
+    calls: list[tuple[str, Predicate]] = field(default_factory=list)
+    kept: list[list[int]] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+    pins: dict[str, int] = field(default_factory=dict)
+
+    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+        self.calls.append((query, predicate))
+        version = self.pins.setdefault(query, len(self.files))
+        files = tuple(self.files[:version])
+        if not self.prune:
+            return Listing(version, files)
+        keep = [i for i, file in enumerate(files) if self._holds(file, predicate)]
+        self.kept.append(keep)
+        return Listing(version, files, np.array(keep, np.int32))
+
+    def release(self, query: str) -> None:
+        self.released.append(query)
+
+    def _holds(self, file: NativeFile, predicate: Predicate) -> bool:
+        return bool(matches(known(predicate), rows_of(file.path)).to_numpy().any())
+
+
+@functools.cache
+def rows_of(uri: str) -> pa.Table:
+    return pq.read_table(uri.removeprefix("file://"))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table([rows_file(tmp_path, number) for number in range(4)])
+
+
+@dataclass
+class Merged:
+    """Clean files 0 to 3; dirty files 4 and 5, whose rows 41, 43 and 50 to 58 are deleted; dirty file 6 without any."""
+
+    clean: Table
+    dirty: Table
+    deleted: Table
+    folder: Path
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        return union_frame(spark, self.clean, self.dirty, self.deleted, SCHEMA, self.folder.as_uri())
+
+    def keys(self) -> set[str]:
+        """Return the keys of all calls so far, and forget them."""
+        tables = (self.clean, self.dirty, self.deleted)
+        found = {query for table in tables for query, _ in table.calls if not query.startswith("call:")}
+        for each in tables:
+            each.calls.clear()
+        return found
+
+
+LIVE = [*range(41), 42, *range(44, 50), *range(59, 70)]
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Merged:
+    numbers = pa.array([4, 5], pa.int32())
+    words = pa.array([[0b1010], [(1 << 9) - 1]], pa.list_(pa.int64()))
+    deleted = write(tmp_path, "deleted.parquet", {"number": numbers, "words": words})
+    dirty = [rows_file(tmp_path, number) for number in (4, 5, 6)]
+    return Merged(Table([rows_file(tmp_path, n) for n in range(4)]), Table(dirty), Table([deleted]), tmp_path)
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+# --- predicates ------------------------------------------------------------------------------------------------------
+
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "t": (pa.int8(), [-128, 5, None, 127]),
+    "i": (pa.int32(), [-(2**31), 0, 7, None, 2**31 - 1]),
+    "l": (pa.int64(), [-(2**63), 0, 16_777_217, None, 2**63 - 1]),
+    "f": (pa.float32(), [math.nan, -0.0, 0.0, 0.7, None, math.inf, -math.inf]),
+    "d": (pa.float64(), [math.nan, -0.0, 0.7, None, math.inf, 1e300]),
+    "m": (pa.decimal128(10, 2), [Decimal("1.25"), Decimal("-0.01"), None, Decimal("99999999.99")]),
+    "s": (pa.string(), ["", "a", "a%b", "ab", "é\U0001f600", None, "\\"]),
+    "y": (pa.binary(), [b"", b"\x00\xff", None]),
+    "b": (pa.bool_(), [True, False, None]),
+    "day": (pa.date32(), [date(1, 1, 1), date(1970, 1, 1), None, date(9999, 12, 31)]),
+    "at": (pa.timestamp("us", "UTC"), [datetime(2026, 3, 29, 1, 30, tzinfo=UTC), None, datetime(1, 1, 3, tzinfo=UTC)]),
+    "local": (pa.timestamp("us"), [datetime(2026, 3, 29, 1, 30), None]),
+    "file_name": (pa.string(), ["x", None]),
+}
+DDL = """id int, t tinyint, i int, l bigint, f float, d double, m decimal(10,2), s string, y binary, b boolean, day date,
+    at timestamp, local timestamp_ntz, file_name string"""
+FILTERS = [
+    "t < 6", "t = 5.0", "t > 300", "t != 5", "not (t <= 5)", "t <=> null", "not (t <=> 5)", "t + 1 > 5",
+    "i >= 6.5", "not (i > 6.5 and b)", "i in (7, null)", "i not in (7, 8)", "i not in (7, null)", "i between 0 and 8",
+    "i in (1,2,3,4,5,6,7,8,9,10,11,12,13)", "i not in (1,2,3,4,5,6,7,8,9,10,11,12,13)", "i % 10 = 7", "i is null or l = 0",
+    "l = 16777217", "cast(l as float) = cast(16777216 as float)", "cast(l as double) >= 9.3e18", "l > i", "7 > i",
+    "f = 0.7", "f < 0.7", "f <= 0.7", "f >= 0.7", "f = cast(0.7 as float)", "f = double('NaN')", "f > 1e38",
+    "f <=> double('NaN')", "not (f > 1)", "isnan(f)", "not isnan(f)", "f = 0", "f < 0", "f in (0, float('NaN'))",
+    "d > 5", "not (d <= 5)", "d = double('Infinity')", "d <=> null", "d != 0.7", "d in (0.0, 0.7)", "nanvl(d, 1) = 1",
+    "m = 1.25", "m < 1.255", "m > 1", "m <= -0.011", "m in (1.25, 2.555)", "m > 1e5", "m = '1.25'",
+    "s = 'a'", "s like 'a%'", "s like '%b'", "s like '%\\\\%%'", "s like 'a!%b' escape '!'", "s like '_'", "s not like 'a%'",
+    "not startswith(s, 'a')", "contains(s, '%')", "endswith(s, 'b')", "s > 'a'", "s < 'é'", "upper(s) = 'A'",
+    "s = '\\\\'", "s in ('', 'ab')", "not (s = 'a' or s is null)", "s collate utf8_lcase = 'A'", "length(s) = 0",
+    "y = X'00ff'", "y > X''", "b", "not b", "b = false", "b or i = 7", "b is not null", "not (b <=> true)",
+    "day = date'0001-01-01'", "day >= date'1970-01-01'", "day < '1970-01-02'", "day > date'9999-12-30'",
+    "day < timestamp'1970-01-01 00:00:00'", "year(day) = 1970", "at = timestamp'2026-03-28 18:30:00'",
+    "at >= timestamp'2026-03-29 01:30:00Z'", "at < timestamp_ntz'2026-03-28 18:30:01'", "at < date'2026-03-29'",
+    "local = timestamp_ntz'2026-03-29 01:30:00'", "local > timestamp'2026-03-28 18:30:00'", "true", "1 = 0", "cast(null as boolean)",
+    "file_name = 'x'", "file_name = _metadata.file_name", "_metadata.file_name = 'x'", "_metadata.file_size > 0",
+    "_metadata.row_index = 0", "if(b, i = 7, l = 0)", "coalesce(i, 7) = 7", "i = (select 7)",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def single_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one file for each value of each column, the other columns null: any wrong proof loses a row."""
+    folder = tmp_path_factory.mktemp("rows")
+    number = 0
+    for name, (_, values) in VALUES.items():
+        for value in values:
+            row = {"id": pa.array([number], pa.int32())}
+            row |= {n: pa.array([value if n == name else None], t) for n, (t, _) in VALUES.items()}
+            write(folder, f"{number}.parquet", row)
+            number += 1
+    return folder
+
+
+def listed(frame: DataFrame) -> None:
+    """Plan the query and list its files, without running it."""
+    leaves: Any = frame._jdf.queryExecution().sparkPlan().collectLeaves()
+    for leaf in map(leaves.apply, range(leaves.size())):
+        if leaf.getClass().getSimpleName() == "FileSourceScanExec":
+            leaf.selectedPartitions()
+
+
+@pytest.mark.parametrize(
+    "filters", [FILTERS[::4], pytest.param(FILTERS, marks=pytest.mark.nightly)], ids=["some", "all"]
+)
+def test_pruning_loses_no_row_of_any_type_under_any_filter(
+    spark: SparkSession, single_rows: Path, filters: list[str]
+) -> None:
+    files = [native_file(single_rows / f"{number}.parquet") for number in range(len(list(single_rows.iterdir())))]
+    schema = StructType(StructType.fromDDL(DDL).fields)  # type: ignore[attr-defined]
+    whole = relation(spark, Table(files, prune=False), schema, single_rows.as_uri())
+    answers = whole.selectExpr("id", *(f"({text}) as q{n}" for n, text in enumerate(filters))).collect()
+    pruned = Table(files)
+    frame = relation(spark, pruned, schema, single_rows.as_uri())
+    useful = 0
+    for n, text in enumerate(filters):
+        pruned.kept.clear()
+        listed(frame.where(text))
+        matching = {row.id for row in answers if row[f"q{n}"]}
+        if pruned.kept:
+            assert matching <= set(pruned.kept[0]), text
+            useful += len(pruned.kept[0]) < len(files)
+        else:
+            assert not matching, "a scan was optimized away"
+    assert useful > 0.5 * len(filters), "most of these filters should prune"
+
+
+@pytest.mark.parametrize("name", ["20990101000000000.deltacommit", "20990101000000000.clean.requested"])
+def test_a_query_after_a_commit_of_another_hudi_writer_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "taken"
+    table = mdt.create(
+        folder, pa.schema([("id", pa.string()), ("v", pa.int64())]), ["id"], options={"mdt.durable": False}
+    )
+    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 2]}))
+    frame = mdt.read(spark, str(folder))
+    assert frame.where("v > 1").count() == 1
+    (folder / ".hoodie" / name).write_text("{}")
+    with pytest.raises(Exception, match="another Hudi writer") as caught:
+        frame.where("v > 0").count()
+    assert "mdt.create(new_path" in str(caught.value)
+    (folder / ".hoodie" / name).unlink()
+    assert frame.where("v > 0").count() == 2
+
+
+def test_long_chains_of_or_reach_the_planner(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
+    assert ids(frame.where(" or ".join(f"id = {i} and f < {i + 1}" for i in range(120)))) == list(range(40))
+    (top,) = (p for p in table.calls[-1][1].children if isinstance(p, Or))  # type: ignore[union-attr]
+    assert len(top.children) == 120
+
+
+# --- versions and keys -----------------------------------------------------------------------------------------------
+
+
+def test_the_next_query_sees_new_files(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
+    frame.createOrReplaceTempView("growing")
+    executed = spark.sql("select id from growing")
+    assert (frame.count(), len(frame.collect()), len(executed.collect())) == (40, 40, 40)
+    table.files.append(rows_file(tmp_path, 4))
+    assert (frame.count(), len(frame.collect())) == (50, 50)
+    assert spark.sql("select count(*) from growing").first()[0] == 50  # type: ignore[index]
+    assert len(executed.collect()) == 40, "a plan that was executed keeps its snapshot"
+    assert len({query for query, _ in table.calls}) == 6
+
+
+ACTIONS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
+    "self join": lambda spark, v: spark.sql("select a.id from v a join v b using (id)").collect(),
+    "subqueries": lambda spark, v: spark.sql(
+        "select id from v where id > (select min(id) - 1 from v) and s in (select s from v)"
+    ).collect(),
+    "rdd": lambda spark, v: v.join(v.select("id"), "id").rdd.collect(),
+    "exists": lambda spark, v: spark.sql(
+        "with w as (select * from v) select id from w a where exists (select 1 from w b where a.id = b.id)"
+    ).collect(),
+    "union": lambda spark, v: v.union(v).distinct().collect(),
+    "iterator": lambda spark, v: list(v.join(v.select("id"), "id").toLocalIterator()),
+    "checkpoint": lambda spark, v: v.join(v.select("id"), "id").localCheckpoint().collect(),
+    "cache": lambda spark, v: v.join(v.select("id"), "id").cache().select("id").collect(),
+}
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_all_relations_of_a_query_get_one_key(spark: SparkSession, merged: Merged, adaptive: str) -> None:
+    frame = merged.frame(spark)
+    frame.createOrReplaceTempView("v")
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    used: set[str] = set()
+    for name, action in list(ACTIONS.items())[: 8 if adaptive == "true" else 3]:
+        merged.keys()
+        assert len(action(spark, frame)) == len(LIVE), name
+        keys = merged.keys()
+        assert len(keys) == 1, name
+        assert not keys & used, name
+        used |= keys
+    spark.catalog.clearCache()
+    spark.conf.unset("spark.sql.adaptive.enabled")
+
+
+def test_a_write_elsewhere_reads_under_one_key(spark: SparkSession, merged: Merged, tmp_path: Path) -> None:
+    frame = merged.frame(spark)
+    frame.join(frame.select("id"), "id").write.parquet(str(tmp_path / "copy"))
+    assert len(merged.keys()) == 1
+    assert ids(spark.read.parquet(str(tmp_path / "copy"))) == LIVE
+
+
+def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    class Fickle(Table):
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+            self.pins.clear()
+            self.files.append(self.files[0])
+            return super().list(query, predicate, columns)
+
+    frame = relation(spark, Fickle(table.files), SCHEMA, tmp_path.as_uri())
+    with pytest.raises(Exception, match="version changed within"):
+        frame.where("id > 3").union(frame.where("id < 2")).collect()
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def test_union_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSession, merged: Merged) -> None:
+    frame = merged.frame(spark)
+    assert frame.columns == SCHEMA.fieldNames()
+    assert ids(frame) == LIVE
+    assert frame.count() == len(LIVE)
+    assert ids(frame.where("id in (41, 42, 58, 59)")) == [42, 59]
+
+
+def test_filters_and_columns_are_pushed_through_union_and_join(spark: SparkSession, merged: Merged) -> None:
+    query = merged.frame(spark).where("id >= 35").select("s")
+    assert query.count() == len([i for i in LIVE if i >= 35])
+    plan = query._jdf.queryExecution().toString()
+    assert plan.count("ReadSchema: struct<id:bigint,s:string") == 2
+    assert (merged.clean.kept[-1], merged.dirty.kept[-1]) == ([3], [0, 1, 2])
+    for lister in (merged.clean, merged.dirty):
+        assert Leaf("id", ">=", 35) in set(leaves(lister.calls[-1][1]))
+
+
+def test_filters_on_the_number_column_hold_exactly(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    frame = relation(spark, table, SCHEMA, tmp_path.as_uri(), number_column=True)
+    assert ids(frame.where(f"{NUMBER_COLUMN} + 1 in (2, 4) and id != 10")) == [*range(11, 20), *range(30, 40)]
+
+
+def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table([rows_file(tmp_path, 0)] * 1_000, prune=False)
+    frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
+    assert len(frame.inputFiles()) == 1  # distinct names
+    assert frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes() == 1_000 * table.files[0].size
+    assert not list(Path(tempfile.gettempdir()).glob("mdt-listing-*"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into guarded values (1, 'x', 1)",
+        "insert overwrite guarded values (1, 'x', 1)",
+        "insert overwrite guarded select * from guarded where id > 5",
+        "update guarded set s = 'x'",
+        "delete from guarded where id = 1",
+        "merge into guarded using guarded as o on guarded.id = o.id when matched then delete",
+        "truncate table guarded",
+        "alter table guarded add columns (z int)",
+    ],
+)
+def test_sql_that_would_write_is_refused(spark: SparkSession, table: Table, tmp_path: Path, statement: str) -> None:
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*")}
+    relation(spark, table, SCHEMA, tmp_path.as_uri()).createOrReplaceTempView("guarded")
+    with pytest.raises(Exception, match=r"\[[A-Z_.]+\]|Py4JJavaError"):
+        spark.sql(statement).collect()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
+# --- trouble, threads, garbage ---------------------------------------------------------------------------------------
+
+
+def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    class Broken(Table):
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+            if predicate != And(()):
+                raise RuntimeError("index is broken")
+            return super().list(query, predicate, columns)
+
+    frame = relation(spark, Broken(table.files), SCHEMA, tmp_path.as_uri())
+    with pytest.warns(PlannerWarning, match="index is broken"):
+        assert ids(frame.where("id > 35")) == [36, 37, 38, 39]
+
+
+def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
+    class Lost:
+        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+            raise RuntimeError("the table is gone")
+
+    frame = relation(spark, Lost(), SCHEMA, tmp_path.as_uri())
+    with pytest.warns(PlannerWarning), pytest.raises(Exception, match="the table is gone"):
+        frame.collect()
+
+
+def test_eight_threads_read_growing_and_merged_tables(
+    spark: SparkSession, table: Table, merged: Merged, tmp_path: Path
+) -> None:
+    growing = relation(spark, table, SCHEMA, tmp_path.as_uri())
+    frame = merged.frame(spark)
+
+    def run(thread: int) -> list[int]:
+        if thread % 2:
+            return ids(frame.where(f"id > {thread}"))
+        table.files.append(rows_file(tmp_path, 10 + thread))
+        return [growing.where(f"id < {40 - thread}").count()]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(run, range(8)))
+    assert answers == [[i for i in LIVE if i > t] if t % 2 else [40 - t] for t in range(8)]
+
+
+def test_dead_frames_free_their_listers_and_release_their_keys(
+    spark: SparkSession, table: Table, tmp_path: Path
+) -> None:
+    class Tracked(Table):
+        alive = 0
+
+        def __post_init__(self) -> None:
+            Tracked.alive += 1
+
+        def __del__(self) -> None:
+            Tracked.alive -= 1
+
+    for _ in range(20):
+        assert relation(spark, Tracked(table.files), SCHEMA, tmp_path.as_uri()).count() == 40
+    survivor = relation(spark, table, SCHEMA, tmp_path.as_uri())
+    for _ in range(20):
+        gc.collect()
+        spark._jvm.System.gc()  # type: ignore[union-attr]
+        if Tracked.alive <= 2:
+            break
+        time.sleep(0.2)
+    assert Tracked.alive <= 2, "the last plans may still be held by Spark's own caches"
+    assert survivor.count() == 40
+    assert table.released

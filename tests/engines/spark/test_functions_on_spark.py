@@ -1,0 +1,149 @@
+"""Predicate functions of one's own on Spark: the rows are those of the in-process scan, whatever Spark makes of the query."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from reader import bag
+
+import mdt
+from indexes import functions
+from mdt.engines.spark.functions import call
+from mdt.errors import Invalid
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("lat", pa.float64()),
+        ("lon", pa.float32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("note", pa.string()),
+    ]
+)
+ODD = (None, math.nan, math.inf, -0.0, 90.0, -90.0, 180.0, 270.0)
+OSLO = "within_km(lat, lon, 59.9, 10.7, 300)"
+FILTERS = (
+    OSLO, f"not {OSLO}", f"{OSLO} and note = 'b'", f"{OSLO} or note = 'b'", f"not ({OSLO} and id < 200)", f"{OSLO} or note is null",
+    f"{OSLO} and within_km(lat, lon, 60.5, 9, 200)", "within_km(lat, lon, null, 10.7, 5)", "not within_km(lat, lon, null, 10.7, 5)",
+    "within_km(lat, lon, 89.9, 0, 5000)", "in_hour(at, 3)", "not in_hour(at, 3) and lat > 58", "within_km(lat, lon, -60, -170, 4000)",
+)  # fmt: skip
+
+
+@functions.register(columns=1, arguments=(int,))
+def in_hour(at: pa.Array, hour: int) -> object:
+    """Return which timestamps, in UTC, are within an hour of the day."""
+    return (at.cast(pa.int64()).to_numpy(zero_copy_only=False) // 3_600_000_000 % 24) == hour
+
+
+def _rows(draw: random.Random, first: int, south: float) -> pa.Table:
+    def place(low: float, high: float) -> float | None:
+        odd = ODD if first % 180 == 0 else ODD[:3]
+        return draw.choice(odd) if draw.random() < 0.1 else draw.uniform(low, high)
+
+    n = 60
+    moments = [None if draw.random() < 0.1 else datetime(2026, 1, 1, draw.randrange(24), tzinfo=UTC) for _ in range(n)]
+    columns = [
+        list(range(first, first + n)), [place(south, south + 2) for _ in range(n)], [place(5, 15) for _ in range(n)], moments,
+        [draw.choice("ab") if draw.random() < 0.9 else None for _ in range(n)],
+    ]  # fmt: skip
+    return pa.table(columns, schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
+    """Twelve files from south to north with several row groups each; log files and dead rows in some of them."""
+    draw = random.Random(5)
+    options = {"mdt.row.group.rows": 20, "mdt.small.file.bytes": 0}
+    path = tmp_path_factory.mktemp("functions") / "table"
+    table = mdt.create(path, SCHEMA, ["id"], options=options, indexes=["grid(lat, lon)"], key_index="exact")
+    for n in range(12):
+        table.bulk_insert(_rows(draw, 60 * n, 50 + 2 * n))
+    table.upsert(_rows(draw, 90, 58))
+    table.delete(pa.table({"id": [1, 301, 302]}))
+    return table
+
+
+def _bag(frame: DataFrame) -> object:
+    return bag(frame.toArrow().cast(SCHEMA))
+
+
+@pytest.mark.parametrize("where", FILTERS)
+def test_a_scan_on_spark_returns_the_rows_of_the_scan_in_process(
+    table: mdt.Table, spark: SparkSession, where: str
+) -> None:
+    scan = table.scan(where)
+    expected = bag(scan.to_arrow())
+    frame = scan.to_spark(spark)
+    assert _bag(frame) == expected
+    assert frame.count() == scan.count()
+    narrowed = frame.where(sf.col("id") > 100).select("id")
+    assert sorted(r.id for r in narrowed.collect()) == sorted(i for i in scan.to_arrow()["id"].to_pylist() if i > 100)
+    count("filters with functions of one's own, Spark compared with the scan in process")
+
+
+def test_files_that_the_index_of_a_function_proves_empty_are_not_read_by_spark(
+    table: mdt.Table, spark: SparkSession
+) -> None:
+    scan = table.scan(OSLO)
+    assert 0 < scan.explain().files_read <= 8 < scan.explain().files_total
+    read = scan.to_spark(spark).select(sf.input_file_name().alias("f")).distinct().count()
+    assert read <= scan.explain().files_read
+    told = {note.index: note for note in scan.explain(spark).indexes}["grid/1(lat, lon)"]
+    assert told.used and told.pruned > 0 and told.row_groups > 0
+
+
+def test_a_wrong_verdict_of_the_index_would_lose_rows_on_spark(
+    table: mdt.Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests above can fail: an index that breaks the law is believed."""
+    from example_geo import GridIndex
+
+    expected = table.scan(OSLO).count()
+    monkeypatch.setattr(GridIndex, "prune", lambda self, s, leaf, type: np.zeros(len(s), np.bool_))
+    assert mdt.open(table.path).scan(OSLO).to_spark(spark).count() == 0 < expected
+
+
+def test_a_frame_of_the_whole_table_is_filtered_by_a_function_as_a_column(
+    table: mdt.Table, spark: SparkSession
+) -> None:
+    frame = mdt.read(spark, table.path)
+    inside = call("within_km", "lat", sf.col("lon"), 59.9, 10.7, 300)
+    assert _bag(frame.where(inside)) == bag(table.scan(OSLO).to_arrow())
+    assert _bag(frame.where(~inside)) == bag(table.scan(f"not {OSLO}").to_arrow())
+    joined = frame.where(inside).groupBy("note").count().agg(sf.sum("count")).collect()[0][0]
+    assert joined == table.scan(OSLO).count()
+    assert frame.where(call("within_km", "lat", "lon", None, 10.7, 5)).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(("nowhere", "lat"), "no function is called"), (("within_km", "lat"), "takes 2 columns"), (("within_km", "lat", "lon", 1), "takes 3 values"),
+     (("within_km", "lat", "lon", "x", 1, 2), "'x' is no float")],
+)  # fmt: skip
+def test_a_call_that_cannot_be_is_refused(spark: SparkSession, given: tuple[object, ...], told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        call(*given)  # type: ignore[arg-type]
+
+
+def test_an_index_on_two_columns_is_built_by_spark_and_summarizes_dataframes_that_are_written(
+    table: mdt.Table, spark: SparkSession, tmp_path: Path
+) -> None:
+    options = {"mdt.row.group.rows": 20, "mdt.spark.local.bytes.max": 0}
+    other = mdt.create(tmp_path / "t", SCHEMA, ["id"], options=options, key_index="exact(bits='64')")
+    source = spark.createDataFrame(
+        table.scan().to_arrow().to_pylist(), "id long, lat double, lon float, at timestamp, note string"
+    )
+    assert other.upsert(source.orderBy("lat")).engine == "spark"
+    assert other.create_index("grid(lat, lon)", spark=spark).files == len(other.files())
+    other.upsert(source.where("id < 100"))
+    assert other.indexes()["coverage"].to_pylist() == [100.0] and other.check().ok
+    assert bag(other.scan(OSLO).to_arrow()) == bag(table.scan(OSLO).to_arrow())

@@ -1,0 +1,240 @@
+"""Summaries that tasks read prove what the driver would have proved, and the driver then reads none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import failing_tasks
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+from pyspark.sql import DataFrame, SparkSession
+
+import mdt
+from indexes.predicate import Leaf
+from indexes.registry import parse_spec
+from mdt.engines.spark import frame as frames
+from mdt.engines.spark import index_tasks
+from mdt.engines.spark.file_index import PlannerWarning
+from mdt.engines.spark.functions import match
+from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
+from mdt.metadata.attachments import Blobs
+from mdt.metadata.file_group import Blob, Joint
+from mdt.metadata.metadata import Metadata
+from mdt.plan.places import Layout, Places
+from mdt.plan.planner import Explanation
+from mdt.table import Table
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+SPECS = ["bitmap(n)", "text(note)", "text(note, tokenizer='ngram(3)')", "bloom(city)"]
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
+ALWAYS = "mdt.spark.driver.summaries.max"
+WHERE = [
+    "n = 33", "n between 30 and 33 and city = 'c2'", "n in (1, 499) or note like '%word77%'", "match(note, 'gamma word77')",
+    "note like '%word39%' and n > 400", "id in ('k000003', 'k000131', 'k000777') and n < 400", "n = 33 and n = 34", "n is null",
+]  # fmt: skip
+
+
+def _rows(first: int, last: int, step: int = 7919) -> pa.Table:
+    numbers = range(first, last)
+    columns = [
+        [f"k{i:06}" for i in numbers], [f"c{i % 5}" for i in numbers], [i * step % 500 for i in numbers],
+        [f"{WORDS[i % 5]} word{i * 31 % 400}" for i in numbers],
+    ]  # fmt: skip
+    return pa.table(columns, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Many small files, most of which share summaries with others of their commit; some are dirty."""
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.durable": False, ALWAYS: 0}
+    made = mdt.create(
+        tmp_path / "table", SCHEMA, ["id"], partition_by=["city"], key_index="record", indexes=SPECS, options=options
+    )
+    for part in range(6):
+        made.insert(_rows(200 * part, 200 * part + 200))
+    made.upsert(_rows(100, 150))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def prepared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give tasks few summaries each, and spare Spark the compiling, which takes longer than running."""
+    monkeypatch.setattr(index_tasks, "SUMMARIES_PER_TASK", 3)
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    yield
+    spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
+def ids(frame: DataFrame) -> list[str]:
+    return sorted(frame.select("id").toArrow()["id"].to_pylist())
+
+
+def here(table: Table, where: str) -> list[str]:
+    """Return what the process finds without Spark."""
+    return sorted(table.scan(where, columns=["id"]).to_arrow()["id"].to_pylist())
+
+
+def in_tasks(spark: SparkSession, table: Table, where: str) -> Explanation:
+    """Return what tasks find, without the words that say so, which stand behind every index that knows rows."""
+    found = table.scan(where).explain(spark)
+    told = [note.detail.partition(", read in ") for note in found.indexes]
+    finders = [note.used and note.index.startswith(("bitmap", "text")) for note in found.indexes]
+    answered = where == "n is null" or where.startswith("id in")  # by statistics, by the key index
+    assert [bool(rest) for _, _, rest in told] == finders and any(finders) != answered
+    assert all(rest.endswith((" Spark tasks", "1 Spark task")) for _, _, rest in told if rest)
+    return replace(
+        found, indexes=tuple(replace(n, detail=d[0]) for n, d in zip(found.indexes, told, strict=True)), caches={}
+    )
+
+
+def summary_objects(table: Table) -> list[str]:
+    """Return the names of the objects that hold summaries with positions."""
+    snapshot = table.snapshot()
+    found = set()
+    for spec in snapshot.definition.indexes:
+        if spec.startswith(("bitmap", "text")):
+            refs = snapshot.index_summaries(spec, np.flatnonzero(snapshot.covered(spec)))
+            blobs = [ref.blob if isinstance(ref, Joint) else ref for ref in refs]
+            found |= {blob.path for blob in blobs if isinstance(blob, Blob)}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_tasks_find_the_same_rows_and_say_the_same_as_the_driver(spark: SparkSession, table: Table, where: str) -> None:
+    expected = replace(table.scan(where).explain(), caches={})
+    assert in_tasks(spark, table, where) == expected
+    frame = table.scan(where, columns=["id"]).to_spark(spark)
+    assert ids(frame) == here(table, where)
+
+
+def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = Blobs.read
+
+    def recorded(self: Blobs, blob: Blob, **more: Any) -> Any:
+        read.append(blob.path)
+        return original(self, blob, **more)
+
+    monkeypatch.setattr(Blobs, "read", recorded)
+    objects = set(summary_objects(table))
+    view = frames.read(spark, table.metadata)
+    view.createOrReplaceTempView("asked")
+    assert len(ids(spark.sql("select id from asked where n = 33"))) == len(here_of(33))
+    assert ids(view.where(match("note", "word77"))) == [f"k{i:06}" for i in range(1200) if i * 31 % 400 == 77]
+    assert len(ids(view.where("note like '%word77%' and n > 5"))) == sum(
+        i * 31 % 400 == 77 and i * 7919 % 500 > 5 for i in range(1200)
+    )
+    assert objects and not objects & set(read)
+    few = Metadata(table.metadata.storage, {ALWAYS: 1_000_000})
+    assert len(ids(frames.read(spark, few).where("n = 33"))) == len(here_of(33))
+    assert objects & set(read), "few summaries are read by the driver"
+
+
+def here_of(n: int) -> list[int]:
+    return [i for i in range(1200) if i * 7919 % 500 == n]
+
+
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(
+    spark: SparkSession, table: Table, harm: str
+) -> None:
+    expected = here(table, "n = 33")
+    for name in summary_objects(table)[::2]:
+        file = Path(unquote(urlsplit(table.path).path)) / name
+        data = file.read_bytes()
+        file.unlink()
+        if harm == "damaged":
+            file.write_bytes(bytes(len(data)))
+    fresh = mdt.open(table.path)
+    told = in_tasks(spark, fresh, "n = 33")
+    assert told == replace(mdt.open(table.path).scan("n = 33").explain(), caches={})
+    assert "damaged" in [note.reason for note in told.indexes]
+    assert ids(frames.read(spark, fresh.metadata).where("n = 33")) == expected
+
+
+def test_a_task_whose_worker_dies_is_run_again(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_tasks, "Answers", failing_tasks.KillsItsWorker)
+    assert in_tasks(spark, table, "n = 33") == replace(table.scan("n = 33").explain(), caches={})
+
+
+def test_a_job_that_fails_leaves_the_work_to_the_driver(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_tasks, "Answers", failing_tasks.AlwaysFails)
+    with pytest.warns(PlannerWarning, match="this executor was lost"):
+        told = table.scan("n = 33").explain(spark)
+    assert told.indexes == table.scan("n = 33").explain().indexes
+    with pytest.warns(PlannerWarning, match="this executor was lost"):
+        assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
+
+
+def test_tasks_open_the_table_at_the_commit_that_the_query_reads(spark: SparkSession, table: Table) -> None:
+    old = table.metadata.newest()
+    before = here(table, "n = 33")
+    scan = table.scan("n = 33", columns=["id"])
+    table.upsert(_rows(0, 1000, 7))
+    table.metadata.compact()
+    frame = frames.scan(spark, table.metadata, old, scan.predicate, ["id"])
+    assert ids(frame) == before != here(table, "n = 33")
+    assert ids(frames.read(spark, table.metadata).where("n = 33")) == here(table, "n = 33")
+
+
+def test_jobs_start_wherever_spark_plans_a_scan(spark: SparkSession, table: Table) -> None:
+    """In threads of broadcasts and of subqueries, in several queries at a time, before and after adaptive execution."""
+    frames.read(spark, table.metadata).createOrReplaceTempView("busy")
+    texts = [
+        "select /*+ broadcast(b) */ a.id from busy a join busy b on a.id = b.id where a.n < 40 and b.n > 20",
+        "select id from busy where n = (select max(n) from busy where note like '%word77%')",
+        "select id from busy where n = 33 union all select id from busy where n in (select n from busy where n = 34)",
+    ]
+    expected = [20 < i * 7919 % 500 < 40 for i in range(1200)]
+    found = [ids(spark.sql(text)) for text in texts]
+    assert found[0] == [f"k{i:06}" for i, hit in enumerate(expected) if hit] and found[1] and found[2]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda text: ids(spark.sql(text)), texts * 2)) == found * 2
+
+
+def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = table.snapshot()
+    options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
+    source = Source(table.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options)
+    question = Question(source, Leaf("n", "=", 33), ("bitmap/1(n)",), True)
+    share = Share(np.arange(len(snapshot)), {0: BitMap([1]).serialize()})
+    found = answer(question, share)
+    assert len(found.left) < len(snapshot) and not found.used["bitmap/1(n)"][2]
+    monkeypatch.setattr("mdt.plan.row_sets.index_of", lambda text: (parse_spec(text), "bitmap is not installed"))
+    found = answer(question, share)
+    assert found.left.tolist() == list(range(len(snapshot)))
+    assert found.positions == share.positions
+    assert found.used == {"bitmap/1(n)": (True, 0, ["bitmap is not installed"])}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.integers(0, 900)), min_size=1, max_size=60),
+    st.integers(1, 8),
+)
+def test_tasks_get_every_segment_once_and_those_with_a_common_summary_together(
+    segments: list[tuple[int, bool, int]], cores: int
+) -> None:
+    number, joint, weight = (np.array(values) for values in zip(*segments, strict=True))
+    first = np.where(joint, np.arange(len(segments)) * 10, -1)
+    number = np.where(joint, number, np.arange(len(segments)) + 10)
+    places = Places.of([Layout(number, first)], np.full(len(segments), 10), np.zeros(len(segments), np.bool_))
+    parts = dealt(places, weight[: len(places)], cores)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(segments)))
+    assert all(len(part) for part in parts) and len(parts) <= 2 * cores
+    found = [set(number[part].tolist()) for part in parts]
+    assert sum(map(len, found)) == len(set().union(*found))

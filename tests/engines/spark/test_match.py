@@ -1,0 +1,149 @@
+"""``match`` on Spark: the same rows as the reference finds, and a plan that knows what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from indexes import tokenizers
+from indexes.predicate import And, Leaf, Or, Predicate, matches, simplify
+from mdt.engines.spark import patterns
+from mdt.engines.spark.columns import to_column
+from mdt.engines.spark.file_index import Listing, NativeFile, relation
+from mdt.engines.spark.functions import match
+from mdt.errors import Invalid, Unsupported
+
+# All letters of the basic plane, and of the planes above those that have case or may be cut in two by a careless regex.
+LETTERS = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+LETTERS += [
+    chr(code) for code in (*range(0x10330, 0x10600), *range(0x1D400, 0x1D500), *range(0x1F300, 0x1F700), 0x10FFFF)
+]
+SURROUNDED = pa.table({"s": [f"x{letter}y" for letter in LETTERS]})
+CASED = [letter for letter in LETTERS if len({letter, letter.lower(), letter.upper(), letter.casefold()}) > 1]
+TEXTS = pa.table(
+    {
+        "s": [
+            None,
+            "",
+            *CASED,
+            *map("{0}\U0001f600{0}x".format, CASED),
+            "Fast cars, red",
+            "red",
+            "café cafe\u0301",
+            "x\U0001f600Y",
+        ]
+    }
+)
+WORDS = [
+    "x", "s", "å", "σ", "i", "ß", "ω", "ა", "ꮿ", "𐐨", "µ", "red FAST", "cafe\u0301", "CAFÉ", "x\u0301y", "?!", "", "İ", "\U0001d400",
+]  # fmt: skip
+GRAMS = [("x\U0001f600", "ngram(2)"), ("xΣY", "ngram(3)"), (", r", "ngram(3)"), ("S", "ngram(1)"), ("\0y", "ngram(2)")]
+
+
+def test_spark_and_the_reference_find_the_same_rows_for_every_letter(spark: SparkSession) -> None:
+    compare(spark, SURROUNDED, [Leaf("s", "match", "x"), Leaf("s", "match", "Y")])
+    compare(spark, TEXTS, [Leaf("s", "match", query) for query in [*WORDS, *GRAMS, None]])
+    compare(spark, TEXTS, [Leaf("s", "not match", query) for query in [*WORDS[::9], "", GRAMS[0]]])
+
+
+def compare(spark: SparkSession, texts: pa.Table, leaves: list[Leaf]) -> None:
+    columns = [to_column(leaf, texts.schema).alias(f"q{n}") for n, leaf in enumerate(leaves)]
+    found = spark.createDataFrame(texts).select(*columns).toArrow()
+    for n, leaf in enumerate(leaves):
+        got = found[f"q{n}"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(got != matches(leaf, texts).to_numpy())
+        assert not len(wrong), (leaf, texts["s"].take(wrong[:5]).to_pylist())
+
+
+@dataclass
+class Lister:
+    """Lists one file and remembers what it was asked."""
+
+    file: NativeFile
+    asked: list[Predicate] = field(default_factory=list)
+
+    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+        self.asked.append(predicate)
+        return Listing(1, (self.file,))
+
+    def release(self, query: str) -> None:
+        pass
+
+
+@dataclass
+class Notes:
+    frame: DataFrame
+    lister: Lister
+
+    def asked_by(self, condition: Column) -> set[Predicate]:
+        """Return what the planner is asked about ``s``, as conjuncts."""
+        self.lister.asked.clear()
+        self.frame.where(condition).collect()
+        asked = simplify(self.lister.asked[-1])
+        parts = asked.children if isinstance(asked, And) else (asked,)
+        return {part for part in parts if part != Leaf("s", "is not null")}
+
+
+@pytest.fixture(scope="module")
+def notes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Notes:
+    file = tmp_path_factory.mktemp("match") / "0.parquet"
+    pq.write_table(pa.table({"s": ["Fast cars", None], "id": [0, 1]}), file)
+    lister = Lister(NativeFile(file.as_uri(), file.stat().st_size, 1_000, 0))
+    schema = StructType().add("s", "string").add("id", "long")
+    return Notes(relation(spark, lister, schema, file.parent.as_uri()), lister)
+
+
+def test_planning_sees_a_match_for_what_it_is(notes: Notes) -> None:
+    def word(text: str) -> Leaf:
+        return Leaf("s", "match", (text, "word"))
+
+    assert notes.asked_by(match("s", "Fast  CARS!")) == {word("fast"), word("cars")}
+    assert notes.asked_by(match(sf.col("s"), "straße σ")) == {word("straße"), word("σ")}
+    assert notes.asked_by(match("s", "cars", "ngram(3)")) == {
+        Leaf("s", "match", (gram, "ngram(3)")) for gram in ("car", "ars")
+    }
+    assert notes.asked_by(match("s", "Car", "ngram")) == {Leaf("s", "match", ("car", "ngram(3)"))}
+    assert notes.asked_by(~match("s", "cars")) == {Leaf("s", "not match", ("cars", "word"))}
+    assert notes.asked_by(match("s", "cars") | (sf.col("id") == 1)) == {Or((word("cars"), Leaf("id", "=", 1)))}
+    assert notes.asked_by(match("s", "?!")) == {Leaf("s", "match", ("", "word"))}
+
+
+def test_other_regular_expressions_stay_unknown(notes: Notes) -> None:
+    for regex in ("cars", "[Cc]", r"[\x{63}\x{43}]", ".*", patterns.token_pattern("cars", True) + "$"):
+        (asked,) = notes.asked_by(sf.col("s").rlike(regex))
+        assert not isinstance(asked, Leaf), regex
+
+
+@given(st.text(min_size=1, max_size=6), st.booleans())
+def test_a_token_is_read_back_from_its_expression(text: str, whole_word: bool) -> None:
+    tokenizer = tokenizers.find("word" if whole_word else f"ngram({len(text)})")
+    for token in tokenizer.query(text):
+        assert patterns.query_of(patterns.token_pattern(token, whole_word)) == (token, tokenizer.spec)
+
+
+@pytest.mark.parametrize(
+    "regex",
+    ["", "a", "[a]", "[]", r"[\x{110000}]", r"[\x{ffffffff}]", r"[\x{d800}]", r"[\x{41}]", r"[\x{41}\x{61}]*", r"[\x{61}\x{41}]",
+     patterns.token_pattern("a b", True), patterns.token_pattern("a" * 17, False), patterns.token_pattern("a", True) + "x"],
+    ids=range(13),
+)  # fmt: skip
+def test_an_expression_that_says_something_else_is_not_read(regex: str) -> None:
+    assert patterns.query_of(regex) is None
+
+
+def test_what_spark_cannot_tokenize_is_refused_with_advice() -> None:
+    with pytest.raises(Unsupported) as refused:
+        match("s", "西安", "chinese")
+    assert "to_arrow" in refused.value.hint
+    with pytest.raises(Invalid, match="no tokenizer is called 'words'"):
+        match("s", "x", "words")

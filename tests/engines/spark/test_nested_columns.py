@@ -1,0 +1,133 @@
+"""Fields of structs on Spark: the planner sees them as paths, and filters on them find the rows that they find here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from trees import create
+
+import mdt
+from indexes.predicate import And, Leaf, Predicate, Unknown, matches
+from mdt.engines.spark import frame as frames
+from mdt.engines.spark.catalyst import Node, predicate_of
+from mdt.engines.spark.columns import to_column
+from mdt.filters.where import parse_where
+
+GEO = pa.struct([("lat", pa.float64()), ("at", pa.timestamp("us", "UTC")), ("zone", pa.int32())])
+ADDRESS = pa.struct([("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))])
+SCHEMA = pa.schema([("id", pa.int64()), ("address", ADDRESS)])
+WHERES = [
+    "address.city = 'a'", "address.city is null", "address.geo.lat > 1.5", "address.geo.lat is null", "not address.geo.lat <= 1",
+    "address.geo.zone in (1, 2)", "address.geo.zone not in (1)", "address.active", "not address.active", "address.city <=> null",
+    "address.city = 'b' or address.geo.zone = 3", "address.city like 'a%' and id > 2", "address.geo.zone = 9000000000",
+    "address.geo.at < timestamp'2026-01-01 00:00:02+00:00'", "address.geo.lat = double('NaN')", "address.geo.zone > 1.5",
+]  # fmt: skip
+
+
+def attribute(name: str, type: str, metadata: bool = False) -> Node:
+    return {"op": "AttributeReference", "type": type, "name": name, "metadata": metadata}
+
+
+def field(name: str, type: str, child: Node) -> Node:
+    return {"op": "GetStructField", "type": type, "name": name, "children": [child]}
+
+
+CITY = field("city", "string", attribute("address", "struct<city:string>"))
+X = {"op": "Literal", "type": "string", "value": b"x".hex()}
+
+
+def equal(left: Node, right: Node = X) -> Predicate:
+    (found,) = predicate_of([{"op": "EqualTo", "type": "boolean", "children": [left, right]}], ["address"]).children  # type: ignore[union-attr]
+    return found
+
+
+def test_a_field_becomes_a_path() -> None:
+    assert equal(CITY) == equal(X, CITY) == Leaf("address.city", "=", "x")
+    deep = field("name", "string", field("geo", "struct<name:string>", attribute("address", "struct<…>")))
+    assert equal(deep) == Leaf("address.geo.name", "=", "x")
+    active = field("active", "boolean", attribute("address", "struct<active:boolean>"))
+    assert predicate_of([active], ["address"]) == And((Leaf("address.active", "=", True),))
+    assert predicate_of([{"op": "IsNull", "type": "boolean", "children": [CITY]}], ["address"]).children == (
+        Leaf("address.city", "is null"),
+    )  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        field("city", "string", attribute("other", "struct<city:string>")),
+        field("city", "string", attribute("address", "struct<city:string>", metadata=True)),
+        field("ci.ty", "string", attribute("address", "struct<ci.ty:string>")),
+        field("city", "string", {"op": "GetArrayItem", "type": "struct<city:string>", "children": []}),
+        field("city", "struct<a:string>", attribute("address", "struct<city:struct<a:string>>")),
+    ],
+)
+def test_what_a_path_cannot_say_is_unknown(node: Node) -> None:
+    assert isinstance(equal(node), Unknown)
+
+
+def rows(ids: range) -> pa.Table:
+    """Return rows with nulls at every level."""
+
+    def address(i: int) -> dict[str, Any] | None:
+        lat = [0.5, 1.0, 2.0, float("nan"), None][i % 5]
+        geo = None if i % 7 == 3 else {"lat": lat, "at": 1_767_225_600_000_000 + i * 1_000_000, "zone": i % 4}
+        return (
+            None
+            if i % 11 == 5
+            else {"city": "abc"[i % 3] * (i % 4) or None, "geo": geo, "active": i % 2 == 0, "tags": ["t"]}
+        )
+
+    return pa.table([pa.array(ids), pa.array([address(i) for i in ids], ADDRESS)], schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
+    """Three files, one of them with dead rows."""
+    found = create(
+        tmp_path_factory.mktemp("nested") / "t", SCHEMA, key_index="record", options={"mdt.small.file.bytes": 0}
+    )
+    for start in (0, 20, 40):
+        found.upsert(rows(range(start, start + 20)))
+    found.delete(rows(range(3, 5)))
+    return found
+
+
+def test_filters_on_fields_are_true_for_the_same_rows(spark: SparkSession, table: mdt.Table) -> None:
+    """One query for all filters: planning each alone would take a minute."""
+    tests = [parse_where(where, SCHEMA) for where in WHERES]
+    parts = [to_column(test, SCHEMA).alias(f"q{n}") for n, test in enumerate(tests)]
+    everything = table.scan().to_arrow()
+    found = mdt.read(spark, table.path).select("id", *parts).toArrow()
+    for n, test in enumerate(tests):
+        expected = sorted(everything.filter(matches(test, everything))["id"].to_pylist())
+        assert sorted(found.filter(found[f"q{n}"])["id"].to_pylist()) == expected, WHERES[n]
+        assert expected or "9000000000" in WHERES[n]
+
+
+def test_the_planner_is_asked_with_paths_and_prunes_files(
+    spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Predicate] = []
+    planned = []
+
+    def plan(metadata: Any, snapshot: Any, predicate: Any, *more: Any) -> Any:
+        asked.append(predicate)
+        planned.append(original(metadata, snapshot, predicate, *more))
+        return planned[-1]
+
+    original = frames.plan
+    monkeypatch.setattr(frames, "plan", plan)
+    for where in (
+        "address.geo.at >= timestamp'2026-01-01 00:00:40+00:00'",
+        "address.geo.zone = 1 and address.geo.at < timestamp'2026-01-01 00:00:20+00:00'",
+    ):
+        asked.clear()
+        planned.clear()
+        found = mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist()
+        assert sorted(found) == sorted(table.scan(where).to_arrow()["id"].to_pylist()) != []
+        assert any("address.geo.at" in repr(one) for one in asked)
+        assert any(len(one.segments) == 1 for one in planned)

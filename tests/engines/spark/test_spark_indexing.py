@@ -1,0 +1,112 @@
+"""Indexes built in Spark tasks equal those built in process, and prune Spark queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import mdt
+from mdt.errors import Unsupported
+from mdt.filters.where import parse_where
+from mdt.metadata.file_group import Blob, Joint
+from mdt.plan.planner import plan
+from mdt.table import Table
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+SPECS = ["bitmap(n)", "text(note)", "bloom(city)"]
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
+
+
+def _rows(first: int, last: int) -> pa.Table:
+    numbers = range(first, last)
+    columns = [
+        [f"k{i:06}" for i in numbers], [f"c{i // 300}" for i in numbers], [i * 7919 % 500 for i in numbers],
+        [f"{WORDS[i % 5]} word{i * 31 % 400}" for i in numbers],
+    ]  # fmt: skip
+    return pa.table(columns, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.durable": False}
+    made = mdt.create(tmp_path / "table", SCHEMA, ["id"], options=options)
+    for part in range(4):
+        made.insert(_rows(300 * part, 300 * part + 300))
+    made.upsert(_rows(100, 150))
+    return made
+
+
+def _summaries(table: Table) -> dict[tuple[str, int], tuple[bytes, int]]:
+    snapshot = table.snapshot()
+    found = {}
+    for spec in snapshot.definition.indexes:
+        rows = np.flatnonzero(snapshot.covered(spec))
+        for row, summary in zip(rows.tolist(), snapshot.index_summaries(spec, rows), strict=True):
+            assert summary is not None
+            first = summary.first if isinstance(summary, Joint) else 0
+            blob = summary.blob if isinstance(summary, Joint) else summary
+            read = table.metadata.blobs.read(blob, verify=True).to_pybytes() if isinstance(blob, Blob) else blob
+            found[spec, int(snapshot.segments[row])] = read, first
+    return found
+
+
+def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, table: Table) -> None:
+    result = table.create_index(SPECS, spark=spark)
+    built = _summaries(table)
+    assert len(built) == result.files == 3 * len(table.files())
+    assert table.check().ok
+    table.rebuild_index(spark=None)
+    alone, joint = _summaries(table), {key for key in built if not key[0].startswith("bloom")}
+    assert alone.keys() == built.keys() and all(alone[key] == built[key] for key in built.keys() - joint)
+    assert any(first for _, first in alone.values()), "the files are so small that they share summaries"
+    assert table.check().ok
+    assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "n = 33",
+        "n between 30 and 33",
+        "city = 'c2' and n < 40",
+        "n in (1, 499) or city = 'nowhere'",
+        "note like '%word77%'",
+    ],
+)
+def test_indexes_prune_the_files_of_a_spark_query_and_keep_its_rows(
+    spark: SparkSession, table: Table, where: str
+) -> None:
+    expected = sorted(mdt.read(spark, table.path).where(where).select("id").toArrow()["id"].to_pylist())
+    table.create_index(SPECS)
+    frame = mdt.read(spark, table.path)
+    assert sorted(frame.where(where).select("id").toArrow()["id"].to_pylist()) == expected
+    found = plan(table.metadata, table.snapshot(), parse_where(where, SCHEMA))
+    assert len(found.segments) <= len(table.files())
+    used = [note for note in found.notes if note.used and note.index.startswith(("bitmap", "text", "bloom"))]
+    assert used or "like" in where
+    assert table.scan(where).count() == len(expected)
+
+
+def test_a_table_that_tasks_cannot_see_is_named(spark: SparkSession) -> None:
+    table = mdt.create(mdt.stores.storage.MemoryStorage(), SCHEMA, ["id"])
+    table.insert(_rows(0, 10))
+    with pytest.raises(Unsupported, match="mdt-memory"):
+        table.create_index("bitmap(n)", spark=spark)
+
+
+def test_small_files_that_a_task_writes_share_summaries(spark: SparkSession, table: Table) -> None:
+    table.create_index(SPECS)
+    table.upsert(
+        spark.createDataFrame(_rows(0, 1200).slice(0, 900).to_pylist(), "id string, city string, n long, note string")
+    )
+    snapshot = table.snapshot()
+    fresh = np.flatnonzero(snapshot.segments >= snapshot.seq << 20)
+    refs = snapshot.index_summaries(snapshot.definition.indexes[0], fresh)
+    assert len(fresh) > 1 and any(isinstance(ref, Joint) and ref.first for ref in refs) and None not in refs
+    assert table.scan("n = 33").count() == sum(i * 7919 % 500 == 33 for i in range(1200))
+    assert table.scan("match(note, 'word77')").count() == sum(i * 31 % 400 == 77 for i in range(1200))
+    assert table.check().ok

@@ -1,0 +1,372 @@
+"""Writes on Spark leave the same table as the same writes in process, whatever happens to their tasks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import failing_tasks
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from reader import bag, hudi_table
+from trees import tree
+
+import mdt
+from mdt.commit.recovery import pending
+from mdt.engines.spark import engine, failures, tasks
+from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
+from mdt.table import Table
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        ("sub", pa.int32()),
+        ("city", pa.string()),
+        ("ts", pa.int64()),
+        ("x", pa.float64()),
+    ]
+)
+ON_SPARK = {"mdt.spark.local.bytes.max": 0}
+COUNTS = ("inserted", "updated", "deleted", "late", "missing")
+UNFLUSHED = {"mdt.durable": False}
+PLAIN: dict[str, Any] = {"key": ["id"], "ordering": "ts", "options": UNFLUSHED}
+
+
+def rows(draw: random.Random, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Return one row for each number; equal numbers give equal keys.  No two rows of a batch have one ordering value."""
+    ordering = draw.sample(range(10 * len(numbers) + 10), len(numbers))
+    return [
+        {"id": f"k{n // 2}", "sub": n % 2, "city": draw.choice(["ä b/%2F", "y", None]), "ts": ts, "x": draw.random()}
+        for n, ts in zip(numbers, ordering, strict=True)
+    ]
+
+
+def arrow(some: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(some, schema=SCHEMA)
+
+
+@pytest.fixture(autouse=True)
+def interpreted(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare Spark the compiling, which takes longer than running, in all but two tests."""
+    compiled = any(word in request.node.name for word in ("types", "MERGE_ON_READ-bloom"))
+    spark.conf.set("spark.sql.codegen.wholeStage", str(compiled).lower())
+    yield
+    spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file below ``folder`` with its bytes."""
+    return {path: data for path, data in tree(folder).items() if data is not None}
+
+
+def frame_of(spark: SparkSession, data: pa.Table, partitions: int = 3) -> DataFrame:
+    return spark.createDataFrame(data).repartition(partitions)
+
+
+def scanned(table: Table) -> Any:
+    return bag(table.scan().to_arrow())
+
+
+def assert_sound(table: Table, *, hudi: bool = True) -> None:
+    """Assert that nothing is wrong, nothing is under way, and no file is there that no commit knows."""
+    report = table.check()
+    assert report.ok and not report.warnings, report
+    assert not pending(table.metadata)
+    records = [table.metadata.record(seq) for seq in range(table.snapshot().seq + 1)]
+    files = {name for r in records if r for name in r.table("files")["name"].to_pylist()}
+    blobs = {p for r in records if r for t in ("files", "units") for p in r.table(t).column(
+        "key_map_path" if t == "files" else "path").to_pylist()}  # fmt: skip
+    for path in contents(Path(table.path)):
+        name = path.rpartition("/")[2]
+        if ".hoodie" not in path and not name.startswith("."):
+            assert name in files, "an orphan file"
+        if ".mdt/blobs" in path:
+            assert path in blobs, "an orphan summary"
+    if hudi:
+        found = table.scan().to_arrow()
+        assert bag(hudi_table(table.path, found.schema)) == bag(found)
+
+
+@dataclass
+class Pair:
+    """Two tables of one kind: one written on Spark, one in process."""
+
+    spark: SparkSession
+    on_spark: Table
+    in_process: Table
+
+    def run(self, name: str, some: list[dict[str, Any]]) -> mdt.WriteResult:
+        data = arrow(some)
+        theirs = getattr(self.on_spark, name)(frame_of(self.spark, data))
+        ours = getattr(self.in_process, name)(data)
+        assert theirs.engine == ("arrow" if name == "delete" else "spark")
+        assert [getattr(theirs, c) for c in COUNTS] == [getattr(ours, c) for c in COUNTS], name
+        assert scanned(self.on_spark) == scanned(self.in_process), name
+        return theirs
+
+
+def pair(spark: SparkSession, folder: Path, **arguments: Any) -> Pair:
+    options = {**UNFLUSHED, "mdt.max.file.bytes": 1024, "mdt.row.group.rows": 50, "mdt.metadata.compact.records": 3}
+    both = [
+        mdt.create(folder / name, SCHEMA, **{**PLAIN, "options": options, **arguments}) for name in ("spark", "arrow")
+    ]
+    return Pair(spark, mdt.open(both[0].path, options=ON_SPARK), both[1])
+
+
+HISTORIES = [
+    {"table_type": "MERGE_ON_READ", "key_index": "bloom", "scope": "partition", "partition_by": ["city"], "key": ["id", "sub"]},
+    {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table", "partition_by": ["city"]},
+    {"table_type": "COPY_ON_WRITE", "key_index": "bloom", "scope": "table", "partition_by": ["city", "sub"], "key": ["sub", "id"]},
+    {"table_type": "COPY_ON_WRITE", "key_index": "record", "scope": "partition", "partition_by": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", HISTORIES, ids=lambda a: f"{a['table_type']}-{a['key_index']}-{a['scope']}")
+def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
+    spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    both = pair(spark, tmp_path, **arguments)
+    draw = random.Random(str(arguments))
+    first = both.run("bulk_insert", rows(draw, range(0, 800, 2)))
+    assert first.inserted == 400
+    files = both.on_spark.files()
+    in_partition = max(files["partition"].to_pylist().count(p) for p in set(files["partition"].to_pylist()))
+    assert in_partition > 1, "the range cut must be at work"
+    both.run("upsert", rows(draw, [draw.randrange(900) for _ in range(300)]))
+    both.run("delete", rows(draw, draw.sample(range(1000), 60)))
+    both.run("upsert", rows(draw, [draw.randrange(1100) for _ in range(200)]))
+    assert_sound(both.on_spark)
+
+
+def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    both = pair(spark, tmp_path)
+    both.run("upsert", [{**row, "ts": 1000 + row["ts"]} for row in rows(random.Random(1), range(40))][::2])
+    before = contents(tmp_path / "spark")
+    assert both.run("upsert", []).seq == 1
+    late = both.run("upsert", [{**row, "ts": 0} for row in rows(random.Random(2), range(40))][::2])
+    assert (late.seq, late.instant, late.late) == (1, "", 20)
+    assert contents(tmp_path / "spark") == before
+
+
+def test_a_small_frame_is_written_in_process(spark: SparkSession, tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
+    small = arrow(rows(random.Random(0), range(0, 20, 2)))
+    assert table.upsert(frame_of(spark, small)).engine == "arrow"
+    unknown = spark.sparkContext.parallelize([tuple(r.values()) for r in small.to_pylist()], 2)
+    frame = spark.createDataFrame(unknown, frame_of(spark, small).schema)  # Spark knows nothing of its size
+    assert table.upsert(frame).engine == "arrow"
+    assert scanned(table) == bag(small)
+
+
+BAD: dict[str, tuple[str, str, list[str], str]] = {
+    "a wrong type": ("upsert", "id", ["cast(id as binary) id", "sub", "city", "ts", "x"], "column 'id' is binary"),
+    "a missing column": ("upsert", "x", ["city", "id", "sub", "ts"], "'x' is missing"),
+    "a column too many": ("upsert", "z", ["*", "1 as z"], "'z' is not in the table"),
+    "a column twice": ("upsert", "x", ["*", "1.0D as x"], "occur twice"),
+    "a type of no table": ("upsert", "x", ["id", "sub", "city", "ts", "parse_json('1') x"], "x"),
+    "a null key": ("upsert", "id", ["if(id = 'k3', null, id) id", "sub", "city", "ts", "x"], "null"),
+    "an empty partition value": ("upsert", "c", ["id", "sub", "'' as city", "ts", "x"], "is empty"),
+    "a key that exists": ("insert", "k3", ["*"], "1 keys exist already: \\['k3'\\]"),
+    "a key twice": ("bulk_insert", "k9", ["explode(array('k9', 'k9')) id", "sub", "city", "ts", "x"], "repeat"),
+}
+
+
+def test_bad_input_is_refused_in_our_words_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, partition_by=["city"], **PLAIN)
+    row = {"id": "k3", "sub": 0, "city": "y", "ts": 13, "x": 0.5}
+    table.upsert(arrow([row]))
+    table = mdt.open(table.path, options=ON_SPARK)
+    before = contents(tmp_path)
+    for what, (operation, _, columns, message) in BAD.items():
+        frame = spark.createDataFrame(arrow([row])).selectExpr(*columns)
+        with pytest.raises(Invalid, match=message):
+            getattr(table, operation)(frame)
+        assert contents(tmp_path) == before, what
+
+
+def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+    fields = [
+        pa.field("id", pa.int64(), nullable=False), ("m", pa.decimal128(20, 3)), ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")), ("day", pa.date32()), ("b", pa.binary()), ("f", pa.float32()), ("t", pa.bool_()),
+        ("tags", pa.list_(pa.string())), ("s", pa.struct([("p", pa.int32()), ("q", pa.list_(pa.float64()))])),
+        ("map", pa.map_(pa.string(), pa.int64())),
+    ]  # fmt: skip
+    schema = pa.schema(fields)
+    full = [
+        1, Decimal("12345678901234567.891"), datetime(2026, 3, 8, 2, 30, 0, 1, UTC), datetime(2026, 3, 8, 2, 30, 0, 1),
+        date(1969, 12, 31), b"\x00\xff", 0.7, True, ["a", None, ""], {"p": None, "q": [0.5, None]}, [("k", None)],
+    ]  # fmt: skip
+    odd = [
+        2, Decimal("-0.001"), datetime(1, 1, 3, tzinfo=UTC), datetime(1, 1, 3), date(9999, 12, 31), b"",
+        float("-inf"), False, [], {"p": 1, "q": None}, [],
+    ]  # fmt: skip
+    data = pa.Table.from_pylist(
+        [dict(zip(schema.names, row, strict=True)) for row in (full, odd, [3, *[None] * 10])], schema=schema
+    )
+    table = mdt.create(tmp_path / "t", schema, key=["id"], ordering="id", options=UNFLUSHED)
+    forced = mdt.open(table.path, options=ON_SPARK)
+    pq.write_table(data, tmp_path / "data.parquet")  # Spark takes naive times of an Arrow table for local ones
+    frame = spark.read.parquet(str(tmp_path / "data.parquet"))
+    assert forced.upsert(frame.repartition(2)).inserted == 3
+    forced.upsert(frame.where("id > 1"))
+
+    def plain(found: pa.Table) -> list[Any]:
+        return found.select(schema.names).cast(schema).sort_by("id").to_pylist()
+
+    assert plain(table.scan().to_arrow()) == data.to_pylist()
+    assert plain(mdt.read(spark, table.path).toArrow()) == data.to_pylist()
+    assert plain(hudi_table(table.path, schema)) == data.to_pylist()
+    assert_sound(table, hudi=False)
+
+
+def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark: SparkSession, tmp_path: Path) -> None:
+    n = 3_000
+    numbers = [7 * i % n - 50 for i in range(n)]
+    at = pa.array([i // 1_000 for i in numbers], pa.timestamp("us", "UTC"))
+    data = pa.table({"at": at, "id": numbers, "x": [0.5] * n})
+    options = {**UNFLUSHED, "mdt.max.file.bytes": 4096, "mdt.row.group.rows": 200}
+    for name, key in (("one", ["id"]), ("two", ["at", "id"])):
+        table = mdt.create(tmp_path / name, data.schema, key=key, options=options)
+        mdt.open(table.path, options=ON_SPARK).bulk_insert(frame_of(spark, data))
+        assert len(table.snapshot()) > 3
+        found = table.scan("id between 99 and 101").explain()
+        assert found.files_read <= 2, found
+        assert_sound(table)
+
+
+# --- tasks that fail ---------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_was_lost_leaves_no_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = pair(spark, tmp_path, partition_by=["city"], key_index="record")
+    both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
+    monkeypatch.setattr(tasks, "write", failing_tasks.fails_first)
+    both.run("upsert", rows(random.Random(2), range(0, 400, 2)))
+    assert_sound(both.on_spark)
+
+
+def test_a_job_that_fails_is_rolled_back_and_says_why(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = pair(spark, tmp_path)
+    both.run("upsert", rows(random.Random(1), range(0, 30, 2)))
+    before = contents(tmp_path)
+    monkeypatch.setattr(tasks, "write", failing_tasks.finds_damage)
+    with pytest.raises(Corrupt, match=r"a block is damaged \[p at byte 3\]\n  hint: restore it"):
+        both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
+    assert contents(tmp_path) == before
+    monkeypatch.setattr(tasks, "write", failing_tasks.loses_its_executor)
+    with pytest.raises(Unavailable, match="could not write the files: RuntimeError: this executor was lost"):
+        both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
+    assert len(both.on_spark.rollback().rolled_back) == 1
+    assert {p: d for p, d in contents(tmp_path).items() if "/.mdt/log/" not in p} == {
+        p: d for p, d in before.items() if "/.mdt/log/" not in p
+    }
+    assert_sound(both.on_spark)
+
+
+def test_errors_keep_their_kind_from_task_to_driver() -> None:
+    class FromSpark(failures.PySparkException):
+        def __str__(self) -> str:
+            return self.text
+
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+    for error in (Invalid('a "null"\n\u00e4', hint="fill it"), Conflict("c"), Unavailable("u")):
+        with pytest.raises(failures.TaskFailed) as told, failures.in_task():
+            raise error
+        with pytest.raises(type(error)) as found, failures.in_driver():
+            raise FromSpark(f"Traceback (most recent call last):\n  TaskFailed: {told.value}\n\n\tat java")
+        assert str(found.value) == str(error)
+    with pytest.raises(Unsupported, match="workers has no package 'pyarrow'"), failures.in_driver():
+        raise FromSpark("ModuleNotFoundError: No module named 'pyarrow'")
+    with pytest.raises(FromSpark), failures.in_driver():
+        raise FromSpark("a user's function failed")
+    with pytest.raises(Unavailable, match="could not write the files: executor lost"), failures.in_driver(writing=True):
+        raise FromSpark("\nexecutor lost\n\tat java")
+
+
+def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
+    for source in (
+        tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, ()),
+        tasks.Source(table.path, "another id", 0, ()),
+        tasks.Source(table.path, table.definition.table_id, 7, ()),
+    ):
+        with pytest.raises(failures.TaskFailed, match="does not find"):
+            list(tasks.tag(source, iter(arrow(rows(random.Random(0), [1])).to_batches())))
+
+
+def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    import shutil
+
+    for seed in (1, 2):
+        both = pair(spark, tmp_path)
+        both.run("upsert", rows(random.Random(seed), range(0, 30 * seed, 2)))
+        shutil.rmtree(tmp_path / "spark")
+        shutil.rmtree(tmp_path / "arrow")
+
+
+# --- others commit meanwhile -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("theirs", "attempts"),
+    [(range(0, 20, 2), 2), (range(100, 120, 2), 2), (range(2000, 2020, 2), 1)],
+    ids=["changed our rows", "inserted our keys", "inserted other keys"],
+)
+def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: range, attempts: int
+) -> None:
+    options = {**UNFLUSHED, "mdt.small.file.bytes": 0}
+    table = mdt.create(tmp_path / "t", SCHEMA, **{**PLAIN, "options": options})
+    table.upsert(arrow([{**row, "ts": -1} for row in rows(random.Random(1), range(0, 40, 2))]))
+    other = mdt.open(table.path)
+    newer = arrow([{**row, "ts": 10**6} for row in rows(random.Random(2), theirs)])
+    write = engine.SparkWrite.write
+
+    def interrupted(self: engine.SparkWrite, *arguments: Any) -> Any:
+        changes = write(self, *arguments)
+        if other.snapshot().seq == 1:
+            other.upsert(newer)
+        return changes
+
+    monkeypatch.setattr(engine.SparkWrite, "write", interrupted)
+    mine = arrow(rows(random.Random(3), range(0, 140, 2)))
+    result = mdt.open(table.path, options=ON_SPARK).upsert(frame_of(spark, mine))
+    assert result.attempts == attempts
+    assert result.late == (10 if attempts == 2 else 0)
+    live = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
+    assert len(live) == table.scan().count()
+    assert all(live[row["id"]] == row for row in newer.to_pylist())
+    assert {row["id"] for row in mine.to_pylist()} <= set(live)
+    assert_sound(table)
+
+
+@pytest.mark.parametrize("name", ["upsert", "bulk_insert"])
+@pytest.mark.parametrize("ordering", [None, "ts"])
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
+    spark: SparkSession, tmp_path: Path, name: str, ordering: str | None, scope: str
+) -> None:
+    both = pair(spark, tmp_path, key_index="record", scope=scope, partition_by=["city"], ordering=ordering)
+    draw = random.Random(5)
+    first = [row | {"city": "y"} for row in rows(draw, range(0, 120, 2))]
+    both.run("upsert", first)
+    gone = first[::4]
+    both.run("delete", gone)
+    fresh = [row | {"city": "y"} for row in rows(draw, range(200, 240, 2))]
+    result = both.run(name, [*({**row, "x": 7.0} for row in gone), *fresh])
+    assert (result.inserted, result.updated) == (len(gone) + len(fresh), 0)
+    assert_sound(both.on_spark)
+    assert_sound(both.in_process)

@@ -1,0 +1,404 @@
+"""Filters of any shape: none fails otherwise than as Invalid or Unsupported, and what is read means what sqlglot reads."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sqlglot_filters import translate
+
+from indexes.predicate import OPS, matches
+from mdt.errors import Invalid, Unsupported
+from mdt.filters import literals
+from mdt.filters.tokens import NotSql, tokenize
+from mdt.filters.where import parse_where
+
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int64()), ("b", pa.int8()), ("s", pa.string()), ("flag", pa.bool_()), ("d", pa.date32()), ("ts", pa.timestamp("us", "UTC")),
+        ("f", pa.float64()), ("f32", pa.float32()), ("price", pa.decimal128(10, 2)), ("raw", pa.binary()), ("l", pa.list_(pa.int64())),
+        ("st", pa.struct([("x", pa.int64()), ("y z", pa.string())])), ("Fare Amount", pa.float64()), ("date", pa.date32()), ("fixed", pa.binary(3)),
+        ("u", pa.uint64()), ("dict", pa.dictionary(pa.int8(), pa.string())),
+    ]
+)  # fmt: skip
+ROWS = SCHEMA.empty_table()
+PIECES = [
+    "a",
+    "b",
+    "s",
+    "flag",
+    "d",
+    "ts",
+    "f",
+    "f32",
+    "price",
+    "raw",
+    "l",
+    "st",
+    "st.x",
+    "`y",
+    "z`",
+    "st.`y",
+    "z`",
+    "`Fare",
+    "Amount`",
+    "date",
+    "fixed",
+    "u",
+    "dict",
+    "nothing",
+    "and",
+    "or",
+    "not",
+    "in",
+    "is",
+    "like",
+    "between",
+    "null",
+    "true",
+    "false",
+    "(",
+    ")",
+    "(",
+    ")",
+    ",",
+    ",",
+    "=",
+    "==",
+    "!=",
+    "<>",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "<=>",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "||",
+    "&&",
+    "!",
+    "~",
+    "^",
+    "&",
+    "|",
+    "::",
+    ".",
+    ":",
+    ":p",
+    ":q",
+    "?",
+    ";",
+    "[",
+    "]",
+    "{",
+    "}",
+    "@",
+    "->",
+    "--",
+    "/*",
+    "*/",
+    "/*+",
+    "1",
+    "-1",
+    "0",
+    "5",
+    "1.5",
+    ".5",
+    "5.",
+    "1e5",
+    "1e400",
+    "1e-400",
+    "5L",
+    "5Y",
+    "300Y",
+    "5S",
+    "0.1F",
+    "0.1D",
+    "0.1BD",
+    "1e9BD",
+    "99999999999999999999",
+    "'x'",
+    "''",
+    "'5'",
+    "'1.5'",
+    "'2024-02-29'",
+    "'2024-02-29T12:00:00Z'",
+    "'true'",
+    "'%'",
+    "'a\\%'",
+    "'a\\'",
+    '"x"',
+    "\"it''s\"",
+    "r'\\'",
+    "x'00'",
+    "x'0'",
+    "x'zz'",
+    "b'x'",
+    "date'2024-02-29'",
+    "date",
+    "timestamp'2024-02-29'",
+    "interval'1'day",
+    "cast(",
+    "try_cast(",
+    "as",
+    "int)",
+    "bigint",
+    "tinyint",
+    "float",
+    "double",
+    "decimal",
+    "decimal(10,2)",
+    "decimal(99)",
+    "string",
+    "binary",
+    "boolean",
+    "match(",
+    "contains(",
+    "startswith(",
+    "endswith(",
+    "upper(",
+    "int(",
+    "date(",
+    "case",
+    "when",
+    "then",
+    "end",
+    "exists",
+    "select",
+    "from",
+    "escape",
+    "rlike",
+    "any",
+    "all",
+    "some",
+    "distinct",
+    "symmetric",
+    "unknown",
+]
+SETTINGS = settings(deadline=None, max_examples=settings().max_examples * 8)
+
+
+def read(where: Any, params: Any = None) -> bool:
+    """Read a filter and run it on no rows; return whether it is one.  Whatever else happens is an error of the test."""
+    try:
+        found = parse_where(where, SCHEMA, params)
+    except (Invalid, Unsupported) as error:
+        str(error).encode("utf-8")
+        assert "\x1b" not in str(error) and "\0" not in str(error)
+        return False
+    matches(found, ROWS)
+    str(found)
+    return True
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14), st.sampled_from([" ", "", "\n"]))
+@SETTINGS
+@example(["a", "=", "1"], " ")
+def test_pieces_of_sql_in_any_order_are_a_filter_or_refused(pieces: list[str], space: str) -> None:
+    read(space.join(pieces), {"p": 5})
+
+
+@given(
+    st.text(max_size=40)
+    | st.text(alphabet="ab=<>() '\"`%,.1-+\n;*/\\:eELDF_x", max_size=60)
+    | st.text(st.characters(codec=None), max_size=20)
+)
+@SETTINGS
+def test_any_text_is_a_filter_or_refused(text: str) -> None:
+    read(text)
+    for template in (
+        "s = '{}'",
+        's like "{}"',
+        "a = {}",
+        "a in ({}",
+        "d = '{}'",
+        "ts > '{}'",
+        "price = cast('{}' as decimal(5,2))",
+        "`{}` = 1",
+        "a = 1 /*{}",
+        "s=r'{}'",
+    ):
+        read(template.format(text))
+
+
+ODD = [
+    object(), int, len, np.float32(0.1), np.int8(3), np.datetime64("NaT"), np.datetime64(2**62, "s"), np.timedelta64(1), np.void(b"x"), np.array(5),
+    np.array([[1]]), np.array(["x"]), np.array([None, 1], object), pa.scalar(1), pa.scalar([1]), pa.scalar(time(1)), pa.array([1, None]), pa.array([[1]]),
+    pa.table({"a": [1]}), pa.scalar(2**62, pa.timestamp("s")), pa.scalar(1, pa.timestamp("us", "Nowhere/City")), range(3), iter([1]), memoryview(b"x"), SCHEMA,
+    10**4000, 10**5000, Decimal("1e999999"), Decimal("-1e-999999"), pa.scalar(None), pa.nulls(2), datetime.min, date.max, timedelta.max, 10**400, -(2**63) - 1,
+]  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.decimals() | st.text(st.characters(codec=None)) | st.binary() | st.datetimes(timezones=st.none() | st.timezones())
+    | st.dates() | st.times() | st.timedeltas() | st.uuids() | st.complex_numbers() | st.fractions() | st.integers(0, len(ODD) - 1).map(lambda n: ODD[n]),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner, max_size=2) | st.frozensets(st.integers(), max_size=3),
+    max_leaves=4,
+)  # fmt: skip
+COLUMN_NAMES = st.sampled_from([*SCHEMA.names, "st.x", "st.y z", "nothing", "a.b", ""]) | st.text(
+    st.characters(codec=None), max_size=3
+)
+
+
+@given(COLUMN_NAMES, st.sampled_from(sorted(OPS)) | st.text(max_size=3) | VALUES, VALUES)
+@SETTINGS
+def test_any_value_in_a_list_of_tests_and_in_parameters_is_taken_or_refused(column: str, op: Any, value: Any) -> None:
+    read([(column, op, value)])
+    for where in (
+        "a = :p",
+        "s = :p",
+        "ts < :p",
+        "raw in :p",
+        "price in (:p, 1)",
+        "match(s, :p)",
+        "f between :p and :p",
+        "fixed = :p",
+        "st.x in :p",
+        "s like :p",
+        "flag",
+    ):
+        read(where, {"p": value})
+
+
+@given(VALUES | st.lists(VALUES, max_size=3), VALUES)
+@SETTINGS
+def test_anything_in_place_of_a_filter_is_taken_or_refused(where: Any, params: Any) -> None:
+    read(where)
+    read("a = 1", params)
+
+
+@given(st.text())
+@SETTINGS
+def test_a_quoted_text_is_that_text(text: str) -> None:
+    escaped = text.replace("\\", "\\\\")
+    doubled, backslashed = escaped.replace("'", "''"), escaped.replace('"', '\\"')
+    for one in (f"'{doubled}'", f'"{backslashed}"'):
+        assert [token.text for token in tokenize(one)] == [text, ""]
+
+
+@given(st.text(alphabet="ab'\"\\`(/*)-1.eL \n", max_size=30))
+@SETTINGS
+def test_tokens_cover_the_text_in_order(text: str) -> None:
+    try:
+        found = tokenize(text)
+    except NotSql as error:
+        assert 0 <= error.offset < len(text)
+        return
+    offsets = [token.offset for token in found]
+    assert offsets == sorted(set(offsets)) and offsets[-1] == len(text)
+
+
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**12), max_value=10**12),
+    st.integers(-60, 60),
+)
+@SETTINGS
+def test_a_float_literal_is_the_nearest_float32(value: Decimal, exponent: int) -> None:
+    text = f"{value:f}e{exponent}"
+    found = literals.cast(text, "float")
+    assert isinstance(found, float)
+    if math.isinf(found):
+        assert abs(float(text)) > 3.4e38
+        return
+    exact = Fraction(text)
+    nearest = np.float32(found)
+    assert float(nearest) == found
+    for other in (np.nextafter(nearest, np.float32(np.inf)), np.nextafter(nearest, np.float32(-np.inf))):
+        if np.isfinite(other):
+            assert abs(Fraction(float(other)) - exact) >= abs(Fraction(found) - exact)
+
+
+def test_a_float_literal_is_rounded_once() -> None:
+    """The nearest double of this lies exactly between two float32, of which rounding again would take the wrong one."""
+    middle = "1.000000059604644775390625"
+    assert literals.cast(middle + "000000000000000000000000000001", "float") == float(
+        np.nextafter(np.float32(1), np.float32(2))
+    )
+    assert literals.cast(middle, "float") == 1.0
+    assert literals.cast(middle[:-1] + "4", "float") == 1.0
+
+
+# Random filters of plain literals, read by us and by sqlglot
+
+LITERALS = {
+    "a": ["1", "-1", "0", "5L", "1.5", "2e3", "(7)", "- 3", "null", "12345678901234567890"], "s": ["'x'", "''", "'a%'", "'5'", "\"q\"", "null", "'é'"],
+    "f": ["1.5", "1e-3", "-2", "0.1D", "null", "5."], "d": ["date '2024-02-29'", "null", "DATE'2020-01-01'"], "price": ["1.50", "2", "-0.5", "null"], "flag": ["true", "false", "null"],
+    "st.x": ["1", "-2"], "b": ["3", "null"],
+}  # fmt: skip
+LIKES = ["'a%'", "'%b'", "'_'", "'a'", "''"]
+
+
+def a_test(draw: random.Random) -> str:
+    column = draw.choice(list(LITERALS))
+
+    def literal() -> str:
+        return draw.choice(LITERALS[column])
+
+    name = draw.choice([column, column.upper(), f"({column})", "`" + column.replace(".", "`.`") + "`"])
+    if column == "s" and draw.random() < 0.4:
+        function = draw.choice(["startswith", "endswith", "contains", "CONTAINS"])
+        return draw.choice(
+            [
+                f"{name} {draw.choice(['', 'not '])}like {draw.choice(LIKES)}",
+                f"{function}({name}, {draw.choice(LIKES)})",
+            ]
+        )
+    if column == "flag" and draw.random() < 0.4:
+        return draw.choice([name, f"{name} is true", f"{name} is not false", f"{name} IS FALSE"])
+    op = draw.choice(["=", "==", "!=", "<>", "<", "<=", ">", ">=", "<=>"])
+    return draw.choice(
+        [
+            f"{name} {op} {literal()}", f"{literal()} {op} {name}", f"{name} {draw.choice(['', 'not '])}in ({', '.join(literal() for _ in range(draw.randint(1, 4)))})",
+            f"{name} {draw.choice(['', 'not '])}between {literal()} and {literal()}", f"{name} is {draw.choice(['', 'not '])}null",
+            f"{name} is {draw.choice(['', 'not '])}distinct from {literal()}", draw.choice(["true", "false", "null"]),
+        ]
+    )  # fmt: skip
+
+
+def a_filter(draw: random.Random, depth: int) -> str:
+    kind = draw.random()
+    if depth == 0 or kind < 0.3:
+        return a_test(draw)
+    if kind < 0.45:
+        return (
+            f"not {a_filter(draw, 0)}"
+            if draw.random() < 0.5
+            else f"{draw.choice(['not', 'NOT', '!'])} ({a_filter(draw, depth - 1)})"
+        )
+    if kind < 0.6:
+        return f"({a_filter(draw, depth - 1)})"
+    word = draw.choice([" and ", " or ", " AND ", "\nOr\t", " /* , */ and ", " or -- x\n "])
+    return word.join(a_filter(draw, depth - 1) for _ in range(draw.randint(2, 3)))
+
+
+def both_read_the_same(seed: int) -> None:
+    where = a_filter(random.Random(seed), 3)
+    try:
+        found = parse_where(where, SCHEMA)
+    except Invalid as error:  # a literal that sqlglot, which knows no columns, would take
+        assert "cannot be compared" in str(error), f"seed {seed}: {where}\n{error}"
+        return
+    assert found == translate(where), f"seed {seed}: {where}"
+    count("filters read as sqlglot reads them")
+
+
+def test_random_filters_mean_what_sqlglot_reads() -> None:
+    for seed in range(600):
+        both_read_the_same(seed)
+
+
+@pytest.mark.nightly
+def test_many_random_filters_mean_what_sqlglot_reads() -> None:
+    for seed in range(1_000_000, 1_060_000):
+        both_read_the_same(seed)

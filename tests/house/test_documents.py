@@ -1,0 +1,146 @@
+"""What README and the other pages show works: their blocks run, their links lead somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import documents
+import pytest
+import s3
+from documents import Block
+
+NOT_RUN: dict[tuple[str, str], str] = {
+    ("docs/storage.md", 't = mdt.open("gs://trips-bucket/trips", storage_options={"service_account": "key.json"})'): (
+        "needs an account of Google's; tests/stores/test_store_options.py and test_s3.py try names and errors"
+    ),
+    (
+        "docs/storage.md",
+        't = mdt.open("az://container/trips", storage_options={"account_name": "me", "account_key": "bm90IGEga2V5"})',
+    ): "needs an account of Azure's; tests/stores/test_store_options.py and test_s3.py try names and errors",
+}
+"""(page, first line of a block) -> why it cannot run here.  A block is run or it stands in this list."""
+
+PAGES = [page.relative_to(documents.ROOT).as_posix() for page in documents.pages()]
+BLOCKS = {name: documents.blocks(name, (documents.ROOT / name).read_text(encoding="utf-8")) for name in PAGES}
+WITH_CODE = [name for name, blocks in BLOCKS.items() if any(b.language not in documents.SHOWN_ONLY for b in blocks)]
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    """A mock of S3 in the place of the real one."""
+    with s3.mock_server() as endpoint:
+        yield endpoint
+
+
+def first_line(block: Block) -> str:
+    return block.code.partition("\n")[0]
+
+
+def run_all(blocks: list[Block], folder: Path) -> int:
+    """Run what can be run, in order; return how many blocks that were."""
+    namespace = {"__name__": "__main__"}
+    runnable = [b for b in blocks if b.language not in documents.SHOWN_ONLY and (b.page, first_line(b)) not in NOT_RUN]
+    for block in runnable:
+        if block.language == "python":
+            documents.run_python(block, namespace)
+        else:
+            documents.run_shell(block, folder)
+    return len(runnable)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_every_block_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if any("pyspark" in block.code for block in BLOCKS[page] if block.language == "python"):
+        request.getfixturevalue("spark")  # what SparkSession.builder.getOrCreate() returns from here on
+    if any("s3://" in block.code for block in BLOCKS[page]):
+        endpoint = request.getfixturevalue("s3_endpoint")
+        for name, value in {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": endpoint}.items():
+            monkeypatch.setenv(name, value)
+    assert run_all(BLOCKS[page], tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_names_a_language_that_somebody_runs_or_shows(page: str) -> None:
+    unknown = [str(b) for b in BLOCKS[page] if b.language not in documents.SHOWN_ONLY | {"python", "sh"}]
+    assert not unknown, f"{unknown}: call it python, sh, or {' or '.join(sorted(documents.SHOWN_ONLY))}"
+
+
+def test_blocks_that_are_not_run_exist_and_have_a_reason() -> None:
+    known = {(block.page, first_line(block)) for blocks in BLOCKS.values() for block in blocks}
+    assert set(NOT_RUN) <= known
+    assert all(NOT_RUN.values())
+
+
+def test_the_readme_has_blocks_of_both_kinds() -> None:
+    assert {block.language for block in BLOCKS["README.md"]} >= {"python", "sh"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    assert not list(documents.dead_links(documents.ROOT / page))
+
+
+# The runner itself
+
+
+PAGE = """# One & two
+
+```python
+x = 1
+```
+Text with `[code](nowhere.md)`.
+````text
+```sh
+```
+````
+```sh
+mdt --version
+```
+[there](page.md#one--two) [here](#one--two) [off](https://example.org/x) [gone](gone.md) ![plot](plot.png) [no](#three)
+"""
+
+
+def test_blocks_have_their_language_line_and_code() -> None:
+    found = [(b.line, b.language, b.code) for b in documents.blocks("page.md", PAGE)]
+    assert found == [(4, "python", "x = 1"), (8, "text", "```sh\n```"), (12, "sh", "mdt --version")]
+    with pytest.raises(ValueError, match=r"page.md:1: .*never closed"):
+        documents.blocks("page.md", "```python\nx = 1\n")
+
+
+def test_dead_links_and_anchors_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    assert list(documents.dead_links(page)) == ["gone.md", "plot.png", "#three"]
+
+
+def test_blocks_share_a_namespace_and_an_error_names_the_line_of_the_page(tmp_path: Path) -> None:
+    blocks = [Block("page.md", 4, "python", "x = 1"), Block("page.md", 9, "python", "assert x == 1\nx.y")]
+    with pytest.raises(AttributeError) as caught:
+        run_all(blocks, tmp_path)
+    assert (caught.traceback[-1].frame.code.raw.co_filename, caught.traceback[-1].lineno + 1) == ("page.md", 10)
+
+
+WRONG_COMMANDS = {
+    "a command that nobody can try": "rm -rf table",
+    "an unknown make target": "make nonsense",
+    "an unknown extra": "pip install 'pyspark-mdt[nonsense]'",
+    "another project": "pip install something-else",
+    "an unknown command of mdt": "mdt nonsense",
+    "an option that mdt lacks": "mdt scan t --nonsense",
+    "a failure before a pipe": "mdt nonsense | cat",
+}
+
+
+@pytest.mark.parametrize("command", WRONG_COMMANDS.values(), ids=WRONG_COMMANDS.keys())
+def test_a_page_may_not_show(command: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        documents.run_shell(Block("page.md", 1, "sh", command), tmp_path)
+
+
+def test_comments_continued_lines_and_pipes_are_understood(tmp_path: Path) -> None:
+    lines = "# nothing\n\nmdt \\\n  --help | grep -q Hudi   # the first line\npip install pyspark-mdt"
+    documents.run_shell(Block("page.md", 1, "sh", lines), tmp_path)

@@ -1,0 +1,162 @@
+"""Frames, packs and Arrow sections: what goes in comes out, and every damage is told."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mdt import limits
+from mdt.errors import Corrupt, Unsupported
+from mdt.metadata import codec
+
+TABLE = pa.table(
+    {"a": pa.array([1, None, 3]), "b": ["x", "y", None], "c": pa.array(["p", "q", "p"]).dictionary_encode()}
+)
+SECTIONS = st.dictionaries(st.text(max_size=8), st.binary(max_size=40), max_size=4)
+
+
+def packed(document: bytes, body: bytes = b"", length: int | None = None) -> bytes:
+    padding = bytes(-len(document) % 8)
+    return struct.pack("<II", len(document) if length is None else length, 0) + document + padding + body
+
+
+@given(st.binary(max_size=200), st.integers(0, 65535))
+def test_a_frame_gives_its_payload_back(payload: bytes, version: int) -> None:
+    data = codec.frame(b"TEST", version, [payload[:7], payload[7:]])
+    assert bytes(codec.unframe(data, b"TEST", path="p", version_max=version)) == payload
+
+
+@given(st.binary(max_size=60), st.data())
+@settings(max_examples=30)
+def test_every_flipped_bit_and_every_truncation_of_a_frame_is_found(payload: bytes, data: Any) -> None:
+    whole = codec.frame(b"TEST", 1, payload)
+    for bit in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Corrupt):
+            codec.unframe(damaged, b"TEST", path="p", version_max=65535)
+    for end in range(len(whole)):
+        with pytest.raises(Corrupt):
+            codec.unframe(whole[:end], b"TEST", path="p", version_max=65535)
+    with pytest.raises(Corrupt):
+        codec.unframe(whole + data.draw(st.binary(min_size=1, max_size=9)), b"TEST", path="p", version_max=65535)
+
+
+def test_a_newer_version_is_unsupported_not_corrupt() -> None:
+    with pytest.raises(Unsupported, match="upgrade") as caught:
+        codec.unframe(codec.frame(b"TEST", 3, b""), b"TEST", path="some/object", version_max=2)
+    assert "some/object" in str(caught.value)
+
+
+def test_damage_names_path_offset_expected_and_got() -> None:
+    whole = codec.frame(b"TEST", 1, b"payload")
+    with pytest.raises(Corrupt) as caught:
+        codec.unframe(whole[:-1] + b"!", b"TEST", path="some/object", version_max=1)
+    error = caught.value
+    assert (error.path, error.offset) == ("some/object", 12)
+    assert error.expected != error.got
+    with pytest.raises(Corrupt, match="another kind"):
+        codec.unframe(whole, b"ELSE", path="p", version_max=1)
+
+
+@given(st.dictionaries(st.text(max_size=5), st.integers() | st.text() | st.none()), SECTIONS)
+def test_a_pack_gives_header_and_sections_back_aligned(header: dict[str, object], sections: dict[str, bytes]) -> None:
+    data = codec.frame(b"TEST", 1, codec.pack(header, sections))
+    payload = codec.unframe(data, b"TEST", path="p", version_max=1)
+    found, views = codec.unpack(payload, path="p")
+    assert found == header
+    assert {name: bytes(view) for name, view in views.items()} == sections
+    for view in views.values():
+        assert len(view) == 0 or pa.py_buffer(view).address % 8 == 0
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_make_unpack_fail_otherwise_than_as_corrupt(payload: bytes) -> None:
+    for data in (payload, packed(payload), packed(b'{"header":{},"sections":[["a",0,1]]}', payload)):
+        try:
+            codec.unpack(data, path="p")
+        except Corrupt:
+            pass
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"[]", b"{}", b'{"header":1,"sections":[]}', b'{"header":{},"sections":{}}', b"[" * 100_000, b'{"header":{"a":NaN},"sections":[]}',
+        b'{"header":{},"sections":[["a",0,9]]}', b'{"header":{},"sections":[["a",-8,16]]}', b'{"header":{},"sections":[["a",8,0]]}',
+        b'{"header":{},"sections":[["a",0,8],["a",8,0]]}', b'{"header":{},"sections":[["a",0,true]]}', b'{"header":{},"sections":[["a",0,-1]]}',
+        b'{"header":{},"sections":[[1,0,8]]}', b'{"header":{},"sections":[["a",0,1e3]]}', b'{"header":{},"sections":[["a",0,4611686018427387904]]}',
+        b'{"header":{},"sections":[]}', b"\xff", b"9" * 5000,
+    ],
+)  # fmt: skip
+def test_a_hostile_header_is_corrupt(document: bytes) -> None:
+    with pytest.raises(Corrupt):
+        codec.unpack(packed(document, b"12345678"), path="p")
+
+
+@pytest.mark.parametrize("length", [1, 2**31, 2**32 - 1])
+def test_a_header_length_is_compared_before_it_is_used(length: int) -> None:
+    with pytest.raises(Corrupt):
+        codec.unpack(packed(b"", b"", length), path="p")
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("table", [TABLE, TABLE.slice(0, 0), pa.concat_tables([TABLE, TABLE]), pa.table({})])
+def test_a_table_comes_back_as_it_was(table: pa.Table, compression: str | None) -> None:
+    data = codec.encode_ipc(table, compression=compression)
+    found = codec.decode_ipc(data, table.schema, path="p")
+    assert found.equals(table)
+    assert codec.decode_ipc(memoryview(data), None, path="p").equals(table)
+
+
+def test_an_uncompressed_table_is_used_in_place() -> None:
+    table = pa.table({"a": list(range(10_000))})
+    data = codec.frame(b"TEST", 1, codec.pack({}, {"one": b"x", "t": codec.encode_ipc(table)}))
+    _, sections = codec.unpack(codec.unframe(data, b"TEST", path="p", version_max=1), path="p")
+    start = pa.py_buffer(data).address
+    column = codec.decode_ipc(sections["t"], table.schema, path="p")["a"].chunk(0)
+    assert start < column.buffers()[1].address < start + len(data)
+
+
+def test_another_schema_is_corrupt() -> None:
+    for schema in (pa.schema([("a", pa.int32())]), TABLE.schema.remove(0)):
+        with pytest.raises(Corrupt, match="another schema"):
+            codec.decode_ipc(codec.encode_ipc(TABLE), schema, path="p")
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_a_truncated_or_lengthened_table_is_corrupt(compression: str | None) -> None:
+    data = bytes(codec.encode_ipc(pa.concat_tables([TABLE, TABLE]), compression=compression))
+    for end in range(len(data)):
+        with pytest.raises(Corrupt):
+            codec.decode_ipc(data[:end], None, path="p")
+    if compression is None:
+        with pytest.raises(Corrupt):
+            codec.decode_ipc(data + bytes(8), None, path="p")
+
+
+@pytest.mark.parametrize("size", [limits.UNFOLDED_BYTES_MAX + 1, limits.UNFOLDED_BYTES_MAX, 2**63, 2**64 - 1, 0, 7])
+def test_a_compressed_table_cannot_claim_any_size(size: int) -> None:
+    data = bytearray(codec.encode_ipc(TABLE, compression="lz4"))
+    data[8:16] = struct.pack("<Q", size)
+    with pytest.raises(Corrupt):
+        codec.decode_ipc(data, None, path="p")
+
+
+def test_values_that_arrow_accepts_unseen_are_checked() -> None:
+    bad = pa.StringArray.from_buffers(1, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe"))
+    with pytest.raises(Corrupt, match="UTF8"):
+        codec.decode_ipc(codec.encode_ipc(pa.table({"s": bad})), None, path="p")
+
+
+def test_the_layout_of_a_frame_is_what_the_module_says() -> None:
+    data = codec.frame(b"TEST", 2, b"abc")
+    head = b"MDT1" + b"TEST" + struct.pack("<HH", 2, 0)
+    crc = zlib.crc32(head + struct.pack("<IQ", 0, 3) + b"abc")
+    assert data == head + struct.pack("<IQ", crc, 3) + b"abc"

@@ -1,0 +1,306 @@
+"""Metadata of many files: what is read, what a commit costs, and that the base, its pieces and the log agree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mdt
+from benchmarks import planning
+from indexes import buffers
+from mdt.errors import Corrupt
+from mdt.metadata import paths
+from mdt.metadata.checkpoint import differing, folded
+from mdt.metadata.columns import Columns
+from mdt.metadata.file_groups import Groups
+from mdt.metadata.files import Live
+from mdt.metadata.layered import Layered
+from mdt.metadata.replay import apply, first
+from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.stored_columns import StoredColumns
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("n", pa.int64())])
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+
+
+def _rows(keys: list[int], n: int) -> pa.Table:
+    return pa.table([[f"k{k:02}" for k in keys], [f"p{k % 3}" for k in keys], [n] * len(keys)], schema=SCHEMA)
+
+
+def _table(records: int, **more: Any) -> mdt.Table:
+    options = {
+        "mdt.max.file.bytes": 4096,
+        "mdt.row.group.rows": 2,
+        "mdt.writer.threads": 1,
+        "mdt.metadata.compact.records": records,
+    }
+    return mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=options, indexes=["bitmap(n)"], **more
+    )
+
+
+def _from_log(table: mdt.Table) -> Snapshot:
+    """Return the newest snapshot as records alone give it."""
+    newest = table.snapshot().seq
+    record = table.metadata.record(0)
+    assert record is not None
+    snapshot = first(record, path=paths.commit(0))
+    for seq in range(1, newest + 1):
+        record = table.metadata.record(seq)
+        assert record is not None
+        snapshot = apply(snapshot, record)
+    return snapshot
+
+
+def _assert_same(one: Columns, other: Columns, names: list[str]) -> None:
+    assert differing(one, other, [name for name in names if name != "units"]) == []
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["upsert", "delete", "compact", "metadata"]), st.sets(st.integers(0, 30), min_size=1, max_size=8)),
+    min_size=2, max_size=6,
+)  # fmt: skip
+
+
+@given(
+    steps=STEPS, records=st.sampled_from([1, 3, 100]), index=st.sampled_from(["bloom", "record"]),
+    kind=st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"]),
+)  # fmt: skip
+@settings(max_examples=10, **QUIET)
+def test_a_base_with_records_on_top_says_what_the_log_says(
+    steps: list[tuple[str, set[int]]], records: int, index: str, kind: str
+) -> None:
+    table = _table(records, key_index=index, table_type=kind)
+    for n, (step, keys) in enumerate(steps):
+        if step == "upsert":
+            table.upsert(_rows(sorted(keys), n))
+        elif step == "delete":
+            table.delete(_rows(sorted(keys), n))
+        elif step == "compact":
+            table.compact()
+        else:
+            table.metadata.compact()
+        expected = folded(_from_log(table))
+        for snapshot in (table.snapshot(), mdt.open(table.storage).snapshot()):
+            snapshot.check()
+            _assert_same(expected, folded(snapshot), expected.everything())
+            for spec in snapshot.definition.indexes:
+                assert snapshot.covered(spec)[snapshot.rows > 0].all()
+        count("states of tables, base and pieces compared with the log")
+
+
+@given(items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30))
+def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, int]]) -> None:
+    truth: dict[int, int] = {}
+    mapping: Layered[int, int] = Layered()
+    for some in items:
+        before, old = mapping, dict(truth)
+        mapping, truth = mapping.adding(some), {**truth, **some}
+        assert dict(before.items()) == old, "what was there stays as it was"
+        assert dict(mapping.items()) == truth and len(mapping) == len(truth)
+        assert all(mapping.get(key) == truth.get(key) and (key in mapping) == (key in truth) for key in range(21))
+    assert len(mapping._layers) <= 6
+
+
+@given(slots=st.integers(0, 200), dead=st.sets(st.integers(0, 199)))
+def test_rows_number_the_live_slots(slots: int, dead: set[int]) -> None:
+    gone = sorted(slot for slot in dead if slot < slots)
+    live = Live(slots, np.array(gone, np.int64))
+    truth = [slot for slot in range(slots) if slot not in dead]
+    rows = np.arange(len(truth))
+    assert [live.slot(row) for row in rows.tolist()] == truth == live.slots_of(rows).tolist()
+    assert live.rows_of(np.array(truth, np.int64)).tolist() == rows.tolist()
+    assert live.of(np.arange(slots)).tolist() == truth
+    assert live.of_table(pa.table({"a": np.arange(slots)}))["a"].to_pylist() == truth
+    for row in (len(truth), -len(truth) - 1):
+        with pytest.raises(IndexError):
+            live.slot(row)
+
+
+@given(values=st.lists(st.integers(-5, 5), max_size=40), cut=st.integers(0, 9))
+def test_buffers_are_what_to_numpy_gives(values: list[int], cut: int) -> None:
+    array = pa.array(values, pa.int16()).slice(cut)
+    assert buffers.numbers(array).tolist() == array.to_pylist()
+    assert buffers.numbers(pa.chunked_array([array, array])).tolist() == 2 * array.to_pylist()
+    truth = [value > 0 for value in values]
+    assert buffers.flags(pa.array(truth, pa.bool_()).slice(cut)).tolist() == truth[cut:]
+    assert buffers.mask(np.array(truth, np.bool_)).to_pylist() == truth
+    some = buffers.column(np.array(values, np.int64), np.array(truth, np.bool_))
+    assert some.to_pylist() == [value if value > 0 else None for value in values]
+
+
+# A table of many files that do not exist
+
+FILES = 3_000
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("many") / "t"
+    planning.make(str(path), FILES).metadata.compact()
+    return path
+
+
+def _stored(table: mdt.Table) -> StoredColumns:
+    base = table.snapshot().base
+    assert isinstance(base, StoredColumns) and base.rows >= FILES
+    return base
+
+
+def _read_whole(base: StoredColumns) -> set[str]:
+    """Return the names of the columns that were read whole."""
+    return {name for name, part in base._recent._found if part == -1 and not name.startswith("bounds of")}
+
+
+def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
+    table = mdt.open(many)
+    plan = table.scan(f"at = {7 * planning.ROWS}").plan
+    (found,) = plan.segments
+    assert plan.snapshot.files["name"][found.row].as_py().startswith("00000007-")
+    base = _stored(table)
+    # History for the look at Hudi's timeline; dead and rows, statistics, row groups of one file, its name.
+    assert base.misses <= 6
+    assert _read_whole(base) <= {"history", "files/rows", "dead", "stats/at"}
+    again = table.metadata.cache_counts()["pages"]
+    assert len(table.scan(f"at = {9 * planning.ROWS}").plan.segments) == 1
+    assert table.metadata.cache_counts()["pages"][1] == again[1], "everything is in memory"
+
+
+def test_warm_reads_what_plans_need(many: Path) -> None:
+    table = mdt.open(many)
+    table.metadata.warm(["at", "device"])
+    before = _stored(table).misses
+    assert len(table.scan("at = 5 and device = 5").plan.segments) <= 1
+    assert _stored(table).misses <= before + 1, "one page of zone_rows"
+
+
+def test_a_commit_touches_what_it_changes(many: Path) -> None:
+    table = mdt.open(many)
+    for n in (0, 5):  # inserts, then updates among them
+        table.upsert(planning._rows(n, 10))
+    base = _stored(table)
+    read = base.misses
+    for n in range(5):
+        table.upsert(planning._rows(n, 10))
+    assert base.misses == read, "later commits read nothing of the base"
+    assert not {"files/name", "files/file_id", "group_name", "files/zone_rows", "stats/at"} & _read_whole(base)
+    groups = table.snapshot().file_groups
+    assert len(groups.changed.flat()) <= 6
+    assert table.scan("id = 'real_00000003'").plan.segments
+
+
+def _brute_force_small(snapshot: Snapshot, partition: str, bytes_max: int) -> list[tuple[int, int]]:
+    size = snapshot.files.numpy("size")
+    groups = [(int(size[rows].sum()), n) for n, rows in enumerate(snapshot.members) if len(rows)]
+    return sorted((s, n) for s, n in groups if s < bytes_max and snapshot.group_partition[n] == partition)
+
+
+@pytest.mark.parametrize("records", [2, 100])
+def test_small_file_groups_are_found_smallest_first(records: int) -> None:
+    table = _table(records)
+    for n in range(6):
+        table.upsert(_rows([n, n + 10, n + 20], n))
+        snapshot = table.snapshot()
+        for bytes_max in (0, 2_000, 5_000, 1 << 30):
+            for partition in ("p=p0", "p=p1", "p=nowhere"):
+                found = [(s.bytes, s.group) for s in snapshot.file_groups.small(partition, bytes_max)]
+                assert found == _brute_force_small(snapshot, partition, bytes_max)
+
+
+def test_file_groups_are_found_by_name_in_base_and_pieces(many: Path) -> None:
+    groups = Groups.of(_stored(mdt.open(many)))
+    names = [f"{n:08x}-0000-4000-8000-{n:012x}-0" for n in (5, 17, FILES - 1)]
+    assert groups.number([*names, "nobody"]).tolist() == [5, 17, FILES - 1, -1]
+    everyone = groups.all_names()
+    assert groups.number(everyone).tolist() == list(range(FILES))
+    assert groups.number([name + "x" for name in everyone]).tolist() == [-1] * FILES
+    with pytest.raises(IndexError):
+        groups.name(FILES)
+
+
+def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
+    table = _table(100)
+    for n in range(4):
+        table.upsert(_rows([n, n + 10], n))
+    old = mdt.open(table.storage).snapshot()
+    numbers = {name: old.group_number[name] for name in old.group_number}
+    middle = mdt.open(table.storage)
+    middle.metadata.compact()
+    table.compact()
+    other = mdt.open(table.storage)
+    other.metadata.compact()
+    for base_seq in (-1, old.seq):
+        found = mdt.open(table.storage).metadata.at(old.seq, base_seq)
+        assert found.base.seq == base_seq and found.seq == old.seq
+        assert base_seq >= 0 or {name: found.group_number[name] for name in found.group_number} == numbers
+        found.check()
+    for path in [info.path for info in table.storage.list(paths.base_dir()) if info.path.endswith(".manifest")]:
+        kept = mdt.open(table.storage).metadata.at(old.seq, old.seq)
+        expected = {name: kept.group_number[name] for name in kept.group_number}
+        table.storage.delete(path)
+        again = mdt.open(table.storage).metadata.at(old.seq, old.seq)
+        assert {name: again.group_number[name] for name in again.group_number} == expected
+
+
+def test_a_reader_moves_to_a_newer_base_of_another_process() -> None:
+    table = _table(10_000)
+    reader = mdt.open(table.storage)
+    for n in range(40):
+        table.upsert(_rows([n], n))
+        if n == 33:
+            mdt.open(table.storage).metadata.compact()
+    assert reader.snapshot().base.seq == 34 and reader.snapshot().seq == 40
+    assert reader.scan().count() == 40 and reader.check().ok
+
+
+def test_the_metadata_of_large_tables_are_compacted_more_rarely() -> None:
+    table = _table(4)
+    for n in range(3):
+        table.upsert(_rows([n], n))
+    assert not table.metadata.compaction_is_due() and table.metadata.base_seq == -1
+    table.upsert(_rows([4], 4))
+    assert table.metadata.base_seq == 4
+
+
+def test_a_base_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
+    table = planning.make(str(tmp_path / "t"), 50)
+    table.metadata.compact()
+    (pages,) = (tmp_path / "t" / ".hoodie" / ".mdt" / "base").glob("*.pages-0")
+    pages.write_bytes(bytes(len(pages.read_bytes())))
+    assert len(mdt.open(tmp_path / "t").scan("at = 5").plan.segments) == 1, "the log says the same"
+    (tmp_path / "t" / ".hoodie" / ".mdt" / "log" / f"{1:020}").unlink()
+    opened = mdt.open
+    with pytest.raises(Corrupt):
+        opened(tmp_path / "t").scan("at = 5").plan  # noqa: B018
+
+
+def test_a_scan_does_not_take_the_name_of_the_function_read() -> None:
+    code = "import mdt, mdt.scan.reader, mdt.plan.planner; assert mdt.read.__module__ == 'mdt.table' and callable(mdt.open)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_reading_imports_no_writer_no_sql_and_no_store() -> None:
+    code = "import sys, mdt; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    never = {
+        "sqlglot",
+        "fastavro",
+        "obstore",
+        "lmdb",
+        "pyspark",
+        "pyarrow.parquet",
+        "mdt.commit.transaction",
+        "mdt.services.check",
+    }
+    assert not never & loaded

@@ -1,0 +1,355 @@
+"""Bounds of runs of files: they prove what statistics of files prove, spare their pages, and may be damaged or missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from obstore.store import MemoryStore
+from reader import bag
+
+import mdt
+import mdt.errors
+from benchmarks import planning
+from indexes.predicate import And, Leaf, Or, Predicate, matches
+from mdt.metadata import checkpoint as fold
+from mdt.metadata import columns
+from mdt.metadata.column_stats import FileStats, Runs
+from mdt.metadata.stored_columns import StoredColumns
+from mdt.stores.storage import MemoryStorage, ObjectStorage
+
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("p", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
+)
+LONG = "p" * 70
+
+
+@pytest.fixture(autouse=True)
+def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make pages of four files and runs of up to two, so that small tables have both."""
+    for name, value in (("STATISTICS_PER_PAGE", 4), ("RUN_FILES_MAX", 2), ("RUN_FILES_MIN", 2)):
+        monkeypatch.setattr(fold, name, value)
+
+
+def _options(**more: Any) -> dict[str, Any]:
+    return {
+        "mdt.max.file.bytes": 2048,
+        "mdt.small.file.bytes": 0,
+        "mdt.metadata.compact.records": 10_000,
+        "mdt.writer.threads": 1,
+        **more,
+    }
+
+
+_VALUES = {
+    "n": st.none() | st.integers(-3, 40),
+    "x": st.sampled_from((None, math.nan, -math.inf, -0.0, 0.0, 1.5, 30.0, math.inf)),
+    "s": st.sampled_from((None, "", "a", LONG + "a", LONG + "b", "\U0010ffff" * 20)),
+}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[mdt.Table, pa.Table]:
+    """Draw a table of some commits before and after a compaction of its metadata, and its rows.
+
+    Commits have rows close to each other, some have no statistics of a column, some rows are deleted or updated later.
+    """
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"], options=_options())
+    commits = draw(st.integers(3, 9))
+    compacted = draw(st.integers(2, commits))
+    live: dict[str, dict[str, Any]] = {}
+    for n in range(commits):
+        if n == compacted:
+            table.metadata.compact()
+        keys = draw(st.sets(st.integers(4 * n, 4 * n + 5), min_size=1, max_size=4))
+        kept = draw(st.sampled_from(("n,x,s,id", "n", "x,s", "s,n")))
+        rows = [{"id": f"k{k:02}", "p": f"p{k % 2}", **{c: draw(v) for c, v in _VALUES.items()}} for k in sorted(keys)]
+        some = draw(st.booleans())
+        rows = [row | {"n": int(row["id"][1:])} for row in rows] if some else rows
+        data = pa.Table.from_pylist(rows, schema=SCHEMA)
+        mdt.open(table.storage, _options(**{"mdt.column.stats.columns": kept})).upsert(data)
+        live |= {row["id"]: row for row in rows}
+    gone = draw(st.lists(st.sampled_from(sorted(live)), max_size=6, unique=True))
+    if gone:
+        table.delete(pa.Table.from_pylist([live[key] for key in gone], schema=SCHEMA).select(["id", "p"]))
+    if draw(st.booleans()):
+        table.compact()
+    if compacted == commits:
+        table.metadata.compact()
+    return mdt.open(table.storage, _options()), pa.Table.from_pylist(
+        [r for k, r in live.items() if k not in gone], schema=SCHEMA
+    )
+
+
+def _leaves() -> st.SearchStrategy[Predicate]:
+    number = st.builds(Leaf, st.just("n"), st.sampled_from(("=", "<", ">=", "!=", "<=>")), st.integers(-4, 41))
+    some = st.builds(lambda v: Leaf("n", "in", tuple(v)), st.lists(st.integers(-4, 41), min_size=1, max_size=5))
+    others = st.builds(lambda v: Leaf("n", "not in", tuple(v)), st.lists(st.integers(0, 9), min_size=1, max_size=3))
+    floats = st.builds(
+        Leaf,
+        st.just("x"),
+        st.sampled_from(("=", "<", ">", ">=", "!=")),
+        st.sampled_from((math.nan, math.inf, 0.0, 29.0)),
+    )
+    text = st.builds(
+        Leaf,
+        st.just("s"),
+        st.sampled_from(("=", ">", "<=", "starts with")),
+        st.sampled_from(("", "a", LONG, LONG + "b")),
+    )
+    null = st.builds(Leaf, st.sampled_from(("n", "x", "s")), st.sampled_from(("is null", "is not null")), st.none())
+    return st.one_of(number, some, others, floats, text, null)
+
+
+def _predicates() -> st.SearchStrategy[Predicate]:
+    both = st.lists(_leaves(), min_size=1, max_size=3).map(tuple)
+    return st.one_of(_leaves(), both.map(And), both.map(Or))
+
+
+def _scan(table: mdt.Table, predicate: Predicate) -> Any:
+    scan = table.scan()
+    scan.predicate = predicate
+    return scan
+
+
+def _by_files_only(table: mdt.Table, predicate: Predicate) -> tuple[Any, ...]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileStats, "has_runs", False)
+        return tuple(_scan(table, predicate).plan.segments)
+
+
+def _notes(scan: Any) -> dict[str, Any]:
+    return {note.index: note for note in scan.explain().indexes}
+
+
+@given(data=st.data())
+@settings(max_examples=15, **QUIET)
+def test_a_plan_by_runs_is_the_plan_by_files(data: st.DataObject) -> None:
+    _compare_plans(data)
+
+
+@pytest.mark.nightly
+@given(data=st.data())
+@settings(max_examples=300, **QUIET)
+def test_a_plan_by_runs_is_the_plan_by_files_twenty_times_as_often(data: st.DataObject) -> None:
+    _compare_plans(data)
+
+
+def _compare_plans(data: st.DataObject) -> None:
+    table, rows = data.draw(histories())
+    for _ in range(8):
+        predicate = data.draw(_predicates())
+        scan = _scan(table, predicate)
+        assert scan.plan.segments == _by_files_only(table, predicate), predicate
+        assert bag(scan.to_arrow()) == bag(rows.filter(matches(predicate, rows))), predicate
+        for note in scan.plan.notes:
+            assert note.pruned <= note.covered <= len(scan.snapshot), note
+        used = _notes(scan)["partition_stats"]
+        count(f"predicates, plan by runs compared with the plan by files, runs {'used' if used.used else used.reason}")
+
+
+# A table of many files that do not exist
+
+FILES = 40
+
+
+def _many(storage_path: Any) -> mdt.Table:
+    table = planning.make(str(storage_path), FILES)
+    table.metadata.compact()
+    return mdt.open(storage_path)
+
+
+@pytest.fixture
+def many(tmp_path: Any) -> mdt.Table:
+    """Forty files, file f with the values f·ROWS … of ``at``, on a base."""
+    return _many(tmp_path / "t")
+
+
+def _read(table: mdt.Table, name: str) -> Iterator[int]:
+    base = table.snapshot().base
+    assert isinstance(base, StoredColumns)
+    return (part for column, part in base._recent._found if column == name)
+
+
+def test_pages_of_pruned_runs_are_not_read(many: mdt.Table) -> None:
+    scan = many.scan(f"at = {7 * planning.ROWS}")
+    assert len(scan.plan.segments) == 1
+    assert set(_read(many, "stats/at")) == {1}, "files 4 to 7"
+    note = _notes(scan)["partition_stats"]
+    assert (note.used, note.reason, note.covered, note.pruned) == (True, "used", FILES, FILES - 2)
+    assert many.scan(f"at = {FILES * planning.ROWS}").plan.segments == ()
+    assert set(_read(many, "stats/at")) == {1}, "no run is left, no file is asked"
+    assert set(_read(many, "stats/device")) == set()
+
+
+def test_a_key_that_is_found_needs_the_statistics_of_its_file_only(many: mdt.Table) -> None:
+    many.upsert(planning._rows(0, 3))
+    many.metadata.compact()
+    again = mdt.open(many.storage)
+    assert len(again.scan("id = 'real_00000001' and device < 100").plan.segments) == 1
+    assert set(_read(again, "stats/device")) <= {FILES // 4}
+    note = _notes(again.scan("id = 'nobody' and device < 100"))["column_stats"]
+    assert (note.used, note.reason) == (False, "nothing_left")
+
+
+def test_a_plan_after_a_commit_uses_what_is_known_of_the_base(many: mdt.Table) -> None:
+    where = "device >= 0 and fare > 1"
+    assert len(many.scan(where).plan.segments) == FILES
+    base = many.snapshot().base
+    assert isinstance(base, StoredColumns)
+    for n in range(4):
+        many.upsert(planning._rows(n, 2))
+        read = base.misses, base.statistics_misses
+        assert len(many.scan(where).plan.segments) == FILES
+        assert many.snapshot().base is base and (base.misses, base.statistics_misses) == read, (
+            "nothing is read or made again"
+        )
+    added = many.scan("device = -1").plan.segments
+    assert added and all(scan.row >= FILES for scan in added), "files that were added are tested too"
+    many.delete(pa.table({"id": ["real_00000000"]}))
+    assert many.scan("device = -1 and id = 'real_00000000'").plan.segments == ()
+
+
+def _damage(table: mdt.Table, column: str) -> None:
+    """Flip a byte of a page of ``column`` on disk."""
+    base = table.snapshot().base
+    assert isinstance(base, StoredColumns)
+    path, offset, length, _ = base._layout.page(base._layout.columns[column].first)
+    data = bytearray(table.storage.read(path))
+    data[offset + length // 2] ^= 1
+    table.storage.replace(path, bytes(data))
+
+
+@pytest.mark.parametrize("column", ["run_start", "partition_stats/at"])
+def test_damaged_runs_cost_time_but_no_rows_and_are_named(many: mdt.Table, column: str) -> None:
+    expected = many.scan(f"at >= {5 * planning.ROWS} and at < {7 * planning.ROWS}").plan.segments
+    _damage(many, column)
+    again = mdt.open(many.storage)
+    scan = again.scan(f"at >= {5 * planning.ROWS} and at < {7 * planning.ROWS}")
+    assert scan.plan.segments == expected and len(expected) == 2
+    note = _notes(scan)["partition_stats"]
+    assert (note.used, note.reason, note.pruned) == (False, "damaged", 0) and "damaged" in note.detail
+    assert _notes(scan)["column_stats"].pruned == FILES - 2
+    assert not again.metadata._records, "the log is not read for it"
+    assert again.metadata.damage is not None, "the next compaction writes another base"
+    assert not again.check().ok
+
+
+def test_damaged_statistics_of_files_end_the_use_of_runs(many: mdt.Table) -> None:
+    _damage(many, "stats/at")
+    again = mdt.open(many.storage)
+    for file in (0, 9):
+        assert len(again.scan(f"at = {file * planning.ROWS}").plan.segments) == 1
+    assert _notes(again.scan("at = 5"))["partition_stats"].reason == "damaged"
+
+
+@pytest.mark.parametrize("lie", ["short", "falling", "other rows"])
+def test_impossible_runs_are_not_believed(many: mdt.Table, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spare = StoredColumns.spare
+
+    def lying(self: StoredColumns, name: str) -> pa.Table:
+        table = spare(self, name)
+        if name == "run_start" and lie == "falling":
+            return table.take(pa.array(np.arange(len(table))[::-1]))
+        if name == "run_start" and lie == "short":
+            return table.slice(0, len(table) - 1)
+        return table.slice(1) if lie == "other rows" and name == "partition_stats/at" else table
+
+    monkeypatch.setattr(StoredColumns, "spare", lying)
+    scan = many.scan("at = 5")
+    assert len(scan.plan.segments) == 1 and _notes(scan)["partition_stats"].reason == "damaged"
+
+
+def test_a_base_of_an_older_version_is_read_without_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold, "STATISTICS_PER_PAGE", FILES)
+    table = _many(tmp_path / "t")
+    base = table.snapshot().base
+    assert "run_start" not in base and not base.names("partition_stats")
+    scan = table.scan("at = 5")
+    assert len(scan.plan.segments) == 1 and len(_notes(scan)["column_stats"].detail) > 0
+    note = _notes(scan)["partition_stats"]
+    assert (note.used, note.reason) == (False, "no_statistics")
+
+
+def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _many(tmp_path / "right")
+    assert {"at", "device", "id"} <= set(table.snapshot().base.names("partition_stats"))
+    table.metadata.check_base()
+    with monkeypatch.context() as patch:
+        patch.setattr(fold.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts)))
+        wrong = _many(tmp_path / "wrong")
+    with pytest.raises(mdt.errors.Corrupt, match="partition_stats/id"):
+        wrong.metadata.check_base()
+
+
+def test_little_room_in_memory_costs_time_but_no_rows(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "METADATA_CACHE_BYTES_MAX", 3_000)
+    table = _many(tmp_path / "t")
+    for file in range(0, FILES, 7):
+        assert len(table.scan(f"at = {file * planning.ROWS}").plan.segments) == 1
+        assert len(table.scan("device >= 0").plan.segments) == FILES
+    base = table.snapshot().base
+    assert len(base._recent._found) <= 3
+    assert set(table.scan("at = 5").explain().caches) >= {"pages", "statistics"}
+
+
+def test_remote_tables_read_the_same_pages(tmp_path: Any) -> None:
+    remote = ObjectStorage("memory:///", MemoryStore())
+    table = mdt.create(remote, SCHEMA, ["id"], options=_options(**{"mdt.cache.bytes.max": 0}))
+    for n in range(12):
+        table.upsert(pa.table([[f"k{n}"], ["p"], [n], [0.5 * n], ["s"]], schema=SCHEMA))
+    table.metadata.compact()
+    again = mdt.open(remote)
+    assert again.scan("n = 5").to_arrow()["id"].to_pylist() == ["k5"]
+    assert set(_read(again, "stats/n")) == {1}
+    assert again.scan("n >= 0").count() == 12
+    again.metadata.warm(["x"])
+    assert again.scan("x > 100").plan.segments == ()
+
+
+# Runs by themselves
+
+
+@given(lengths=st.lists(st.integers(1, 7), max_size=20), least=st.integers(1, 4), most=st.integers(2, 6))
+@settings(**QUIET)
+def test_runs_are_short_and_long_partitions_have_their_own(lengths: list[int], least: int, most: int) -> None:
+    partition = np.repeat(np.arange(len(lengths)) % 3, lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold, "RUN_FILES_MIN", least)
+        patch.setattr(fold, "RUN_FILES_MAX", most)
+        starts = fold.run_starts(partition)
+    n = len(partition)
+    assert starts.tolist() == sorted(set(starts.tolist())) and (not n or starts[0] == 0)
+    bounds = [*starts.tolist(), n]
+    for start, stop in pairwise(bounds):
+        held = partition[start:stop]
+        assert 1 <= stop - start <= most
+        if least == 1:
+            assert len(set(held.tolist())) == 1
+    assert len(starts) <= n // most + 1 + 2 * (n // least)
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=12), data=st.data(), every=st.integers(1, 7))
+@settings(**QUIET)
+def test_slots_and_blocks_are_those_of_the_runs_that_are_left(
+    sizes: list[int], data: st.DataObject, every: int
+) -> None:
+    maybe = np.array(data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_)
+    runs = Runs(np.append(0, np.cumsum(sizes)), maybe, 0)
+    truth = np.repeat(maybe, sizes)
+    assert runs.slots().tolist() == truth.tolist()
+    assert runs.blocks(every).tolist() == sorted(set((np.flatnonzero(truth) // every).tolist()))
+    some = np.array(sorted(data.draw(st.sets(st.integers(0, len(truth) - 1)))), np.int64)
+    held = runs.holding(some).slots()
+    assert held[some].tolist() == truth[some].tolist() and not (held & ~truth).any()
+    for start, stop in pairwise(runs.starts.tolist()):
+        assert held[start:stop].any() == (truth[start] and bool(((some >= start) & (some < stop)).any()))

@@ -1,0 +1,351 @@
+"""Indexes are added, built beside writers, dropped and built again; no crash, no order of events costs a row or lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from counting import count
+from schedules import Actor, compaction, explore, index_build, index_change, upsert
+from worlds import BASE_STATE, assert_clean, filled, later, ours, rows, survivors, theirs
+
+import mdt
+from indexes.base import InMemory, SkippingIndex
+from mdt.errors import Invalid, Unsupported
+from mdt.metadata.file_group import Joint, SummaryRef
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.skipping import index_of
+from mdt.metadata.snapshot import Snapshot
+from mdt.services import indexing
+from mdt.stores.storage import MemoryStorage, Storage
+from mdt.testing.faulty import FaultyStorage
+from mdt.write import summarize
+
+SPECS = ("bitmap/1(fare)", "bloom/1(id)")
+MOR = "MERGE_ON_READ"
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the small worlds have what large tables have: summaries in objects, and builds of several commits."""
+    monkeypatch.setattr(summarize, "INLINE_INDEX_BYTES_MAX", 64)
+    monkeypatch.setattr(indexing, "INDEX_COMMIT_ROWS", 4)
+    yield
+
+
+def planned(table_type: str = MOR) -> MemoryStorage:
+    """Return a table with two indexes that cover nothing yet."""
+    storage = filled(table_type, "record")
+    mdt.open(storage).create_index(SPECS, mode="async")
+    return storage
+
+
+def build(storage: Storage) -> None:
+    mdt.open(storage).build_indexes()
+
+
+def content(storage: Storage) -> dict[tuple[str, int], tuple[bytes, int]]:
+    """Return the bytes of every live summary, and where in it its segment begins."""
+    metadata = Metadata(storage)
+    snapshot = metadata.newest()
+    found = {}
+    for spec in snapshot.definition.indexes:
+        for row in range(len(snapshot)):
+            if snapshot.covered(spec)[row] and snapshot.rows[row] > snapshot.dead_rows[row]:
+                found[spec, int(snapshot.segments[row])] = _bytes(metadata, snapshot, spec, row)
+    return found
+
+
+def _bytes(metadata: Metadata, snapshot: Snapshot, spec: str, row: int) -> tuple[bytes, int]:
+    summary = snapshot.index_summaries(spec, np.array([row]))[0]
+    assert summary is not None
+    if isinstance(summary, bytes):
+        return summary, 0
+    blob, first = (summary.blob, summary.first) if isinstance(summary, Joint) else (summary, 0)
+    return metadata.blobs.read(blob, verify=True).to_pybytes(), first
+
+
+def coverage(table: mdt.Table) -> list[float]:
+    return list(table.indexes()["coverage"].to_pylist())
+
+
+def note(table: mdt.Table, where: str, kind: str) -> Any:
+    return next(n for n in table.scan(where).explain().indexes if n.index.startswith(kind))
+
+
+def assert_answers(table: mdt.Table) -> None:
+    """Assert that pruned scans return what a full scan filtered returns."""
+    whole = table.scan().to_arrow()
+    for where, test in (
+        ("fare = 2.0", lambda r: r["fare"] == 2.0),
+        ("fare > 1.5 and id = 'k1'", lambda r: r["fare"] > 1.5 and r["id"] == "k1"),
+        ("fare = 1.0 or id = 'k2'", lambda r: r["fare"] == 1.0 or r["id"] == "k2"),
+        ("id in ('k0', 'nobody')", lambda r: r["id"] in ("k0", "nobody")),
+    ):
+        expected = sorted(r["id"] for r in whole.to_pylist() if test(r))
+        assert sorted(table.scan(where).to_arrow()["id"].to_pylist()) == expected, where
+        assert table.scan(where).count() == len(expected)
+
+
+def test_an_index_is_added_in_one_line_and_kept_by_every_writer() -> None:
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    result = table.create_index("bitmap(fare)")
+    assert result.files == len(table.files()) and result.commits >= 1 and result.bytes > 0
+    assert coverage(table) == [100.0] and note(table, "fare = 9.0", "bitmap").reason in ("used", "nothing_left")
+    mdt.open(storage).upsert(rows([1, 20], 5, 5.0))
+    assert coverage(table) == [100.0]
+    table.compact()
+    assert coverage(table) == [100.0]
+    assert_answers(table)
+    assert_clean(storage)
+
+
+def test_an_index_that_exists_is_only_caught_up_with() -> None:
+    table = mdt.open(planned())
+    assert coverage(table) == [0.0, 0.0]
+    assert note(table, "fare = 2.0", "bitmap").reason == "not_covered"
+    assert_answers(table)
+    assert table.create_index("bitmap(fare)").files == len(table.files())
+    assert coverage(table) == [100.0, 0.0]
+    seq = table.snapshot().seq
+    assert table.create_index("bitmap(fare)").files == 0
+    assert table.snapshot().seq == seq, "nothing to do, nothing to commit"
+
+
+@pytest.mark.parametrize("name", ["bitmap(fare)", "bitmap/1(fare)", "fare"])
+def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
+    storage = planned()
+    build(storage)
+    table = mdt.open(storage)
+    table.drop_index(name)
+    assert table.definition.indexes == ("bloom/1(id)",)
+    assert table.snapshot().indexed() == ["bloom/1(id)"]
+    table.upsert(rows([3], 8, 8.0))
+    table.metadata.compact()
+    assert mdt.open(storage).definition.indexes == ("bloom/1(id)",)
+    assert_answers(mdt.open(storage))
+    table.create_index("bitmap(fare)")
+    assert sorted(coverage(table)) == [100.0, 100.0]
+
+
+def test_mistakes_name_what_is_possible() -> None:
+    table = mdt.open(planned())
+    for call, text in (
+        (lambda: table.create_index("bitmap(fair)"), "no column 'fair'"),
+        (lambda: table.create_index("btree(fare)"), "btree"),
+        (lambda: table.create_index("bitmap(fare)", mode="later"), "give one of sync, async"),
+        (lambda: table.rebuild_index(mode="later"), "give one of sync, async"),
+        (lambda: table.drop_index("bitmap(city)"), "bitmap\\(fare\\), bloom\\(id\\)"),
+        (lambda: table.rebuild_index("bitmap(city)"), "no index"),
+        (lambda: table.build_indexes("nothing"), "no index"),
+    ):
+        with pytest.raises(Invalid, match=text):
+            call()
+    assert table.definition.indexes == SPECS
+
+
+def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", 0)  # what a builder joins comes from several commits
+    storage = planned()
+    build(storage)
+    table = mdt.open(storage)
+    table.upsert(rows(range(2, 9), 3, 3.0))
+    kept = content(storage)
+    table.rebuild_index()
+    assert content(storage) == kept
+    assert_clean(storage)
+
+
+def test_an_index_that_fails_on_a_file_costs_no_write_and_is_named_by_the_builder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = planned()
+    _, bitmap = index_of(SPECS[0])
+    assert isinstance(bitmap, SkippingIndex)
+
+    def fails(self: Any, values: pa.Array) -> bytes:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(type(bitmap), "summarize", fails)
+    table = mdt.open(storage)
+    assert table.upsert(rows([1], 7, 7.0)).updated == 1
+    with pytest.raises(Unsupported, match="drop the index"):
+        table.build_indexes()
+    assert coverage(table) == [0.0, 100.0]
+    assert_answers(table)
+    assert_clean(storage)
+
+
+def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt() -> None:
+    storage = planned()
+    build(storage)
+    damaged = storage.copy()
+    for info in storage.list(".hoodie/.mdt/blobs"):
+        data = bytearray(MemoryStorage.read(storage, info.path))
+        for at in range(0, len(data), 3):
+            data[at] ^= 0x5A
+        damaged.replace(info.path, bytes(data))
+    table = mdt.open(damaged)
+    whole = mdt.open(storage)
+    for where in ("fare = 2.0", "fare = 1.0", "fare >= 0", "fare < 100 and fare > 1.5"):
+        assert table.scan(where).to_arrow().sort_by("id").equals(whole.scan(where).to_arrow().sort_by("id")), where
+        assert note(table, where, "bitmap").reason == "damaged"
+    table.rebuild_index("fare")
+    assert note(table, "fare = 2.0", "bitmap").reason == "used"
+
+
+@pytest.mark.parametrize("table_type", [MOR, "COPY_ON_WRITE"])
+def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_did_not(table_type: str) -> None:
+    fresh = planned(table_type)
+    build(fresh)
+    expected = content(fresh)
+    assert len(expected) == 2 * len(mdt.open(fresh).files())
+    for where, survivor in survivors(lambda: planned(table_type), build):
+        count("crash points of an index build")
+        assert ours(survivor) == BASE_STATE == theirs(survivor), where
+        assert_answers(mdt.open(survivor))
+        later(survivor)
+        build(survivor)
+        assert content(survivor) == expected, where
+        assert ours(survivor) == BASE_STATE == theirs(survivor), where
+        mdt.open(survivor).rollback()
+        assert_clean(survivor)
+
+
+@pytest.mark.parametrize("change", ["create", "drop", "rebuild"])
+def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str) -> None:
+    run = {
+        "create": lambda s: mdt.open(s).create_index("bitmap(ts)", mode="async"),
+        "drop": lambda s: mdt.open(s).drop_index("fare"),
+        "rebuild": lambda s: mdt.open(s).rebuild_index(mode="async"),
+    }[change]
+
+    def start() -> MemoryStorage:
+        storage = planned()
+        build(storage)
+        return storage
+
+    for where, survivor in survivors(start, run):
+        count("crash points of an index build")
+        assert ours(survivor) == BASE_STATE == theirs(survivor), where
+        mdt.open(survivor).rollback()
+        assert_answers(mdt.open(survivor))
+        mdt.open(survivor).build_indexes()
+        assert set(coverage(mdt.open(survivor))) == {100.0}
+        assert_clean(survivor)
+
+
+@pytest.mark.parametrize(
+    "company",
+    [
+        [index_build(), index_build()],
+        [index_build(), upsert([1, 20], 3, 3.0)],
+        [index_build(), compaction()],
+        [index_build(), index_change("drop_index", dropped=SPECS[:1])],
+        [index_build(), index_change("rebuild_index", forgotten=SPECS)],
+        [index_change("create_index", added=("bitmap/1(ts)",)), index_change("add_another", added=("bloom/1(fare)",))],
+        [index_change("create_index", added=("bitmap/1(ts)",)), upsert([1, 20], 3, 3.0)],
+    ],
+    ids=lambda company: " beside ".join(actor.name for actor in company),
+)
+def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Actor]) -> None:
+    runs = 0
+    for run in explore(planned().copy, company, preemptions=2):
+        runs += 1
+        assert all(end.attempts == 1 for end in run.ended.values()), run.schedule
+        table = mdt.open(run.storage)
+        seen = ours(run.storage)
+        assert seen == theirs(run.storage)
+        assert seen == reduce(lambda state, actor: actor.model(state), company, BASE_STATE)
+        assert_answers(table)
+        table.build_indexes()
+        assert set(coverage(table)) <= {100.0}
+        for change in [
+            end.record.header["indexes"] for end in run.ended.values() if end.record and "indexes" in end.record.header
+        ]:
+            assert set(change.get("add", ())) <= set(table.definition.indexes)
+            assert not set(change.get("drop", ())) & set(table.definition.indexes)
+        assert_clean(run.storage)
+    count("schedules with index builders", runs)
+    assert runs > 5
+
+
+def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
+    storage = planned()
+    build(storage)
+    first, second = mdt.open(storage), mdt.open(storage)
+    assert first.advise() == [], "no advice from no queries"
+    for _ in range(6):
+        first.scan("fare = 2.0 and city = 'x'").to_arrow()
+        second.scan("fare = 77.0 and city like '%z%'").count()
+    first.metadata.usage.report()
+    second.metadata.usage.report()
+    third = mdt.open(storage)
+    used = {row["index"]: row for row in third.indexes().to_pylist()}
+    assert used["bitmap(fare)"]["queries"] == 12 or used["bitmap(fare)"]["queries"] == 6, "statistics may answer alone"
+    assert used["bitmap(fare)"]["last_used"] is not None
+    assert used["bloom(id)"]["queries"] == 0 and used["bloom(id)"]["last_used"] is None
+    advice = {(a.action, a.index): a for a in third.advise()}
+    assert advice["drop", "bloom(id)"].bytes > 0 and "12 queries" in advice["drop", "bloom(id)"].reason
+    assert ("create", "bitmap(city)") in advice
+    assert ("create", "text(city, tokenizer='ngram(3)')") in advice
+    assert ("drop", "bitmap(fare)") not in advice
+
+
+def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
+    storage = planned()
+    build(storage)
+    table = mdt.open(storage)
+    table.scan("fare = 2.0").to_arrow()
+    storage.replace(".hoodie/.mdt/usage/x.json", b"[not json")
+    storage.replace(".hoodie/.mdt/usage/y.json", b'{"since_us": 1}')
+    assert table.indexes()["queries"].to_pylist() == [1, 0]
+    broken = mdt.open(FaultyStorage(storage))
+    broken.metadata.usage.record({SPECS[0]: 1}, ())
+    broken.metadata.usage.report()
+    assert mdt.open(storage).indexes()["queries"].to_pylist()[0] == 1
+
+
+def test_summaries_are_read_by_ranges_of_their_object() -> None:
+    storage = planned()
+    build(storage)
+    metadata = Metadata(storage)
+    assert any(isinstance(s, Joint) for s in _all_summaries(metadata.newest())), (
+        "the fixture makes summaries go to objects"
+    )
+    summary = InMemory(b"abcdef")
+    assert bytes(summary.read(2, 4)) == b"cd" and bytes(summary.read(4, 99)) == b"ef"
+
+
+def _all_summaries(snapshot: Snapshot) -> list[SummaryRef | None]:
+    return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, np.arange(len(snapshot)))]
+
+
+def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:
+    storage = planned()
+    build(storage)
+    table = mdt.open(storage)
+    table.warm()
+    before = table.scan("fare = 2.0").explain().caches
+    opened = before["summaries"]
+    assert opened[1] > 0, "warming opened them"
+    table.scan("fare = 2.0").to_arrow()
+    told = table.scan("fare = 2.0").explain()
+    assert told.caches["summaries"][0] > opened[0] and told.caches["summaries"][1] == opened[1]
+    assert "caches" in str(told)
+    table.warm(["id"])
+    assert table.scan("fare = 2.0").count() == mdt.open(storage).scan("fare = 2.0").count()
+
+
+def test_use_is_not_counted_if_the_table_says_so() -> None:
+    storage = planned()
+    build(storage)
+    silent = mdt.open(storage, {"mdt.usage.counts": False})
+    silent.scan("fare = 2.0").to_arrow()
+    silent.metadata.usage.report()
+    assert not storage.list(".hoodie/.mdt/usage") and silent.indexes()["queries"].to_pylist() == [0, 0]

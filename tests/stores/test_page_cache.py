@@ -1,0 +1,120 @@
+"""Pages of remote metadata on the local disk: shared, bounded, and never believed."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from obstore.store import MemoryStore
+from reader import bag
+
+import mdt
+from mdt.stores.page_cache import PageCache, open_page_cache
+from mdt.stores.storage import ObjectStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+BYTES_MAX = 1 << 20
+
+
+def _rows(*numbers: int) -> pa.Table:
+    return pa.table([[f"k{n}" for n in numbers], list(numbers)], schema=SCHEMA)
+
+
+@pytest.fixture
+def storage(tmp_path_factory: pytest.TempPathFactory) -> ObjectStorage:
+    """A remote table with a base."""
+    remote = ObjectStorage("memory:///", MemoryStore())
+    table = mdt.create(remote, SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path_factory.mktemp("made"))})
+    table.upsert(_rows(1, 2, 3))
+    table.metadata.compact()
+    return remote
+
+
+def _opened(storage: ObjectStorage, directory: Path, **more: Any) -> mdt.Table:
+    return mdt.open(storage, {"mdt.cache.dir": str(directory), **more})
+
+
+def test_pages_come_from_the_local_disk_the_second_time(storage: ObjectStorage, tmp_path: Path) -> None:
+    counts = []
+    for _ in range(2):
+        table = _opened(storage, tmp_path / "cache")
+        assert bag(table.scan("n >= 1").to_arrow()) == bag(_rows(1, 2, 3))
+        counts.append(table.metadata.cache_counts()["disk"])
+    (hits, misses), again = counts
+    assert hits == 0 and misses > 0 and again == (misses, misses)
+
+
+def test_a_cache_of_no_bytes_is_none(storage: ObjectStorage, tmp_path: Path) -> None:
+    table = _opened(storage, tmp_path / "cache", **{"mdt.cache.bytes.max": 0})
+    assert table.scan("n = 2").count() == 1
+    assert table.metadata.cache_counts()["disk"] == (0, 0) and not (tmp_path / "cache").exists()
+
+
+def test_local_tables_have_no_cache(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], options={"mdt.cache.dir": str(tmp_path / "cache")})
+    table.upsert(_rows(1))
+    table.metadata.compact()
+    assert mdt.open(tmp_path / "t").scan("n = 1").count() == 1
+    assert not (tmp_path / "cache").exists(), "their pages are mapped where they stand"
+
+
+def test_damaged_pages_in_the_cache_are_read_again(storage: ObjectStorage, tmp_path: Path) -> None:
+    assert _opened(storage, tmp_path).scan("n = 2").count() == 1
+    cache = open_page_cache(str(tmp_path), BYTES_MAX)
+    assert cache._env is not None
+    with cache._env.begin(write=True, db=cache._pages) as txn:
+        for n, (key, data) in enumerate(list(txn.cursor())):
+            txn.put(key, (b"", data[:-1], bytes(len(data)), data[:-1] + b"?")[n % 4])
+    table = _opened(storage, tmp_path)
+    assert table.scan("n = 2").count() == 1 and table.metadata.damage is None
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database" * 1000])
+def test_a_cache_that_is_no_database_does_not_matter(content: bytes, storage: ObjectStorage, tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(content)
+    assert _opened(storage, tmp_path).scan("n = 2").count() == 1
+
+
+def test_a_cache_that_cannot_be_made_does_not_matter(storage: ObjectStorage, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert _opened(storage, tmp_path / "file" / "cache").scan("n = 2").count() == 1
+
+
+def test_the_cache_may_vanish_while_it_is_open(storage: ObjectStorage, tmp_path: Path) -> None:
+    table = _opened(storage, tmp_path / "cache")
+    for file in (tmp_path / "cache").iterdir():
+        file.unlink()
+    assert table.scan("n = 2").count() == 1
+    assert _opened(storage, tmp_path / "cache").scan("n = 3").count() == 1
+
+
+def test_the_oldest_pages_make_room(tmp_path: Path) -> None:
+    cache = PageCache(str(tmp_path), BYTES_MAX)
+    for n in range(100):
+        cache.put(b"%d" % n, bytes([n]) * 50_000)
+        assert cache.get(b"%d" % n) == bytes([n]) * 50_000
+    kept = [n for n in range(100) if cache.get(b"%d" % n) is not None]
+    assert kept == list(range(kept[0], 100)) and BYTES_MAX // 2 < 50_000 * len(kept) <= BYTES_MAX
+    assert (tmp_path / "data.mdb").stat().st_size <= 20 * BYTES_MAX
+    cache.put(b"huge", bytes(BYTES_MAX))
+    assert cache.get(b"huge") is None
+
+
+def _read(directory: str, key: bytes, answer: Any) -> None:
+    answer.send(open_page_cache(directory, BYTES_MAX).get(key))
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_processes_share_the_cache(how: str, tmp_path: Path) -> None:
+    open_page_cache(str(tmp_path), BYTES_MAX).put(b"key", b"page")
+    context = multiprocessing.get_context(how)
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_read, args=(str(tmp_path), b"key", there))
+    process.start()
+    # LMDB refuses a second environment of one file in a process, and a fork counts as the same: it goes without.
+    assert here.poll(30) and here.recv() in ((b"page",) if how == "spawn" else (b"page", None))
+    process.join()

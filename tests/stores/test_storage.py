@@ -1,0 +1,431 @@
+"""The contract of ``Storage``, for every storage; and what is special about each."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import MemoryStore
+
+from mdt import errors
+from mdt.stores import beneath
+from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, Storage, open_storage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+KINDS: dict[str, Callable[[Path], Storage]] = {
+    "local": LocalStorage,
+    "memory": lambda _: MemoryStorage(),
+    "object": lambda _: ObjectStorage("memory:///"),
+    "faulty": lambda _: FaultyStorage(MemoryStorage()),
+}
+
+
+@pytest.fixture(params=sorted(KINDS))
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return KINDS[request.param](tmp_path / "table")
+
+
+def paths(infos: list[Any]) -> list[str]:
+    return [info.path for info in infos]
+
+
+def test_what_was_created_is_read_back_whole_and_in_ranges(storage: Storage) -> None:
+    storage.create("a/b=c d%2F/é.bin", [b"hello ", pa.py_buffer(b"big "), memoryview(b"world"), b""])
+    assert storage.read("a/b=c d%2F/é.bin") == b"hello big world"
+    assert storage.read("a/b=c d%2F/é.bin", 6, 3) == b"big"
+    assert storage.read("a/b=c d%2F/é.bin", 10) == b"world"
+    assert storage.read("a/b=c d%2F/é.bin", 15, 0) == b""
+    assert storage.size("a/b=c d%2F/é.bin") == 15
+    assert paths(storage.list("")) == ["a/b=c d%2F/é.bin"]
+
+
+@pytest.mark.parametrize(("offset", "length"), [(3, 3), (6, 1), (6, None)])
+def test_a_read_beyond_the_end_is_corrupt_not_short(storage: Storage, offset: int, length: int | None) -> None:
+    storage.create("x", b"12345")
+    with pytest.raises(errors.Corrupt, match="too short"):
+        storage.read("x", offset, length)
+
+
+def test_absent_objects_are_missing_none_or_ignored(storage: Storage) -> None:
+    for path in ("nothing", "no/where/at.all"):
+        for read in (storage.read, storage.open, lambda p: storage.read(p, 1, 2)):
+            with pytest.raises(errors.Missing, match=path):
+                read(path)
+        assert storage.read_if_exists(path) is None
+        assert storage.size(path) is None
+        storage.delete(path)
+    storage.delete_many(["nothing", "neither"])
+    storage.delete_many([])
+    assert storage.list("nowhere") == storage.list_dir("nowhere") == []
+
+
+def test_put_if_absent_keeps_the_first_object(storage: Storage) -> None:
+    assert storage.put_if_absent("log/0", b"first")
+    assert not storage.put_if_absent("log/0", b"second")
+    assert storage.read("log/0") == b"first"
+    assert paths(storage.list("log")) == ["log/0"]
+
+
+def test_one_of_many_threads_wins_each_put(storage: Storage) -> None:
+    barrier = Barrier(4)
+
+    def race(me: int) -> list[int]:
+        barrier.wait()
+        return [n for n in range(20) if storage.put_if_absent(f"log/{n}", str(me).encode() * 1000)]
+
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(race, range(4)))
+    assert sorted(n for numbers in won for n in numbers) == list(range(20))
+    for me, numbers in enumerate(won):
+        assert all(storage.read(f"log/{n}") == str(me).encode() * 1000 for n in numbers)
+
+
+def test_creating_a_name_twice_is_our_own_mistake(storage: Storage) -> None:
+    storage.create("x", b"1")
+    with pytest.raises(errors.Internal, match="exists already"):
+        storage.create("x", b"2")
+    assert storage.read("x") == b"1"
+
+
+def test_replace_and_delete(storage: Storage) -> None:
+    storage.replace("hint", b"1")
+    storage.replace("hint", [b"2", b"3"])
+    assert storage.read("hint") == b"23"
+    storage.create("other", b"")
+    assert storage.read("other") == b""
+    storage.delete_many(["hint", "other", "absent"])
+    assert storage.list("") == []
+
+
+def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storage: Storage) -> None:
+    for name in ("b/2", "b/1", "b/c/3", "bb/4", "0", "b/.x.log.1_0", "b/.y.00.mdt-tmp"):
+        storage.create(name, b"123")
+    assert paths(storage.list("")) == sorted(["0", "b/.x.log.1_0", "b/1", "b/2", "b/c/3", "bb/4"])
+    assert paths(storage.list("b")) == paths(storage.list("b/")) == ["b/.x.log.1_0", "b/1", "b/2", "b/c/3"]
+    assert paths(storage.list_dir("b")) == ["b/.x.log.1_0", "b/1", "b/2"]
+    assert paths(storage.list_dir("")) == ["0"]
+    assert all(info.size == 3 and info.modified_us > 1_600_000_000_000_000 for info in storage.list(""))
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/", "./a", "a\0b"])
+def test_paths_that_could_leave_the_root_are_refused(storage: Storage, path: str) -> None:
+    for act in (storage.read, storage.open, storage.delete, storage.size):
+        with pytest.raises(errors.Invalid):
+            act(path)
+    with pytest.raises(errors.Invalid):
+        storage.create(path, b"")
+    if path not in ("", "a/"):
+        with pytest.raises(errors.Invalid):
+            storage.list(path)
+
+
+def test_open_gives_parquet_random_access(storage: Storage) -> None:
+    table = pa.table({"a": list(range(1000)), "b": [str(i) for i in range(1000)]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=100)
+    storage.create("t.parquet", sink.getvalue())
+    with storage.open("t.parquet") as file, pq.ParquetFile(file) as parquet:
+        assert parquet.read_row_group(7, columns=["b"]).equals(table.slice(700, 100).select(["b"]))
+        assert parquet.read().equals(table)
+    storage.create("empty", b"")
+    with storage.open("empty") as file:
+        assert file.read() == b""
+
+
+def test_clock_goes_forward_and_randomness_has_the_asked_length(storage: Storage) -> None:
+    first = storage.now_us()
+    storage.sleep(0.002)
+    assert storage.now_us() - first >= 2000
+    assert len(storage.random_hex(8)) == 16
+    assert storage.random_hex(8) != storage.random_hex(8)
+    storage.require_conditional_put()
+
+
+def test_a_local_storage_leaves_nothing_but_the_objects(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "t")
+    storage.put_if_absent("a/x", b"1")
+    storage.put_if_absent("a/x", b"2")
+    storage.replace("a/y", b"3")
+    assert sorted(os.listdir(tmp_path / "t" / "a")) == ["x", "y"]
+    assert storage.local_path("a/x") == str(tmp_path / "t/a/x")
+    assert storage.uri("a/x") == f"file://{tmp_path}/t/a/x"
+
+
+def test_without_hard_links_put_if_absent_is_still_exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", no_link)
+    storage = LocalStorage(tmp_path)
+    assert storage.put_if_absent("x", b"1")
+    assert not storage.put_if_absent("x", b"2")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_link_whose_reply_was_lost_counts_as_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def link_twice(source: str, target: str, **directories: int) -> None:
+        link(source, target, **directories)
+        link(source, target, **directories)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert LocalStorage(tmp_path).put_if_absent("x", b"1")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
+def test_a_failing_disk_is_unavailable_with_a_hint_and_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    storage = LocalStorage(tmp_path)
+    storage.create("before", b"")
+    monkeypatch.setattr(os, "fsync", fail)
+    for act in (storage.create, storage.put_if_absent, storage.replace):
+        with pytest.raises(errors.Unavailable) as caught:
+            act("x", b"data")
+        assert caught.value.hint
+    assert os.listdir(tmp_path) == ["before"]
+
+
+def test_a_name_that_is_too_long_is_invalid(tmp_path: Path) -> None:
+    with pytest.raises(errors.Invalid, match="too long"):
+        LocalStorage(tmp_path).create("x" * 300, b"")
+
+
+def test_every_new_object_and_directory_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("a/b/x", b"1")
+    names = [os.path.relpath(name, tmp_path) for name in flushed]
+    assert names == [".", "t", "t/a", "t/a/b/x", "t/a/b"]
+    storage.create("a/b/y", b"1")
+    assert len(flushed) == 7
+    LocalStorage(tmp_path / "t", durable=False).put_if_absent("a/b/z", b"1")
+    assert len(flushed) == 7
+
+
+@pytest.fixture(params=["kernel", "walk"])
+def opening(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Paths opened by one call of the kernel where it has it, and part by part."""
+    if request.param == "walk":
+        monkeypatch.setattr(beneath, "_kernel_call", lambda: None)
+    return str(request.param)
+
+
+def strange(kind: str, at: Path, outside: Path) -> None:
+    """Put something that is no file where a file should be."""
+    if kind == "link":
+        at.symlink_to(outside / "precious")
+    elif kind == "dangling link":
+        at.symlink_to(outside / "nothing")
+    elif kind == "pipe":
+        os.mkfifo(at)
+    elif kind == "directory":
+        at.mkdir()
+    elif kind == "device":
+        at.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(at))
+
+
+@pytest.mark.usefixtures("opening")
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "directory", "device", "socket"])
+def test_what_is_no_file_is_neither_read_listed_written_through_nor_deleted(kind: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"precious")
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("a/file", b"1")
+    strange(kind, tmp_path / "t/a/x", outside)
+    for act in (storage.read, storage.open, storage.size, storage.read_if_exists):
+        with pytest.raises(errors.Corrupt, match="a/x") as caught:
+            act("a/x")
+        assert caught.value.hint and not isinstance(caught.value, errors.Missing)
+    assert paths(storage.list("")) == paths(storage.list_dir("a")) == ["a/file"]
+    assert not storage.put_if_absent("a/x", b"mine")
+    with pytest.raises(errors.Internal):
+        storage.create("a/x", b"mine")
+    storage.delete("a/x")
+    assert os.path.lexists(tmp_path / "t/a/x")
+    assert sorted(os.listdir(outside)) == ["precious"]
+    assert (outside / "precious").read_bytes() == b"precious"
+
+
+@pytest.mark.usefixtures("opening")
+def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep/x").write_bytes(b"precious")
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("file", b"1")
+    (tmp_path / "t/a").symlink_to(outside)
+    for path in ("a/deep/x", "a/deep"):
+        for act in (storage.read, storage.open, storage.size):
+            with pytest.raises(errors.Corrupt, match="symbolic link"):
+                act(path)
+    for write in (storage.create, storage.replace, storage.put_if_absent):
+        with pytest.raises(errors.Corrupt, match="symbolic link"):
+            write("a/deep/y", b"mine")
+        with pytest.raises(errors.Corrupt, match="symbolic link"):
+            write("a/y", b"mine")
+    storage.delete_many(["a/deep/x", "a/deep"])
+    assert paths(storage.list("")) == ["file"]
+    assert storage.list("a") == storage.list("a/deep") == storage.list_dir("a") == []
+    assert (outside / "deep/x").read_bytes() == b"precious"
+    assert sorted(os.listdir(outside)) == ["deep"]
+
+
+@pytest.mark.usefixtures("opening")
+def test_the_root_may_be_a_link_or_stand_behind_one(tmp_path: Path) -> None:
+    (tmp_path / "real/tables").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "table").symlink_to(tmp_path / "real/tables")
+    behind, is_one = LocalStorage(tmp_path / "link/tables"), LocalStorage(tmp_path / "table")
+    behind.create("a/x", b"1")
+    assert is_one.read("a/x") == b"1"
+    assert is_one.put_if_absent("a/y", b"2")
+    is_one.replace("a/x", b"3")
+    assert behind.read("a/x") == b"3"
+    with behind.open("a/y") as file:
+        assert file.read() == b"2"
+    is_one.delete("a/y")
+    assert paths(behind.list("")) == ["a/x"]
+
+
+def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("x", b"mine")
+    (tmp_path / "other").write_bytes(b"other")
+    mapped = pa.memory_map
+
+    def exchanged(name: str) -> Any:
+        os.unlink(name)
+        os.symlink(tmp_path / "other", name)
+        return mapped(name)
+
+    monkeypatch.setattr(pa, "memory_map", exchanged)
+    with pytest.raises(errors.Corrupt, match="exchanged"):
+        storage.open("x")
+
+
+def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.create("a/x", b"1")
+    storage.delete("a/x")
+    (tmp_path / "a").rmdir()
+    storage.create("a/y", b"1")
+    assert paths(storage.list("")) == ["a/y"]
+
+
+def test_memory_storage_repeats_itself_and_copies_are_independent() -> None:
+    one, two = MemoryStorage(), MemoryStorage()
+    assert [one.now_us(), one.random_hex(4)] == [two.now_us(), two.random_hex(4)]
+    one.create("x", b"1")
+    copy = one.copy()
+    copy.replace("x", b"2")
+    assert one.read("x") == b"1"
+    assert [copy.now_us(), copy.random_hex(4)] == [one.now_us(), one.random_hex(4)]
+    assert MemoryStorage(seed=1).random_hex(8) != MemoryStorage(seed=2).random_hex(8)
+
+
+def changes(storage: Storage) -> None:
+    storage.create("c", b"create")
+    storage.put_if_absent("p", b"put-if")
+    storage.replace("r", b"replace")
+    storage.delete("c")
+
+
+EXPECTED = {
+    "before": [{}, {"c": b"create"}, {"c": b"create", "p": b"put-if"}, {"c": b"create", "p": b"put-if", "r": b"replace"}],
+    "torn": [
+        {"c": b"cre"}, {"c": b"create"}, {"c": b"create", "p": b"put-if"},
+        {"c": b"create", "p": b"put-if", "r": b"replace"},
+    ],
+    "after": [
+        {"c": b"create"}, {"c": b"create", "p": b"put-if"}, {"c": b"create", "p": b"put-if", "r": b"replace"},
+        {"p": b"put-if", "r": b"replace"},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", sorted(EXPECTED))
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_a_crash_at_the_kth_change_leaves_what_its_mode_says(mode: Any, k: int) -> None:
+    inner = MemoryStorage()
+    faulty = FaultyStorage(inner, k, mode)
+    with pytest.raises(Crash):
+        changes(faulty)
+    assert {info.path: inner.read(info.path) for info in inner.list("")} == EXPECTED[mode][k - 1]
+    for act in (faulty.now_us, lambda: faulty.list(""), lambda: faulty.replace("x", b"")):
+        with pytest.raises(Crash, match="died"):
+            act()
+    assert len(faulty.operations) == k
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_a_lost_reply_is_unavailable_and_the_change_is_made(k: int) -> None:
+    inner = MemoryStorage()
+    faulty = FaultyStorage(inner, k, "lost_reply")
+    with pytest.raises(errors.Unavailable, match="lost"):
+        changes(faulty)
+    faulty.replace("later", b"")
+    assert len(faulty.operations) == k + 1
+    assert inner.size("c") == (None if k == 4 else 6)
+
+
+def test_library_code_cannot_swallow_a_crash() -> None:
+    assert not issubclass(Crash, Exception)
+
+
+def test_operations_are_counted_per_object_and_reads_on_demand() -> None:
+    for count_reads, expected in ((False, 2), (True, 4)):
+        faulty = FaultyStorage(MemoryStorage(), count_reads=count_reads)
+        faulty.read_if_exists("x")
+        faulty.list("")
+        faulty.delete_many(["x", "y"])
+        assert len(faulty.operations) == expected
+
+
+def test_a_store_that_ignores_the_condition_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = ObjectStorage("s3://bucket/table", MemoryStore())
+    assert storage.conditional_put
+    assert ObjectStorage("s3://bucket/table", storage._store).conditional_put
+    ignorant = ObjectStorage("s3://bucket/table", MemoryStore())
+    put = ignorant._put
+    monkeypatch.setattr(ignorant, "_put", lambda path, data, mode: put(path, data, "overwrite"))
+    with pytest.raises(errors.Unsupported, match="overwrite each other") as caught:
+        ignorant.require_conditional_put()
+    assert caught.value.hint
+    assert storage.uri("a/b") == "s3a://bucket/table/a/b"
+
+
+def test_open_storage_tells_paths_from_urls(tmp_path: Path) -> None:
+    for given in (str(tmp_path), tmp_path, tmp_path.as_uri(), f"file:{tmp_path}"):
+        opened = open_storage(given)
+        assert isinstance(opened, LocalStorage)
+        assert opened.local_path("x") == f"{tmp_path}/x"
+    odd = LocalStorage(tmp_path / "a b%20#")
+    assert open_storage(odd.url).local_path("") == odd.local_path("")
+    assert isinstance(open_storage("memory:///"), ObjectStorage)
+    assert open_storage("s3a://bucket/t").url == "s3://bucket/t"
+    with pytest.raises(errors.Unsupported, match="hdfs"):
+        open_storage("hdfs://name/t")
+    for bad in ("", "file://elsewhere/t"):
+        with pytest.raises(errors.Invalid):
+            open_storage(bad)

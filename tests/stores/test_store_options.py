@@ -1,0 +1,208 @@
+"""``storage_options``: names as others take them, values that never show, and a store that is ready made."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from obstore.store import AzureStore, GCSStore, HTTPStore, LocalStore, MemoryStore, S3Store
+
+import mdt
+from mdt.errors import Invalid, Unsupported
+from mdt.stores.options import AZURE, GCS, S3, SERVICES, parse_store_options
+from mdt.stores.storage import LocalStorage, ObjectStorage, open_storage
+
+SECRET = "wJalrXUtnFEMIsecret"
+
+S3_SPELLINGS: dict[str, dict[str, object]] = {
+    "deltalake": {
+        "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1",
+        "AWS_ENDPOINT_URL": "http://localhost:9000", "AWS_ALLOW_HTTP": "true",
+    },
+    "polars": {
+        "aws_access_key_id": "AKID", "aws_secret_access_key": SECRET, "aws_region": "eu-west-1",
+        "aws_endpoint_url": "http://localhost:9000", "aws_allow_http": "true",
+    },
+    "object_store": {
+        "access_key_id": "AKID", "secret_access_key": SECRET, "region": "eu-west-1", "endpoint_url": "http://localhost:9000",
+        "allow_http": True,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", S3_SPELLINGS.values(), ids=S3_SPELLINGS.keys())
+def test_names_of_s3_are_taken_as_others_spell_them(given: dict[str, object]) -> None:
+    found = parse_store_options("s3", given)
+    assert found.config == {
+        "access_key_id": "AKID", "secret_access_key": SECRET, "region": "eu-west-1", "endpoint": "http://localhost:9000",
+    }  # fmt: skip
+    assert found.client["allow_http"] is True
+    storage = open_storage("s3://bucket/table", storage_options=given)
+    assert isinstance(storage, ObjectStorage)
+    assert storage._store.config == {**found.config, "bucket": "bucket"}
+    assert storage._store.client_options["allow_http"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "config"),
+    [
+        ("gs://b/t", {"GOOGLE_BEARER_TOKEN": SECRET}, {"bearer_token": SECRET, "bucket": "b"}),
+        ("gs://b/t", {"google_skip_signature": True}, {"skip_signature": "true", "bucket": "b"}),
+        (
+            "az://c/t",
+            {"AZURE_STORAGE_ACCOUNT_NAME": "me", "azure_storage_access_key": "c2VjcmV0"},
+            {"account_name": "me", "account_key": "c2VjcmV0", "container_name": "c"},
+        ),
+        (
+            "abfss://c@me.dfs.core.windows.net/t",
+            {"tenant_id": "t", "client_id": "i", "azure_client_secret": SECRET},
+            {"account_name": "me", "tenant_id": "t", "client_id": "i", "client_secret": SECRET, "container_name": "c"},
+        ),
+    ],
+)
+def test_names_of_gcs_and_azure_reach_their_stores(url: str, given: dict[str, object], config: dict[str, str]) -> None:
+    storage = open_storage(url, storage_options=given)
+    assert isinstance(storage, ObjectStorage)
+    assert storage._store.config == config
+
+
+def test_every_name_that_we_take_obstore_takes_too() -> None:
+    for store, service, more in ((S3Store, S3, {}), (GCSStore, GCS, {}), (AzureStore, AZURE, {"account_name": "me"})):
+        for name in set(service.names.values()):
+            try:
+                store("bucket", config={**more, name: "true"})  # type: ignore[arg-type, call-arg]
+            except Exception as error:  # noqa: BLE001 - the value may be refused, the name may not
+                assert "UnknownConfigurationKey" not in type(error).__name__, name
+
+
+def test_durations_and_retries_have_defaults_with_a_bound() -> None:
+    found = parse_store_options(
+        "s3", {"timeout": "90s", "connect_timeout": 1.5, "max_retries": 2, "retry_timeout": "2m"}
+    )
+    assert found.client == {"timeout": timedelta(seconds=90), "connect_timeout": timedelta(seconds=1.5)}
+    assert found.retry == {"max_retries": 2, "retry_timeout": timedelta(minutes=2)}
+    usual = parse_store_options("s3", None)
+    assert usual.retry["retry_timeout"] <= timedelta(minutes=1) and usual.client["timeout"] <= timedelta(minutes=5)
+
+
+def test_options_of_http_come_from_the_environment_too() -> None:
+    environment = {
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_TIMEOUT": "5s",
+        "GOOGLE_TIMEOUT": "6s",
+        "AWS_REGION": "obstore reads it",
+    }
+    found = parse_store_options("s3", {"endpoint": "http://x", "timeout": "7s"}, environment)
+    assert found.client == {"allow_http": True, "timeout": timedelta(seconds=7)}
+    assert found.public == {"endpoint": "http://x", "timeout": "7s"}
+    assert parse_store_options("s3", {}, environment).client["timeout"] == timedelta(seconds=5)
+    with pytest.raises(Invalid, match="AWS_ALLOW_HTTP is neither"):
+        parse_store_options("s3", {}, {"AWS_ALLOW_HTTP": "maybe"})
+
+
+WRONG: dict[str, tuple[str, Any, str, str]] = {
+    "an unknown name": ("s3", {"AWS_ACESS_KEY_ID": SECRET}, "'AWS_ACESS_KEY_ID' for S3", "AWS_ACCESS_KEY_ID"),
+    "an unknown name in lower case": ("gs", {"google_servce_account": SECRET}, "Google", "google_service_account"),
+    "an option of another service": ("az", {"aws_region": "x"}, "'aws_region' for Azure", ""),
+    "a name that is no text": ("s3", {5: "x"}, "'5'", "S3 take"),
+    "no mapping": ("s3", [("region", "x")], "takes a dict, not a list", "storage_options={"),
+    "a value of no use": ("s3", {"region": None}, "region is of type NoneType", "text"),
+    "bytes": ("s3", {"secret_access_key": SECRET.encode()}, "of type bytes", "text"),
+    "two values": ("s3", {"AWS_REGION": "a", "region": "b"}, "region is given twice", "region"),
+    "a bucket": ("s3", {"aws_bucket": "b"}, "the URL says", ""),
+    "no bool": ("s3", {"allow_http": SECRET}, "allow_http is neither true nor false", "'true'"),
+    "no duration": ("s3", {"timeout": SECRET}, "timeout is no duration", "30s"),
+    "no number": ("s3", {"max_retries": SECRET}, "max_retries is no number", "3"),
+    "no encryption": ("s3", {"endpoint": "http://x"}, "no encryption", "allow_http"),
+    "an unknown name for a local path": ("", {"regoin": "x"}, "'regoin'", "region"),
+}
+
+
+@pytest.mark.parametrize(("scheme", "given", "text", "hint"), WRONG.values(), ids=WRONG.keys())
+def test_options_that_are_refused(scheme: str, given: Any, text: str, hint: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_store_options(scheme, given)
+    assert text in caught.value.message
+    assert hint in caught.value.hint
+    assert SECRET not in str(caught.value)
+
+
+def test_options_have_no_effect_on_a_local_path_but_are_checked(tmp_path: Path) -> None:
+    assert isinstance(
+        open_storage(tmp_path, storage_options={"aws_region": "eu-west-1", "google_bearer_token": "x"}), LocalStorage
+    )
+    with pytest.raises(Invalid, match="'regio'"):
+        mdt.open(tmp_path, storage_options={"regio": "x"})
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "text"),
+    [
+        ("s3://b/t", {"access_key_id": SECRET}, "incomplete"),
+        ("s3://b/t", {"conditional_put": SECRET}, "no store can be made"),
+        ("gs://b/t", {"service_account_key": f'{{"private_key": "{SECRET}"}}'}, "no store can be made"),
+        ("az://b/t", {"account_name": "x", "sas_token": SECRET}, "no store can be made"),
+        ("az://b/t", {}, "Account must be specified"),
+    ],
+)
+def test_what_the_store_refuses_is_invalid_and_shows_no_secret(url: str, given: dict[str, str], text: str) -> None:
+    with pytest.raises(Invalid, match=text) as caught:
+        open_storage(url, storage_options=given)
+    assert caught.value.hint
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_password_in_a_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(Invalid, match="password") as caught:
+        open_storage(f"s3://me:{SECRET}@bucket/t")
+    assert SECRET not in str(caught.value)
+
+
+def test_neither_repr_nor_pickle_shows_a_secret() -> None:
+    given = {
+        "access_key_id": "AKIDAKID",
+        "secret_access_key": SECRET,
+        "region": "eu-west-1",
+        "timeout": "5s",
+        "proxy_url": SECRET,
+    }
+    options = parse_store_options("s3", given)
+    assert options.public == {"region": "eu-west-1", "timeout": "5s"}
+    assert set(options.secrets) == {"AKIDAKID", SECRET}
+    storage = ObjectStorage("s3://b/t", None, given)
+    data = pickle.dumps(storage)
+    for text in (repr(options), repr(storage), repr(data), str(vars(storage)["_place"])):
+        assert SECRET not in text and "AKIDAKID" not in text
+    again = pickle.loads(data)
+    assert (again.url, again._store.config) == ("s3://b/t", {"bucket": "b", "region": "eu-west-1"})
+    with pytest.raises(Unsupported, match="cannot be pickled"):
+        pickle.dumps(ObjectStorage("memory:///"))
+
+
+def test_a_ready_store_is_taken_in_the_place_of_a_path(tmp_path: Path) -> None:
+    given = S3Store("b", prefix="x/t", access_key_id="AKIDAKID", secret_access_key=SECRET, region="eu-west-1")
+    storage = open_storage(given)
+    assert isinstance(storage, ObjectStorage)
+    assert (storage.url, storage.public_options) == ("s3://b/x/t", {"region": "eu-west-1"})
+    assert storage._store is given
+    assert SECRET not in repr(pickle.dumps(storage))
+    assert open_storage(GCSStore("b", skip_signature=True)).url == "gs://b"
+    assert open_storage(AzureStore("c", account_name="me", prefix="t")).url == "az://c/t"
+    assert isinstance(open_storage(LocalStore(tmp_path)), LocalStorage)
+    store = MemoryStore()
+    mdt.create(store, pa.schema([("id", pa.string())]), ["id"])
+    assert mdt.open(store).scan().count() == 0
+    with pytest.raises(Unsupported, match="HTTPStore"):
+        open_storage(HTTPStore.from_url("https://example.org/t"))
+    with pytest.raises(Invalid, match="ready store"):
+        open_storage(given, storage_options={"region": "x"})
+
+
+@pytest.mark.parametrize("scheme", sorted(SERVICES))
+def test_every_scheme_has_a_hint_for_credentials(scheme: str) -> None:
+    assert "storage_options" in SERVICES[scheme].credentials
