@@ -193,7 +193,11 @@ class SkippingIndex(ABC):
 
 
 def intersected(some: Sequence[BitMap | None], others: Sequence[BitMap | None]) -> list[BitMap | None]:
-    """Return the positions that are in both, pair by pair; None: any."""
+    """Return the positions that are in both, pair by pair; None: any.
+
+    >>> intersected([BitMap([1, 2]), None], [BitMap([2, 3]), BitMap([4])])
+    [BitMap([2]), BitMap([4])]
+    """
     pairs = zip(some, others, strict=True)
     return [b if a is None else a if b is None else a & b for a, b in pairs]
 
@@ -221,7 +225,11 @@ class KeyHashes:
         return KeyHashes(self.hi[rows], self.lo[rows])
 
     def order(self) -> Int64Array:
-        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n)."""
+        """Return the permutation that sorts by (hi, lo) -> int64[n].  O(n log n).
+
+        >>> KeyHashes(np.array([2, 1], np.uint64), np.array([0, 9], np.uint64)).order().tolist()
+        [1, 0]
+        """
         order = np.argsort(self.hi, kind="stable").astype(np.int64)
         hi = self.hi[order]
         if len(hi) > 1 and bool(np.any(hi[1:] == hi[:-1])):

@@ -31,7 +31,11 @@ _LOOK_UP_ROWS_MAX = 1 << 24
 
 
 def slice_count(codes: int) -> int:
-    """Return how many slices tell ``codes`` codes (0, 1, ...) apart."""
+    """Return how many slices tell ``codes`` codes (0, 1, ...) apart.
+
+    >>> [slice_count(codes) for codes in (1, 2, 3, 256, 257)]
+    [0, 1, 2, 8, 9]
+    """
     return max(codes - 1, 0).bit_length()
 
 
@@ -46,6 +50,11 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
 
     ``slices``: what :func:`pack` made, as bitmaps; ``ranges``: sorted, disjoint, not empty, within 2**slices;
     ``present``: positions that have a code, all or those of interest; it may become the answer.
+
+    >>> from indexes.positions import to_bitmap
+    >>> slices = [to_bitmap(one) for one in pack(np.array([3, 0, 5, 3], np.uint32), 6)]
+    >>> select(slices, [(1, 4)], BitMap([0, 1, 2, 3]))  # codes from 1 to before 4
+    BitMap([0, 3])
     """
     if len(ranges) > _RANGES_MAX and present and present.max() < _LOOK_UP_ROWS_MAX:
         return _look_up(slices, ranges, present)

@@ -118,6 +118,15 @@ class BitmapIndex(SkippingIndex):
         """Return for each of n summaries the positions that match ``leaf``.
 
         Raises ValueError for damaged or foreign bytes, and for a literal that ``type`` cannot be compared with.
+
+        >>> from indexes.base import InMemory
+        >>> status = InMemory(BitmapIndex().summarize(pa.array(["paid", "lost", None, "paid"])))
+        >>> BitmapIndex().rows([status], Leaf("status", "=", "paid"), pa.string())
+        [BitMap([0, 3])]
+        >>> BitmapIndex().rows([status], Leaf("status", "<", "o"), pa.string())
+        [BitMap([1])]
+        >>> BitmapIndex().rows([status], Leaf("status", "is null"), pa.string())
+        [BitMap([2])]
         """
         return self.rows_within(summaries, [leaf], type, [None] * len(summaries))
 

@@ -106,6 +106,11 @@ def probe(filter: bytes | memoryview, hashes: KeyHashes) -> BoolArray:
     """Return whether each of m keys may be in ``filter`` -> bool[m].  O(m).
 
     Raises ValueError if ``filter`` is empty or not whole blocks.
+
+    >>> from indexes.hashing import hash_keys
+    >>> filter = build(hash_keys(pa.array(["id_1", "id_2"]), 0), fpp=1e-6)
+    >>> len(filter), probe(filter, hash_keys(pa.array(["id_1", "id_3"]), 0)).tolist()
+    (32, [True, False])
     """
     filters = filter_set(filter, np.array([len(filter) // BLOCK_BYTES], np.int64))
     return filters.probe_pairs(np.zeros(len(hashes), np.int64), np.arange(len(hashes), dtype=np.int64), hashes)
@@ -134,6 +139,9 @@ def keys_per_block(fpp: float) -> float:
 
     The load of a block is Poisson distributed and the full ones answer worst, which the usual formula leaves out; the
     expectation (Putze et al., section 3) is solved by bisection.  Raises ValueError unless 0 < fpp < 1.
+
+    >>> round(256 / keys_per_block(0.01), 1)  # bits a key
+    10.5
     """
     if not 0.0 < fpp < 1.0:
         raise ValueError(f"a false-positive probability lies between 0 and 1, got {fpp}")

@@ -107,7 +107,11 @@ def _ascii_fold() -> npt.NDArray[np.uint8]:
 
 
 def variants(code: int) -> list[int]:
-    """Return the code points that fold to ``code``, ascending; it is among them if it is folded itself."""
+    """Return the code points that fold to ``code``, ascending; it is among them if it is folded itself.
+
+    >>> [hex(code) for code in variants(ord("k"))]  # K, k and the sign of kelvin
+    ['0x4b', '0x212a', '0x6b']
+    """
     return _preimages().get(code, []) + ([code] if fold_table()[code] == code else [])
 
 
@@ -137,6 +141,10 @@ def folded(values: Any) -> Text:
     """Return the folded code points of ``values``: string or large_string[n]; null rows are empty.  O(bytes).
 
     Raises ValueError (UnicodeDecodeError) for bytes that are not UTF-8.
+
+    >>> text = folded(pa.array(["Oslo", "MÜNCHEN"]))
+    >>> strings(text.codes, text.bounds).to_pylist()
+    ['oslo', 'münchen']
     """
     bounds, raw = buffers(values)
     if not len(raw) or int(raw.max()) < _ASCII:

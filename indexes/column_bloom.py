@@ -77,6 +77,11 @@ class ColumnBloom(SkippingIndex):
         """Return MAYBE or NO for each of n summaries -> bool[n]; raises ValueError for foreign bytes.
 
         O(n × literals); reads the header of every summary and a page for each literal.
+
+        >>> from indexes.base import InMemory
+        >>> riders = InMemory(ColumnBloom().summarize(pa.array(["ann", "bob"])))
+        >>> [ColumnBloom().prune([riders], Leaf("rider", "=", name), pa.string()).tolist() for name in ("ann", "cy")]
+        [[True], [False]]
         """
         if not self.can_test(leaf, type):
             return np.ones(len(summaries), np.bool_)

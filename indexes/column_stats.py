@@ -87,6 +87,9 @@ def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
     """Return the statistics of a segment's column; ``values``: any type [rows]; a type without order has no bounds.
 
     O(rows), vectorised.
+
+    >>> summarize(pa.array([4.0, None, 9.5])).nulls, summarize(pa.array(["b", "a"])).min
+    (1, b'a')
     """
     size = int(values.nbytes)
     if not order.supports(values.type):
@@ -119,6 +122,11 @@ def merge(zones: Sequence[Stats]) -> Stats:
     """Return the statistics of all rows of ``zones`` together; equal to summarizing them at once, but for ``size``.
 
     O(zones).  At equal bounds a zone whose bound is exact holds the extreme value itself.
+
+    >>> ab, cd = summarize(pa.array(["a", "b"])), summarize(pa.array(["c", "d", None]))
+    >>> both = merge([ab, cd])
+    >>> both.min, both.max, both.nulls, both.values
+    (b'a', b'd', 1, 5)
     """
     filled = [zone for zone in zones if zone.nulls < zone.values]
     lows = [zone.min for zone in filled if zone.min is not None]
@@ -198,6 +206,10 @@ def prune(stats: pa.RecordBatch | pa.Table | Bounds, leaf: Leaf, type: pa.DataTy
     ``stats``: :data:`STATS_SCHEMA` [n], of the column that ``leaf`` tests, or what :class:`Bounds` has read of it;
     ``type``: that column's type.  Raises
     ValueError for a literal that cannot be compared with ``type``.  O(n × log(literals)), vectorised.
+
+    >>> stats = to_batch([summarize(pa.array([1, 3])), summarize(pa.array([5, 9])), None])  # None: nothing is known
+    >>> prune(stats, Leaf("n", "<", 4), pa.int64()).tolist()
+    [True, False, True]
     """
     columns = stats if isinstance(stats, Bounds) else Bounds.read(stats, type)
     verdict = _verdict(columns, leaf, type)
@@ -211,6 +223,12 @@ def prune_predicate(
 
     ``lookup`` returns a column's statistics [n] and type, or None if there are none (MAYBE).  Raises ValueError as
     :func:`prune` does, and for statistics of another number of segments.
+
+    >>> from indexes.predicate import And
+    >>> stats = to_batch([summarize(pa.array([1, 3])), summarize(pa.array([5, 9]))])
+    >>> both = And((Leaf("n", ">", 4), Leaf("note", "like", "%a%")))
+    >>> prune_predicate(lambda name: (stats, pa.int64()) if name == "n" else None, both, 2).tolist()
+    [False, True]
     """
     match predicate:
         case Unknown():

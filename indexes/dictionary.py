@@ -131,6 +131,12 @@ class Dictionary:
         """Return how many keys are below each of m bounds -> m ranks.
 
         O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged block.
+
+        >>> from indexes import base, pieces
+        >>> blob = pieces.pack(pack(pa.array([b"Bergen", b"Oslo", b"Rome"]), None), kind=b"example")
+        >>> cities = Dictionary.open(Pieces.open(base.InMemory(blob), b"example"), 0, None)
+        >>> cities.ranks(Bounds.of([b"Oslo", b"Paris"], None)), cities.keys(1, 3)
+        ([1, 2], [b'Oslo', b'Rome'])
         """
         if self._words is not None and bounds.words is not None:
             return self._word_ranks(self._words, bounds.words)
@@ -358,6 +364,9 @@ def text_order(keys: pa.Array) -> npt.NDArray[np.integer[Any]]:
     """Return the permutation that sorts n distinct keys; ``keys``: binary[n] without nulls -> integer[n].
 
     Keys that have at most 7 bytes after what all of them begin with are sorted as numbers, several times faster.
+
+    >>> text_order(pa.array([b"id_9", b"id_10", b"id_2"])).tolist()
+    [1, 2, 0]
     """
     if not len(keys):
         return np.zeros(0, np.int64)

@@ -70,6 +70,12 @@ class Function:
 
     ``columns``: how many it takes; ``arguments``: the types of the literals after them (:data:`ARGUMENT_TYPES`); ``run``:
     from columns (Arrays [n]) and arguments to bool[n], as an Arrow or numpy array.
+
+    >>> above = Function("above", 2, (float,), lambda x, y, limit: pc.greater(pc.add(x, y), limit))
+    >>> above.usage
+    'above(column1, column2, float)'
+    >>> above.evaluate([pa.array([1.0, 2.0, None]), pa.array([3.0, 9.0, 9.0])], (5.0,)).to_pylist()
+    [False, True, None]
     """
 
     name: str

@@ -38,6 +38,11 @@ def hash_keys(keys: pa.Array | pa.ChunkedArray, seed: int) -> KeyHashes:
     """Return the hashes of ``keys``: string[n], without nulls.  ``seed`` in [0, SEED_MAX].  O(bytes).
 
     Raises ValueError for a null key, another type, or a seed out of range.
+
+    >>> found = hash_keys(pa.array(["id_1", "id_2"]), seed=7)
+    >>> hi, lo = found.hi.tolist(), found.lo.tolist()
+    >>> hi[1] << 64 | lo[1] == mmh3.hash128("id_2", 7)
+    True
     """
     if not 0 <= seed <= SEED_MAX:
         raise ValueError(f"seed must be in [0, {SEED_MAX}], got {seed}")

@@ -63,6 +63,9 @@ def sizing(entries: int, fpp: float) -> tuple[int, int]:
     """Return (bits, hash functions) that Hudi chooses for ``entries`` keys at false-positive probability ``fpp``.
 
     Raises ValueError if they make no filter: entries < 1, fpp outside (0, 1), or more bits than a Java int counts.
+
+    >>> sizing(60_000, 1e-9)  # Hudi's defaults
+    (2587966, 30)
     """
     if entries < 1 or not 0.0 < fpp < 1.0:
         raise ValueError(f"a filter needs entries >= 1 and 0 < fpp < 1, got {entries} and {fpp}")
@@ -95,6 +98,10 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
     """Return whether each of m keys may be in the filter -> bool[m].  ``keys``: string[m].  O(m k + filter).
 
     ``text``: base64 as in the footer.  Raises ValueError for an unknown type code or bytes that are no such filter.
+
+    >>> text = simple(pa.array(["id_1", "id_2"]), entries=100, fpp=1e-9)
+    >>> may_contain(text, "SIMPLE", pa.array(["id_1", "id_3"])).tolist()
+    [True, False]
     """
     matrix = _decode(text, type_code)
     rows, answer = byte_rows(keys), np.zeros(len(keys), np.bool_)

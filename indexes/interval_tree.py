@@ -50,6 +50,9 @@ class SortedBytes:
         ``keys``: string or binary [m] without nulls.  O(m log n), word by word: the range of strings that share the
         words
         seen so far narrows until it holds at most the key itself.
+
+        >>> SortedBytes(pa.array(["d", "b"])).ranks(pa.array(["a", "b", "c", "d", "e"])).tolist()
+        [0, 1, 2, 3, 4]
         """
         rows = byte_rows(keys)
         low, high = np.zeros(len(rows), np.int64), np.full(len(rows), len(self), np.int64)
@@ -125,6 +128,11 @@ class IntervalTree:
         """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls.
 
         O(m (log N + k log(N / k))) for k ranges per key.  Raises ValueError for another type.
+
+        >>> tree = IntervalTree(pa.array(["a", "c", None]), pa.array(["d", "f", "b"]))  # a to d, c to f, up to b
+        >>> found = tree.stab(pa.array(["b", "e", "z"]))
+        >>> sorted(zip(found.key.tolist(), found.group.tolist()))
+        [(0, 0), (0, 2), (1, 1)]
         """
         ranks = self._bounds.ranks(keys)
         pieces = [self._stab_ranks(ranks[at : at + _PIECE_KEYS], at) for at in range(0, len(ranks), _PIECE_KEYS)]

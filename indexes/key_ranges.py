@@ -47,6 +47,11 @@ class KeyRanges:
         """Return what ``leaf`` matches in a column of ``type``.
 
         Raises ValueError for a literal of another kind, or an operator that is not in :data:`OPS`.
+
+        >>> KeyRanges.of(Leaf("city", "starts with", "Os"), pa.string()).ranges
+        ((b'Os', b'Ot'),)
+        >>> KeyRanges.of(Leaf("city", "is null"), pa.string()).nulls
+        True
         """
         if leaf.op not in OPS:
             raise ValueError(f"{leaf.op} does not ask for ranges of values")

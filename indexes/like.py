@@ -10,9 +10,12 @@ import pyarrow.compute as pc
 
 
 def parse_like(pattern: str) -> list[str | None]:
-    """Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"`` as the empty string.
+    r"""Return the parts of a LIKE pattern: literal text, None for ``%`` (runs merged), and ``"_"`` as the empty string.
 
     Backslash makes the next character literal.  Raises ValueError for a backslash at the end.
+
+    >>> parse_like("a%_b%%"), parse_like(r"100\%")
+    (['a', None, '', 'b', None], ['100%'])
     """
     parts: list[str | None] = []
     text, escaped = "", False
@@ -31,7 +34,11 @@ def parse_like(pattern: str) -> list[str | None]:
 
 
 def quote_like(text: str) -> str:
-    """Return the LIKE pattern that only ``text`` itself fits."""
+    r"""Return the LIKE pattern that only ``text`` itself fits.
+
+    >>> quote_like("50%_")
+    '50\\%\\_'
+    """
     return "".join("\\" + c if c in "%_\\" else c for c in text)
 
 
@@ -39,6 +46,9 @@ def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
     """Return the test of text values [n] that a parsed pattern is -> bool[n]: the cheapest kernel that does it.
 
     Raises ValueError for a pattern of which no regular expression can be made: some 100,000 characters with wildcards.
+
+    >>> like_test(parse_like("%us%"))(pa.array(["bus", "car", None])).to_pylist()
+    [True, False, None]
     """
     match parts:
         case []:

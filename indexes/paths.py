@@ -18,7 +18,12 @@ Steps = tuple[int, ...]
 
 
 def steps(schema: pa.Schema, path: str) -> Steps | None:
-    """Return the way to ``path``, or None if nothing, or more than one thing, has that name.  O(fields on the way)."""
+    """Return the way to ``path``, or None if nothing, or more than one thing, has that name.  O(fields on the way).
+
+    >>> schema = pa.schema({"id": pa.string(), "at": pa.struct({"lat": pa.float64(), "lon": pa.float64()})})
+    >>> steps(schema, "id"), steps(schema, "at.lon"), steps(schema, "at.height")
+    ((0,), (1, 1), None)
+    """
     try:
         at = schema.get_all_field_indices(path)
     except UnicodeEncodeError:  # lone surrogates: no column is called so
@@ -29,7 +34,11 @@ def steps(schema: pa.Schema, path: str) -> Steps | None:
 
 
 def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
-    """Return the field at ``path``, or None: its name is the path, it is nullable if a struct on the way is."""
+    """Return the field at ``path``, or None: its name is the path, it is nullable if a struct on the way is.
+
+    >>> field_at(pa.schema({"at": pa.struct({"lat": pa.float64()})}), "at.lat")
+    pyarrow.Field<at.lat: double>
+    """
     way = steps(schema, path)
     if way is None:
         return None
@@ -75,6 +84,10 @@ def column_at(data: pa.Table | pa.RecordBatch, path: str) -> Any:
     """Return the values at ``path`` [rows]: ChunkedArray of a table, Array of a batch; KeyError if there is none.
 
     Null where a struct on the way is null.  O(1) for a top-level column, else O(rows / 8): child values are shared.
+
+    >>> rows = pa.table({"at": [{"lat": 59.9}, None]})
+    >>> column_at(rows, "at.lat").to_pylist()
+    [59.9, None]
     """
     way = steps(data.schema, path)
     if way is None:
@@ -89,7 +102,12 @@ def follow(data: pa.Table | pa.RecordBatch, way: Steps) -> Any:
 
 
 def addressable(schema: pa.Schema) -> Iterator[tuple[str, pa.Field]]:
-    """Yield path and field of every column, and of every field in structs, that a path reaches; parents first."""
+    """Yield path and field of every column, and of every field in structs, that a path reaches; parents first.
+
+    >>> schema = pa.schema({"id": pa.string(), "at": pa.struct({"lat": pa.float64()}), "tags": pa.list_(pa.string())})
+    >>> [path for path, field in addressable(schema)], [path for path, field in leaf_paths(schema)]
+    (['id', 'at', 'at.lat', 'tags'], ['id', 'at.lat', 'tags'])
+    """
     for path, way in _walk(list(schema), "", ()):
         if steps(schema, path) == way:
             yield path, fields(schema, way)[-1]

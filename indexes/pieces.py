@@ -94,6 +94,11 @@ class Pieces:
         """Return a piece, checked.  One read, none if the piece lies in what :meth:`open` has read.
 
         Raises ValueError if the piece is damaged or there is no such piece.
+
+        >>> from indexes.base import InMemory
+        >>> pieces = Pieces.open(InMemory(pack([b"one", b"", b"three"], kind=b"example")), b"example")
+        >>> pieces.count, pieces.length(2), bytes(pieces.read(2))
+        (3, 5, b'three')
         """
         start, stop, checksum = self._entry(piece)
         return self._check(self._bytes(start, stop), stop - start, checksum, piece)

@@ -44,6 +44,9 @@ def from_bits(bits: BoolArray) -> bytes:
     """Return the bytes of the positions where ``bits``: bool[n] is set.  O(n).
 
     Dense and irregular bits are written as they are, which is an order of magnitude faster than by way of positions.
+
+    >>> to_bitmap(from_bits(np.array([True, False, True])))
+    BitMap([0, 2])
     """
     containers = -(-len(bits) // CONTAINER_ROWS)
     if not containers:
@@ -72,6 +75,13 @@ def checked(data: bytes, rows: int = 2**32) -> BitMap:
     Raises ValueError for other bytes.  The library that parses them believes what containers say of themselves: a bitset
     of another size than it tells, or a run beyond its container, would be written into memory that is not its own.
     O(containers), for arrays and bitsets O(bytes).
+
+    >>> checked(BitMap([2, 7]).serialize(), rows=8)
+    BitMap([2, 7])
+    >>> checked(BitMap([2, 7]).serialize(), rows=7)
+    Traceback (most recent call last):
+        ...
+    ValueError: a position 7 of 7 rows
     """
     try:
         _check_containers(data, rows)

@@ -137,7 +137,11 @@ Predicate = Leaf | And | Or | Unknown
 
 
 def negate(predicate: Predicate) -> Predicate:
-    """Return the predicate that matches the rows for which ``predicate`` is false (not those where it is unknown)."""
+    """Return the predicate that matches the rows for which ``predicate`` is false (not those where it is unknown).
+
+    >>> negate(Or((Leaf("fare", "<", 5), Leaf("city", "=", "Oslo"))))
+    And(children=(Leaf(column='fare', op='>=', value=5), Leaf(column='city', op='!=', value='Oslo')))
+    """
     match predicate:
         case And(children):
             return Or(tuple(negate(child) for child in children))
@@ -160,6 +164,9 @@ def forms(leaf: Leaf) -> tuple[Leaf, ...]:
     """Return the ways to say ``leaf``, itself included, what says most about a value first.
 
     LIKE 'abc' is = 'abc', LIKE 'x%' is starts with 'x' and the other way round: an index need know but one of them.
+
+    >>> [(form.op, form.value) for form in forms(Leaf("city", "like", "Os%"))]
+    [('starts with', 'Os'), ('like', 'Os%')]
     """
     if not isinstance(leaf.value, str) or leaf.op not in ("like", "starts with"):
         return (leaf,)
@@ -190,7 +197,11 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
 
 
 def simplify(predicate: Predicate) -> Predicate:
-    """Return an equivalent predicate: nested And in And and Or in Or flattened, constants and single children lifted."""
+    """Return an equivalent predicate: nested And in And and Or in Or flattened, constants and single children lifted.
+
+    >>> simplify(And((And((Leaf("a", "=", 1), Leaf("b", "=", 2))), And(()))))
+    And(children=(Leaf(column='a', op='=', value=1), Leaf(column='b', op='=', value=2)))
+    """
     if isinstance(predicate, (Leaf, Unknown)):
         return predicate
     kind, absorbing = (And, Or) if isinstance(predicate, And) else (Or, And)
@@ -229,6 +240,10 @@ def matches(predicate: Predicate, table: pa.Table | pa.RecordBatch) -> Any:
     """Return which of n rows match -> bool[n] without nulls: ChunkedArray for a table, BooleanArray for a batch.
 
     Raises ValueError as :func:`check` does, and for Unknown.  O(rows × leaves), vectorised.
+
+    >>> rows = pa.record_batch({"fare": [4.0, 9.5, None]})
+    >>> matches(Leaf("fare", ">", 5), rows).to_pylist(), matches(negate(Leaf("fare", ">", 5)), rows).to_pylist()
+    ([False, True, False], [True, False, False])
     """
     return bind(predicate, table.schema)(table)
 

@@ -162,7 +162,13 @@ def register(index: _Class) -> _Class:
 
 
 def find(name: str) -> type[SkippingIndex] | Unknown:
-    """Return the skipping index called ``name``, or why there is none.  See :meth:`Registry.find`."""
+    """Return the skipping index called ``name``, or why there is none.  See :meth:`Registry.find`.
+
+    >>> find("bitmap").__name__, find("bitmap/1").__name__
+    ('BitmapIndex', 'BitmapIndex')
+    >>> isinstance(find("os.system"), Unknown)  # looked up, never imported
+    True
+    """
     return _SHARED.find(name)
 
 
@@ -220,6 +226,15 @@ def parse_spec(text: str) -> IndexSpec:
 
     Columns come first, each once; a name with spaces or signs is quoted; a quote inside quotes is doubled.  Raises
     ValueError that shows the position, counted from 0, and what was expected there.
+
+    >>> parse_spec("text(note, tokenizer='word')")
+    IndexSpec(kind='text', columns=('note',), options=mappingproxy({'tokenizer': 'word'}))
+    >>> str(parse_spec("grid(lat , 'the lon')"))
+    "grid(lat, 'the lon')"
+    >>> parse_spec("bitmap(status")
+    Traceback (most recent call last):
+        ...
+    ValueError: index 'bitmap(status': expected ')' at position 13; write for example "text(note, top='5')"
     """
     tokens = _tokens(text)
     kind, at = _next(text, tokens, "the kind of index, like bitmap")

@@ -93,7 +93,12 @@ def registers(hashes: UInt64Array) -> Registers:
 
 
 def distinct(found: Registers) -> float:
-    """Return the estimated number of distinct hashes behind a sketch.  O(registers)."""
+    """Return the estimated number of distinct hashes behind a sketch.  O(registers).
+
+    >>> hashes = hash_values(pa.array([b"%d" % (n % 500) for n in range(2000)]))
+    >>> 490 < distinct(registers(hashes)) < 510
+    True
+    """
     counts = np.bincount(found, minlength=RANK_MAX + 1).tolist()
     z = REGISTERS * _tau(1 - counts[RANK_MAX] / REGISTERS)
     for count in counts[RANK_MAX - 1 : 0 : -1]:
@@ -106,6 +111,10 @@ def frequent(hashes: UInt64Array, top: int) -> Frequent:
     """Return the ``top`` most frequent of n hashes: uint64[n]; exact, but for values of equal hash.  O(n), 5 ns a hash.
 
     Fewer come back if less frequent ones might be missing in between.
+
+    >>> found = frequent(hash_values(pa.array([b"a", b"b", b"a", b"c", b"a", b"b"])), top=2)
+    >>> found.row.tolist(), found.count.tolist(), found.rest
+    ([4, 5], [3, 2], 1)
     """
     bucket = (hashes & np.uint64(_BUCKETS - 1)).astype(np.int64)
     load = np.bincount(bucket, minlength=_BUCKETS)

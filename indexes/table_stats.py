@@ -133,6 +133,10 @@ def estimate(summary: bytes | memoryview, type: pa.DataType) -> ColumnSummary:
     """Return what a summary of a column of ``type`` says.
 
     Raises ValueError for bytes that this module did not write, or wrote for a type with other keys.
+
+    >>> found = estimate(merge([summarize(pa.array(["a", "a", "b"])), summarize(pa.array(["a", None]))]), pa.string())
+    >>> found.rows, found.nulls, found.distinct, [(one.value, one.count) for one in found.common]
+    (5, 1, 2, [('a', 3), ('b', 1)])
     """
     found = _unpack(summary)
     common = [Common(values.decode(key, type), count, error) for key, (count, error) in found.common.items()]

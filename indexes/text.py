@@ -80,6 +80,11 @@ class TextIndex(SkippingIndex):
     """Rows by token.  ``tokenizer``: the spec of a tokenizer (``indexes.tokenizers``), e.g. "ngram(3)".
 
     Raises ValueError for a tokenizer that is not known, or whose package is not installed.
+
+    >>> from indexes.base import InMemory
+    >>> notes = InMemory(TextIndex("word").summarize(pa.array(["a black umbrella", "", "black", None])))
+    >>> TextIndex("word").rows([notes], Leaf("note", "match", "black umbrella"), pa.string())
+    [BitMap([0])]
     """
 
     name = "text/1"

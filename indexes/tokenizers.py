@@ -69,6 +69,9 @@ class Tokenizer(ABC):
         """Return tokens of every text that has ``part`` in it, in order; fewer than there are is allowed.
 
         ``more_before``: whether the text may have more before the part, ``more_after`` likewise.
+
+        >>> Word().implied("black umbrel", more_before=False, more_after=True)  # LIKE 'black umbrel%'
+        ['black']
         """
         return [] if more_before or more_after else self.query(part)
 
@@ -96,7 +99,14 @@ class Tokenizer(ABC):
 
 
 class Word(Tokenizer):
-    """Maximal runs of word characters, case folded (``indexes.characters`` defines both)."""
+    """Maximal runs of word characters, case folded (``indexes.characters`` defines both).
+
+    >>> tokens, rows = Word().tokens(pa.array(["A black UMBRELLA, lost", None, "black"]))
+    >>> list(zip(tokens.to_pylist(), rows.tolist()))
+    [('a', 0), ('black', 0), ('umbrella', 0), ('lost', 0), ('black', 2)]
+    >>> Word().query("lost: black, BLACK")
+    ['black', 'lost']
+    """
 
     cuts_pieces = True
 
@@ -123,7 +133,11 @@ class Word(Tokenizer):
 
 
 class Ngram(Tokenizer):
-    """Every run of ``n`` code points of the case-folded text, spaces and signs included; shorter texts have none."""
+    """Every run of ``n`` code points of the case-folded text, spaces and signs included; shorter texts have none.
+
+    >>> Ngram("3").query("Oslo"), Ngram("3").query("it")
+    (['osl', 'slo'], [])
+    """
 
     cuts_pieces = True
 
@@ -280,5 +294,13 @@ _SHARED = Tokenizers()
 
 @lru_cache(maxsize=256)
 def find(spec: str) -> Tokenizer:
-    """Return the tokenizer that ``spec`` names.  See :meth:`Tokenizers.find`."""
+    """Return the tokenizer that ``spec`` names.  See :meth:`Tokenizers.find`.
+
+    >>> find("ngram(3)").spec, find("word").query("Oslo!")
+    ('ngram(3)', ['oslo'])
+    >>> find("sentence")
+    Traceback (most recent call last):
+        ...
+    ValueError: no tokenizer is called 'sentence'; known are ...
+    """
     return _SHARED.find(spec)

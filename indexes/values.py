@@ -102,7 +102,11 @@ def supports(type: pa.DataType) -> bool:
 
 
 def key_width(type: pa.DataType) -> int | None:
-    """Return the length in bytes of every key of ``type``, or None for strings and binary; ValueError without order."""
+    """Return the length in bytes of every key of ``type``, or None for strings and binary; ValueError without order.
+
+    >>> key_width(pa.int8()), key_width(pa.decimal128(9, 2)), key_width(pa.string())
+    (8, 16, None)
+    """
     kind = _require(type)
     if kind == "decimal":
         return int((type.value_type if pa.types.is_dictionary(type) else type).byte_width)
@@ -126,6 +130,14 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the keys of n values -> binary[n]; nulls stay null.
 
     Raises ValueError for a type that :func:`supports` refuses.
+
+    >>> small, large = encode(pa.array([-1, 3])).to_pylist()
+    >>> small < large, len(large)
+    (True, 8)
+    >>> encode(pa.array(["Oslo", None])).to_pylist()
+    [b'Oslo', None]
+    >>> encode(pa.array([0.0])) == encode(pa.array([-0.0]))
+    True
     """
     kind = _require(values.type)
     values = plain(values)
@@ -148,6 +160,17 @@ def place(value: object, type: pa.DataType) -> Place:
     convention where binary meets decimal: a float literal against a decimal column stands for its shortest decimal
     text, a Decimal against a float column for the nearest double; so ``x = 0.1`` means the same whether the parser
     made 0.1 a float or a Decimal.  Raises ValueError for a literal of another kind, or an unreadable date.
+
+    >>> place(2.5, pa.int64())  # v < 2.5 is v <= 2, since 2.5 lies above
+    Place(value=2, tie=1)
+    >>> place(300, pa.int8()).tie
+    1
+    >>> place("2024-02-29", pa.date32()).value
+    19782
+    >>> place("five", pa.int64())
+    Traceback (most recent call last):
+        ...
+    ValueError: a literal of Python type str cannot be compared with values of int64
     """
     kind = _require(type)
     type = type.value_type if pa.types.is_dictionary(type) else type
@@ -173,7 +196,11 @@ def compare_key(value: object, type: pa.DataType) -> Key:
 
 
 def encode_scalar(value: object, type: pa.DataType) -> bytes | None:
-    """Return the key of a literal, or None if no value of the key's width equals it (1.5 among integers)."""
+    """Return the key of a literal, or None if no value of the key's width equals it (1.5 among integers).
+
+    >>> encode_scalar(3, pa.int8()) == encode(pa.array([3])).to_pylist()[0], encode_scalar(1.5, pa.int8())
+    (True, None)
+    """
     key = compare_key(value, type)
     return key.data if key.tie == 0 else None
 
@@ -183,6 +210,9 @@ def decode(key: bytes, type: pa.DataType) -> object:
 
     Timestamps come back aware (UTC) if the type has a zone.  Days and microseconds outside Python's years 1 to 9999
     come back as int; a string cut inside a character gets U+FFFD.  Raises ValueError for a key of the wrong length.
+
+    >>> decode(encode_scalar(-7, pa.int16()), pa.int16()), decode(b"Oslo", pa.string())
+    (-7, 'Oslo')
     """
     kind = _require(type)
     type = type.value_type if pa.types.is_dictionary(type) else type
@@ -216,10 +246,15 @@ def truncate_down(key: bytes, limit: int) -> bytes:
 
 
 def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
-    """Return at most ``limit`` bytes that are no smaller than ``key``, or None if there are none.
+    r"""Return at most ``limit`` bytes that are no smaller than ``key``, or None if there are none.
 
     ``utf8``: keep the result valid UTF-8 by counting up the last character instead of the last byte (UTF-8 orders as
     code points do).  A key that is not UTF-8 is treated as bytes; both results are sound bytewise.
+
+    >>> truncate_down(b"abcd", 2), truncate_up(b"abcd", 2, utf8=True), truncate_up(b"ab", 2, utf8=True)
+    (b'ab', b'ac', b'ab')
+    >>> truncate_up(b"\xff\xff\xff", 2, utf8=False) is None
+    True
     """
     if len(key) <= limit:
         return key
@@ -232,7 +267,11 @@ def truncate_up(key: bytes, limit: int, utf8: bool) -> bytes | None:
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """Return the smallest bytes above everything that starts with ``prefix``, or None if nothing is above."""
+    r"""Return the smallest bytes above everything that starts with ``prefix``, or None if nothing is above.
+
+    >>> successor(b"ab"), successor(b"a\xff"), successor(b"\xff")
+    (b'ac', b'b', None)
+    """
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 

@@ -58,7 +58,11 @@ class ByteRows:
         return words
 
     def big_endian_words(self, offset: int) -> UInt64Array:
-        """Return the words at ``offset`` as numbers that sort like the bytes -> uint64[n]."""
+        """Return the words at ``offset`` as numbers that sort like the bytes -> uint64[n].
+
+        >>> [hex(word) for word in byte_rows(pa.array(["ab", "b"])).big_endian_words(0).tolist()]
+        ['0x6162000000000000', '0x6200000000000000']
+        """
         return self.words(offset).byteswap()
 
 

@@ -1,6 +1,26 @@
 """Apache Hudi tables from Python, without a JAR, with indexes that pay.
 
 ``mdt.create`` and ``mdt.open`` return a :class:`Table`; ``mdt.read`` returns a Spark DataFrame.
+
+>>> schema = pa.schema({"id": pa.string(), "city": pa.string(), "fare": pa.float64()})
+>>> t = mdt.create("new_table", schema, key=["id"], indexes=["bitmap(city)"])
+>>> t.upsert([{"id": "a", "city": "Oslo", "fare": 9.5}, {"id": "b", "city": "Rome", "fare": 4.0}]).inserted
+2
+>>> t.upsert({"id": ["b"], "city": ["Rome"], "fare": [4.5]}).updated
+1
+>>> t = mdt.open("new_table")
+>>> t.scan("city = 'Rome' and fare < 5", columns=["id", "fare"]).to_arrow().to_pylist()
+[{'id': 'b', 'fare': 4.5}]
+>>> t.get("a"), t.get("z")
+({'id': 'a', 'city': 'Oslo', 'fare': 9.5}, None)
+>>> t.get(["b", "z"], columns=["fare"]).to_pylist()
+[{'fare': 4.5}, {'fare': None}]
+>>> t.delete({"id": ["a", "z"]}).missing
+1
+>>> t.history()["operation"].to_pylist()
+['create', 'upsert', 'upsert', 'delete']
+>>> t.check().problems  # every invariant of the directory, verified
+()
 """
 
 from indexes.functions import register as function

@@ -10,7 +10,11 @@ from mdt.errors import Invalid
 
 
 def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
-    """Return one text, or an iterable of texts, as a tuple.  Raises Invalid, with ``example``, for anything else."""
+    """Return one text, or an iterable of texts, as a tuple.  Raises Invalid, with ``example``, for anything else.
+
+    >>> texts("columns", "id", "['id']"), texts("columns", ["id", "ts"], "['id']")
+    (('id',), ('id', 'ts'))
+    """
     if isinstance(value, str):
         return (value,)
     try:

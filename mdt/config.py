@@ -205,6 +205,14 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
 
     Raises ``errors.Invalid``: unknown name (with the nearest known ones), wrong type, out of range, or the same option
     under two names with different values.  Without a small-file limit of its own, a smaller file size lowers it too.
+
+    >>> parse_options({"mdt.row.group.rows": "1000"}).row_group_rows
+    1000
+    >>> parse_options({"mdt.row.group.row": 1000})
+    Traceback (most recent call last):
+        ...
+    mdt.errors.Invalid: unknown option 'mdt.row.group.row'
+      hint: did you mean mdt.row.group.rows or mdt.compression?
     """
     values: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -222,6 +230,9 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     """Return the options in ``mapping`` as text under their mdt names, as :func:`parse_options` takes them back.
 
     Raises ``errors.Invalid`` as :func:`parse_options` does.
+
+    >>> canonical({"hoodie.parquet.max.file.size": 1 << 20})
+    {'mdt.max.file.bytes': '1048576'}
     """
     parse_options(mapping)
     found = [(name, value, _find(name)[1]) for name, value in arguments.mapping("options", mapping).items()]

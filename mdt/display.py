@@ -22,7 +22,11 @@ _UNSEEN = "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udf
 
 
 def visible(value: object) -> str:
-    """Return ``value`` as one line of harmless text of bounded length."""
+    r"""Return ``value`` as one line of harmless text of bounded length.
+
+    >>> visible("a\nb\x1b[31m")
+    'a\\x0ab\\x1b[31m'
+    """
     text = str(value)
     cut = text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
     return re.sub(

@@ -11,6 +11,10 @@ class MdtError(Exception):
     """Base of all errors of this package.
 
     ``hint`` (str) is the next step for the person who reads it, or empty.
+
+    >>> print(Invalid("there is no column 'fair'", hint="did you mean fare?"))
+    there is no column 'fair'
+      hint: did you mean fare?
     """
 
     retryable: bool = False

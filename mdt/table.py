@@ -238,8 +238,8 @@ class Table:
         A key that is not in the table: None for one key; for several ``missing`` says whether there is a row of nulls in its place
         ("null"; its key column is null, too, which no row of the table has), none ("skip"), or Invalid is raised and names the first keys ("error").
 
-        >>> t.get("a")  # doctest: +SKIP
-        {'id': 'a', 'city': 'Oslo', 'fare': 9.5}
+        >>> t.get("a"), t.get(["c", "z"], columns=["fare"], missing="skip").to_pylist()
+        ({'id': 'a', 'city': 'Oslo', 'fare': 9.5, 'ts': 1}, [{'fare': 7.25}])
         """
         one_of("missing", missing, ("null", "skip", "error"))
         snapshot = self._metadata.newest()

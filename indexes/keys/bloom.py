@@ -63,7 +63,16 @@ _PAIRS_PER_PASS = 2_000_000
 
 
 class BloomKeyIndex(KeyIndex):
-    """Ranges and filters.  ``locate`` is O(m log e + pairs whose range holds the key)."""
+    """Ranges and filters.  ``locate`` is O(m log e + pairs whose range holds the key).
+
+    >>> from indexes.hashing import hash_keys
+    >>> keys = pa.array(["id_1", "id_2", "id_3"])
+    >>> unit = BloomKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
+    >>> asked = pa.array(["id_3", "id_4"])
+    >>> found = BloomKeyIndex().locate(unit, asked, hash_keys(asked, 0))
+    >>> found.key.tolist(), found.group.tolist()  # id_3 may live in group 1, id_4 nowhere
+    ([0], [1])
+    """
 
     name: ClassVar[str] = "bloom/1"
     can_index_log_files: ClassVar[bool] = False

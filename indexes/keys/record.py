@@ -56,7 +56,16 @@ GROUPS_MAX = 2**32
 
 
 class RecordKeyIndex(KeyIndex):
-    """Exact index of key hashes.  12 bytes a key; ``locate`` is O(m log shard) and verifies the shards it touches."""
+    """Exact index of key hashes.  12 bytes a key; ``locate`` is O(m log shard) and verifies the shards it touches.
+
+    >>> from indexes.hashing import hash_keys
+    >>> keys = pa.array(["id_1", "id_2", "id_3"])
+    >>> unit = RecordKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
+    >>> asked = pa.array(["id_3", "id_4"])
+    >>> found = RecordKeyIndex().locate(unit, asked, hash_keys(asked, 0))
+    >>> found.key.tolist(), found.group.tolist()  # id_3 may live in group 1, id_4 nowhere
+    ([0], [1])
+    """
 
     name: ClassVar[str] = "record/1"
     can_index_log_files: ClassVar[bool] = True

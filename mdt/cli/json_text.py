@@ -14,7 +14,11 @@ from typing import Any
 
 
 def line(value: object) -> str:
-    """Return ``value`` as one line of JSON, without its end."""
+    r"""Return ``value`` as one line of JSON, without its end.
+
+    >>> line({"fare": float("nan"), "key": b"\x01", "at": date(2024, 2, 29)})
+    '{"fare": "NaN", "key": "01", "at": "2024-02-29"}'
+    """
     try:
         return json.dumps(value, default=_text, ensure_ascii=False, allow_nan=False)
     except ValueError:

@@ -14,7 +14,11 @@ from mdt.limits import LIKE_CHARACTERS_MAX
 
 
 def column_name(name: str, schema: pa.Schema) -> str:
-    """Return the own spelling of a column or path; raises ``errors.Invalid`` naming the nearest."""
+    """Return the own spelling of a column or path; raises ``errors.Invalid`` naming the nearest.
+
+    >>> column_name("FARE", pa.schema({"fare": pa.float64()}))
+    'fare'
+    """
     if schema.get_field_index(name) >= 0 or name in schema.names or paths.steps(schema, name) is not None:
         return name
     names = [known for known, _ in paths.addressable(schema)]

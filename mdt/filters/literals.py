@@ -53,7 +53,11 @@ class NoSuchCast(Exception):
 
 
 def number(text: str, negative: bool = False) -> int | float | Decimal:
-    """Return a numeric literal as Spark types it: 5, 5L, 1.5 (a decimal), 1.5e0 (a double), 1.5D, 0.1F, 1BD."""
+    """Return a numeric literal as Spark types it: 5, 5L, 1.5 (a decimal), 1.5e0 (a double), 1.5D, 0.1F, 1BD.
+
+    >>> [number(text) for text in ("5", "1.5", "1.5e0", "0.1F", "5Y")]
+    [5, Decimal('1.5'), 1.5, 0.10000000149011612, 5]
+    """
     found = _NUMBER.fullmatch(text)
     if found is None or len(text) > LITERAL_DIGITS_MAX:
         raise ValueError(f"a number of {len(text)} characters; at most {LITERAL_DIGITS_MAX} are read")
@@ -73,7 +77,11 @@ def negated(value: float | Decimal) -> float | Decimal:
 
 
 def typed(name: str, text: str) -> Value:
-    """Return DATE '…', TIMESTAMP '…' and X'…'; raises NoSuchCast for other names."""
+    r"""Return DATE '…', TIMESTAMP '…' and X'…'; raises NoSuchCast for other names.
+
+    >>> typed("date", "2024-02-29"), typed("x", "0aff")
+    (datetime.date(2024, 2, 29), b'\n\xff')
+    """
     if name == "x":
         if not re.fullmatch("[0-9a-fA-F]*", text):
             raise ValueError(f"{text!r} has characters that are no hexadecimal digits")
@@ -88,6 +96,13 @@ def cast(value: Value, target: str, precision: int = 10, scale: int = 0) -> Valu
 
     ``target``: Spark's name of a type, in its first spelling ("int").  Null stays null.  Raises ValueError where Spark's
     cast fails, NoSuchCast for a pair of types that is not known here.
+
+    >>> cast("12", "int"), cast(1.9, "int"), cast(None, "date")
+    (12, 1, None)
+    >>> cast(300, "tinyint")
+    Traceback (most recent call last):
+        ...
+    ValueError: 300 is outside the range of tinyint
     """
     if value is None:
         return None
@@ -107,6 +122,9 @@ def fitted(value: Any, type: pa.DataType) -> Any:
     """Return a literal that is compared with a column of ``type``: text is read as a value of that type.
 
     Everything else stays as it is, and is compared exactly.  Raises ValueError for text that is no such value.
+
+    >>> fitted("2024-02-29", pa.date32()), fitted("7", pa.int64()), fitted("7", pa.string())
+    (datetime.date(2024, 2, 29), 7, '7')
     """
     if isinstance(value, UUID):
         return value.bytes if values.kind_of(type) == "binary" else str(value)
@@ -125,7 +143,11 @@ def read_date(text: str) -> date:
 
 
 def read_timestamp(text: str) -> datetime:
-    """Return the moment of ``2024-02-29 12:00:00.5+01:00`` and its shorter forms; naive if it names no zone."""
+    """Return the moment of ``2024-02-29 12:00:00.5+01:00`` and its shorter forms; naive if it names no zone.
+
+    >>> str(read_timestamp("2024-02-29 12:00:00.5+01:00")), str(read_timestamp("2024-02"))
+    ('2024-02-29 12:00:00.500000+01:00', '2024-02-01 00:00:00')
+    """
     found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:
         hint = "write it as 2024-01-31 12:00:00.123456+01:00, with an offset in place of a zone's name"

@@ -141,6 +141,12 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
     """Return the rows of ``table`` in the order of ``keys``, the first ``limit`` of them; equal rows stay as they stood.
 
     O(rows × log(rows)).
+
+    >>> rows = pa.table({"fare": [4.0, None, 9.5, float("nan")]})
+    >>> sorted_rows(rows, parse_order("fare desc", rows.schema))["fare"].to_pylist()
+    [nan, 9.5, 4.0, None]
+    >>> sorted_rows(rows, parse_order("fare", rows.schema), limit=2)["fare"].to_pylist()
+    [None, 4.0]
     """
     columns: dict[str, Any] = {}
     ways: list[tuple[str, str]] = []

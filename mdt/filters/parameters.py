@@ -46,7 +46,16 @@ class Parameters:
         self._unused = set(self._given)
 
     def value(self, name: str) -> object:
-        """Return a value, a tuple if it is several; raises Invalid for a name that was not given."""
+        """Return a value, a tuple if it is several; raises Invalid for a name that was not given.
+
+        >>> Parameters({"ids": {"a"}, "since": np.int64(5)}).value("ids")
+        ('a',)
+        >>> Parameters({"since": 5}).value("sinse")
+        Traceback (most recent call last):
+            ...
+        mdt.errors.Invalid: the parameter :sinse has no value
+          hint: did you mean :since?
+        """
         if name not in self._given:
             near = difflib.get_close_matches(name, self._given, n=1)
             hint = f"did you mean :{near[0]}?" if near else f"pass params={{{name!r}: …}}"
@@ -93,6 +102,9 @@ def native(value: Any) -> Any:
     """Return one value as None, bool, int, float, Decimal, str, bytes, date or datetime, unchanged in meaning, or a UUID.
 
     NaT and NA are None; a float stays NaN.  Raises ValueError for anything else, and for digits below the microsecond.
+
+    >>> native(np.float32(0.5)), native(pa.scalar("a")), native(np.datetime64("2024-02-29"))
+    (0.5, 'a', datetime.date(2024, 2, 29))
     """
     kind = value.__class__
     if kind in _PLAIN:

@@ -70,7 +70,11 @@ class NotSql(Exception):
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of ``text``, at the end one of kind "end".  Raises NotSql.  O(characters)."""
+    """Return the tokens of ``text``, at the end one of kind "end".  Raises NotSql.  O(characters).
+
+    >>> [(token.kind, token.text) for token in tokenize("fare >= 4.5 -- cheap")]
+    [('word', 'fare'), ('sign', '>='), ('number', '4.5'), ('end', '')]
+    """
     found, at, match = [], 0, _TOKEN.match
     while token := match(text, at):
         kind = token.lastgroup
@@ -200,7 +204,12 @@ class Cursor:
 
 
 def caret(text: str, offset: int) -> str:
-    """Return two lines: the line of ``text`` around ``offset``, and a caret below the place."""
+    r"""Return two lines: the line of ``text`` around ``offset``, and a caret below the place.
+
+    >>> print(caret("fare > > 4", 7).lstrip("\n"))
+      fare > > 4
+             ^
+    """
     start = text.rfind("\n", 0, offset) + 1
     end = text.find("\n", offset)
     first = max(start, offset - _EXCERPT_CHARACTERS_MAX)

@@ -27,6 +27,22 @@ def parse_where(
     for IN a list or an array of such.  Raises ``errors.Invalid`` for text that is not SQL, an unknown column, a literal
     that cannot be compared with it, a parameter too many or too few, and ``errors.Unsupported`` for SQL beyond tests of
     one column.
+
+    >>> schema = pa.schema({"id": pa.string(), "fare": pa.float64()})
+    >>> asked = parse_where("FARE > 4 and id in :ids", schema, {"ids": ["a", "b"]})
+    >>> asked
+    And(children=(Leaf(column='fare', op='>', value=4), Leaf(column='id', op='in', value=('a', 'b'))))
+    >>> asked == parse_where([("fare", ">", 4), ("id", "in", ["a", "b"])], schema)
+    True
+    >>> parse_where("not (fare > 4 or id is null)", schema)
+    And(children=(Leaf(column='fare', op='<=', value=4), Leaf(column='id', op='is not null', value=None)))
+    >>> parse_where("fair > 4", schema)
+    Traceback (most recent call last):
+        ...
+    mdt.errors.Invalid: there is no column 'fair'
+      fair > 4
+      ^
+      hint: did you mean fare?
     """
     parameters = Parameters(params)
     if isinstance(where, str):

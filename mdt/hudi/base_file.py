@@ -42,7 +42,11 @@ _HEX = re.compile(r"[0-9a-f]{32}")
 
 
 def name(file_id: str, token: str, instant: str) -> str:
-    """Return the name of a base file."""
+    """Return the name of a base file.
+
+    >>> name("6f2c-0", "3-77-0", "20240229120000123")
+    '6f2c-0_3-77-0_20240229120000123.parquet'
+    """
     text = f"{file_id}_{token}_{instant}.parquet"
     assert BASE.fullmatch(text), text
     return text

@@ -32,13 +32,21 @@ class LogFileName:
 
 
 def parse_base(file_name: str) -> BaseFileName | None:
-    """Return the parts of a base file's name, or None if it is no such name."""
+    """Return the parts of a base file's name, or None if it is no such name.
+
+    >>> parse_base("6f2c-0_3-77-0_20240229120000123.parquet")
+    BaseFileName(file_id='6f2c-0', token='3-77-0', instant='20240229120000123')
+    """
     match = BASE.fullmatch(file_name)
     return None if match is None else BaseFileName(*match.groups())
 
 
 def parse_log(file_name: str) -> LogFileName | None:
-    """Return the parts of a log file's name, or None if it is no such name."""
+    """Return the parts of a log file's name, or None if it is no such name.
+
+    >>> parse_log(".6f2c-0_20240229120000123.log.2_3-77-0")
+    LogFileName(file_id='6f2c-0', base_instant='20240229120000123', version=2, token='3-77-0', is_cdc=False)
+    """
     match = LOG.fullmatch(file_name)
     if match is None:
         return None

@@ -74,6 +74,11 @@ def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) ->
 
     One key field with two or more partition fields needs the complex one, whose record key is ``value`` in Hudi 0.14.1 to
     1.0.2 (as ours) and ``field:value`` in other releases: a foreign writer on such a table must be set to the former.
+
+    >>> key_generator(["id"], ["city"])
+    'org.apache.hudi.keygen.SimpleKeyGenerator'
+    >>> key_generator(["id", "n"], ["city"])
+    'org.apache.hudi.keygen.ComplexKeyGenerator'
     """
     if not partition_fields:
         kind = "Nonpartitioned"

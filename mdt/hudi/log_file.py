@@ -60,7 +60,11 @@ class Block:
 
 
 def name(file_id: str, base_instant: str, version: int, token: str) -> str:
-    """Return the name of log file number ``version`` (from 1) of the slice that begins at ``base_instant``."""
+    """Return the name of log file number ``version`` (from 1) of the slice that begins at ``base_instant``.
+
+    >>> name("6f2c-0", "20240229120000123", 2, "3-77-0")
+    '.6f2c-0_20240229120000123.log.2_3-77-0'
+    """
     text = f".{file_id}_{base_instant}.log.{version}_{token}"
     assert LOG.fullmatch(text), text
     return text

@@ -32,7 +32,11 @@ Int32Array = npt.NDArray[np.int32]
 
 
 def escape(value: str) -> str:
-    """Return ``value`` with every character that is special in a path as ``%XX``."""
+    """Return ``value`` with every character that is special in a path as ``%XX``.
+
+    >>> escape("a/b=c"), unescape(escape("a/b=c"))
+    ('a%2Fb%3Dc', 'a/b=c')
+    """
     return value.translate(_TABLE)
 
 
@@ -48,6 +52,13 @@ def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool = T
     ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates.
     Raises Invalid, naming the values, for an empty string, a value that reads as null, a reserved or overlong name, or
     another type.
+
+    >>> rows = pa.table({"city": ["Oslo", None, "Oslo"], "year": [2024, 2024, 2024]})
+    >>> codes, found = partition_paths(rows, ["city", "year"])
+    >>> codes.tolist(), found
+    ([0, 1, 0], ['city=Oslo/year=2024', 'city=__HIVE_DEFAULT_PARTITION__/year=2024'])
+    >>> partition_paths(rows, ["year"], hive_style=False)[1], partition_paths(rows, [])[1]
+    (['2024'], [''])
     """
     codes = np.zeros(len(table), dtype=np.int64)
     paths = [""] if len(table) else []

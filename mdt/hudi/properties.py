@@ -46,9 +46,12 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, str]:
-    """Return the properties in ``data``; of a repeated key the last value, as Java does.
+    r"""Return the properties in ``data``; of a repeated key the last value, as Java does.
 
     Raises Corrupt if an escape is malformed.
+
+    >>> decode(encode({"hoodie.table.name": "trips", "a:b": "x=y\n"}))
+    {'a:b': 'x=y\n', 'hoodie.table.name': 'trips'}
     """
     found: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):
@@ -60,7 +63,11 @@ def decode(data: bytes) -> dict[str, str]:
 
 
 def checksum(database: str, table: str) -> str:
-    """Return Hudi's checksum of a table's identity: CRC-32 of ``<database>.<table>`` in decimal."""
+    """Return Hudi's checksum of a table's identity: CRC-32 of ``<database>.<table>`` in decimal.
+
+    >>> checksum("default", "v6_trips_8i3d"), checksum("", "trips")
+    ('3180720914', '3761586722')
+    """
     return str(zlib.crc32(f"{database}.{table}".encode()))
 
 
@@ -87,7 +94,11 @@ def verify(properties: Mapping[str, str]) -> None:
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:
-    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``, ``depth`` levels below the table."""
+    """Return ``.hoodie_partition_metadata`` of a partition created by ``instant``, ``depth`` levels below the table.
+
+    >>> decode(partition_metadata("20240229120000123", 2))
+    {'commitTime': '20240229120000123', 'partitionDepth': '2'}
+    """
     return b"#partition metadata\n" + encode({"commitTime": instant, "partitionDepth": str(depth)})
 
 

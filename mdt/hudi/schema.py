@@ -37,6 +37,11 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     """Return the Avro record of ``stored(schema)`` as JSON text: ``["null", T]`` with default null, of a required field ``T``.
 
     ``name``: the table's name.  ``meta_fields``: put Hudi's five in front.  Raises Invalid as :func:`mdt.schema.declared.stored`.
+
+    >>> json.loads(to_avro(pa.schema({"fare": pa.float64()}), "trips"))["fields"]
+    [{'name': 'fare', 'type': ['null', 'double'], 'default': None}]
+    >>> from_avro(to_avro(pa.schema({"fare": pa.float64()}), "trips"))
+    fare: double
     """
     record, namespace = record_name(name)
     fields: list[dict[str, Any]] = []

@@ -40,7 +40,11 @@ class Instant:
 
 
 def instant_text(us_since_epoch: int) -> str:
-    """Return the instant of a UTC time in microseconds, cut to milliseconds.  Raises Invalid outside years 1 to 9999."""
+    """Return the instant of a UTC time in microseconds, cut to milliseconds.  Raises Invalid outside years 1 to 9999.
+
+    >>> instant_text(1_709_208_000_123_456)
+    '20240229120000123'
+    """
     try:
         moment = _EPOCH + timedelta(microseconds=us_since_epoch)
     except OverflowError as error:
@@ -55,6 +59,9 @@ def instant_us(text: str) -> int:
     """Return the UTC time of an instant in microseconds; 14 digits mean the last millisecond of their second, as in Hudi.
 
     Raises Invalid if ``text`` is no instant.
+
+    >>> instant_us("20240229120000123"), instant_us("20240229120000")
+    (1709208000123000, 1709208000999000)
     """
     if not (len(text) in (14, 17) and text.isascii() and text.isdigit()):
         raise Invalid(f"{text!r} is no instant", hint="an instant has the form yyyyMMddHHmmssSSS, in UTC")
@@ -71,7 +78,13 @@ _FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
 
 
 def parse_name(file_name: str) -> Instant | None:
-    """Return the instant that a file of ``.hoodie/`` stands for, or None if it is no instant file of version 6."""
+    """Return the instant that a file of ``.hoodie/`` stands for, or None if it is no instant file of version 6.
+
+    >>> parse_name("20240229120000123.inflight")
+    Instant(time='20240229120000123', action='commit', state='inflight')
+    >>> parse_name(requested_name("20240229120000123", "compaction")).state, parse_name("hoodie.properties")
+    ('requested', None)
+    """
     match = _NAME.fullmatch(file_name)
     if match is None:
         return None

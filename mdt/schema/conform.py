@@ -29,6 +29,16 @@ def conform(data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequenc
     ``key``: columns by which a row is called in errors, where the data has them.  Raises Invalid with one line for each
     column that is missing, unknown, of a type that does not fit, or has a value that does not, naming the first such row
     (from 0) and its value.
+
+    >>> schema = pa.schema({"id": pa.string(), "n": pa.int32()})
+    >>> conform(pa.table({"n": [3.0], "id": ["a"]}), schema, schema).to_pylist()
+    [{'id': 'a', 'n': 3}]
+    >>> conform(pa.table({"n": [3]}), schema, schema)
+    Traceback (most recent call last):
+        ...
+    mdt.errors.Invalid: the data does not fit the table:
+      column 'id' is missing
+      hint: the table's columns are: id string, n int32
     """
     refuse_repeated(data.column_names)
     problems = list(_wrong_names(data.column_names, declared.names))

@@ -25,7 +25,11 @@ def is_same(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def is_list(type: pa.DataType) -> bool:
-    """Return whether ``type`` is a list of any kind; a map is not."""
+    """Return whether ``type`` is a list of any kind; a map is not.
+
+    >>> is_list(pa.list_(pa.int8(), 3)), is_list(pa.map_(pa.string(), pa.int8()))
+    (True, False)
+    """
     kinds = pa.types
     tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view, kinds.is_large_list_view)
     return any(test(type) for test in tests)
@@ -41,6 +45,9 @@ def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
 
     Raises ValueError (of which pyarrow's errors are some) if one has no equal among the values of ``type``, or its list
     another length.  Whether types belong together (numbers to text) is the caller's matter.
+
+    >>> convert(pa.array([3.0, None]), pa.int8()).to_pylist()
+    [3, None]
     """
     source = array.type
     if is_same(source, type):

@@ -83,6 +83,16 @@ def stored(schema: pa.Schema) -> pa.Schema:
     Raises Invalid, naming column and type and what to do, for other types: null, union, interval, extension types, ordered
     dictionaries, maps with keys that are not strings, empty structs, nesting beyond DEPTH_MAX; and for names that Avro
     does not allow, that are reserved, repeated, or differ only in case.
+
+    >>> stored(pa.schema({"n": pa.uint8(), "at": pa.timestamp("s"), "city": pa.dictionary(pa.int32(), pa.string())}))
+    n: int32
+    at: timestamp[ms, tz=UTC]
+    city: string
+    >>> stored(pa.schema({"n": pa.null()}))
+    Traceback (most recent call last):
+        ...
+    mdt.errors.Invalid: column 'n' has the type null, which a Hudi table cannot hold
+      hint: cast it to the type that its values will have
     """
     _check_names([field.name for field in schema], "")
     for field in schema:
@@ -216,6 +226,11 @@ class Restoration:
 
         What readers leave in a schema (metadata of Parquet files, required fields or not) goes.  Raises Corrupt for a value
         that no declared one was stored as.
+
+        >>> declared = pa.schema({"n": pa.uint8(), "city": pa.string()})
+        >>> rows = pa.table({"n": pa.array([7], pa.int32()), "city": ["Oslo"]})
+        >>> Restoration.of(declared, rows.schema).restored(rows).schema.types
+        [DataType(uint8), DataType(string)]
         """
         if not self.columns and table.schema.equals(self.schema, check_metadata=True):
             return table

@@ -42,6 +42,11 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     """Return ``data`` as an Arrow table.  Raises Invalid for what is no Arrow data; what a caller's iterable raises passes.
 
     ``schema``: the columns that are expected, by which values of Python are typed.
+
+    >>> to_table([{"id": "a", "n": 1}]).schema.types
+    [DataType(string), DataType(int64)]
+    >>> to_table({"n": [1]}, pa.schema({"n": pa.int8()})).schema.types
+    [DataType(int8)]
     """
     if isinstance(data, pa.Table):
         return data

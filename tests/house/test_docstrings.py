@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import doctest
 from importlib import import_module
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import tidy
 
 import mdt
 from mdt.stores.storage import MemoryStorage
 
-MODULES = ("mdt.filters.order", "mdt.query")
-"""Modules with examples.  ``t`` is a table of three trips, ``pa`` is pyarrow."""
+ROOT = Path(tidy.__file__).parent.parent
+MODULES = [module.name for module in tidy.load(ROOT, "mdt", "indexes") if ">>> " in module.text]
+EXAMPLES_MIN = 80
+"""Examples are for people, and a file that is searched in vain for them is a test that runs nothing."""
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_show_what_happens(name: str) -> None:
+def test_examples_show_what_happens(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``t`` is a table of three trips, ``pa`` pyarrow, ``np`` numpy; "..." stands for any text; the folder is empty."""
+    monkeypatch.chdir(tmp_path)
     trips = pa.table(
         {"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [9.5, 4.0, 7.25], "ts": [1, 1, 1]}
     )
     table = mdt.create(MemoryStorage(), trips.schema, ["id"], options={"mdt.table.name": "trips"})
     table.bulk_insert(trips)
-    result = doctest.testmod(import_module(name), extraglobs={"t": table, "pa": pa})
+    known = {"t": table, "pa": pa, "np": np, "mdt": mdt}
+    result = doctest.testmod(import_module(name), extraglobs=known, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0 and result.failed == 0
+
+
+def test_examples_are_found_where_they_stand() -> None:
+    assert {"mdt", "mdt.table", "mdt.query", "mdt.filters.where", "indexes.predicate"} <= set(MODULES)
+    examples = doctest.DocTestFinder(exclude_empty=True)
+    found = [test for name in MODULES for test in examples.find(import_module(name)) if test.examples]
+    assert len(found) >= EXAMPLES_MIN
