@@ -2,7 +2,8 @@
 
 The convention for every page: each fenced block names its language.  ``python`` blocks run in their order in one namespace,
 in an empty directory; ``sh`` blocks run between them where they stand, line by line: ``mdt`` for real, of ``make`` the
-target is looked up, of ``pip install`` the name and its extras.  What only shows something is ``text`` or ``json``.
+target is looked up, of ``pip install`` the name and its extras, of ``python -m pytest`` the tests that it would run, of another
+``python -m`` the module.  What only shows something is ``text`` or ``json``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ SECONDS_MAX = 120
 _FENCE = re.compile(r"^ {0,3}(```+)[ ]*(\S*)[ ]*$")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)[^)]*\)|!\[[^\]]*\]\(([^)\s]+)[^)]*\)")
 _HEADING = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
+_ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w.,-]+)\])?")
 
 
@@ -112,7 +115,7 @@ def run_python(block: Block, namespace: dict[str, Any]) -> None:
 def run_shell(block: Block, folder: Path) -> None:
     """Run every command of a block in ``folder``.  Raises AssertionError for one that fails or that nobody can run."""
     for line in block.code.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
+        words = [word for word in shlex.split(line, comments=True) if not _ASSIGNMENT.fullmatch(word)]
         if words:
             assert words[0] in COMMANDS, f"{block}: nobody knows how to try {words[0]!r}; teach tests/documents.py"
             COMMANDS[words[0]](line, words, folder)
@@ -133,6 +136,13 @@ def _try_make(line: str, words: list[str], folder: Path) -> None:
     assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
+def _try_python(line: str, words: list[str], folder: Path) -> None:
+    assert words[1] == "-m" and find_spec(words[2]) is not None, f"{line}: no such module"
+    if words[2] == "pytest":
+        done = ran([sys.executable, *words[1:], "--collect-only", "-q"], ROOT)
+        assert done.returncode == 0, f"{line}: {done.stdout}"
+
+
 def _run_mdt(line: str, words: list[str], folder: Path) -> None:
     """Run the line in a shell that finds this tree's ``mdt``, so that pipes work as they stand."""
     found = f'mdt() {{ {shlex.quote(sys.executable)} -m mdt "$@"; }}'
@@ -148,5 +158,10 @@ def ran(command: list[str], folder: Path, packages: Path = ROOT) -> subprocess.C
     )
 
 
-COMMANDS: dict[str, Callable[[str, list[str], Path], None]] = {"pip": _try_pip, "make": _try_make, "mdt": _run_mdt}
+COMMANDS: dict[str, Callable[[str, list[str], Path], None]] = {
+    "pip": _try_pip,
+    "make": _try_make,
+    "mdt": _run_mdt,
+    "python": _try_python,
+}
 """First word of a command -> how it is tried."""

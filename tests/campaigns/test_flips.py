@@ -39,7 +39,7 @@ def run(cases: int) -> None:
         codec = sorted(damage.KINDS)[number % len(damage.KINDS)]
         for text in damage.outcome(random.Random(f"{seed}:{number}"), codec, found):
             wrong.append(
-                f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest tests/campaigns/test_flips.py -k campaign"
+                f"{text}\n  replay: {REPLAY}={seed}:{number} python -m pytest tests/campaigns/test_flips.py -k a_campaign"
             )
     count("damaged files, each read in every way", len(numbers))
     for what, n in found.items():

@@ -132,6 +132,9 @@ WRONG_COMMANDS = {
     "an unknown command of mdt": "mdt nonsense",
     "an option that mdt lacks": "mdt scan t --nonsense",
     "a failure before a pipe": "mdt nonsense | cat",
+    "a module that is not there": "python -m nonsense",
+    "a test that is not there": "MDT_FLIPS=1:2 python -m pytest tests/house/test_nonsense.py",
+    "tests that no name fits": "python -m pytest tests/house/test_tidy.py -k nonsense",
 }
 
 
