@@ -22,7 +22,6 @@ import pyarrow as pa
 import mdt
 from mdt.errors import MdtError
 from mdt.metadata import paths
-from mdt.metadata.file_group import page_map_blob
 from mdt.parquet.page_map import OFFSET, SIZE
 from mdt.stores.storage import MemoryStorage
 
@@ -163,18 +162,18 @@ def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
     found = {}
     snapshot = table.snapshot()
     for i in range(len(snapshot)):
-        file = snapshot.file(i)
-        blob = page_map_blob(file)
+        file = snapshot.segment(i)
+        blob = file.page_map
         if blob is None:
             continue
         page_map = table.metadata.blobs.page_map(blob)
         info = page_map.info
-        starts = (file["block_offset"] + np.concatenate([info[:, OFFSET], page_map.start])).tolist()
-        data = max(int((info[:, OFFSET] + info[:, SIZE]).max()), 0) + file["block_offset"]
+        starts = (file.block_offset + np.concatenate([info[:, OFFSET], page_map.start])).tolist()
+        data = max(int((info[:, OFFSET] + info[:, SIZE]).max()), 0) + file.block_offset
         headers = [(start, start + 24) for start in starts]
-        end = file["block_offset"] + file["block_length"]
-        footer = [(end - file["footer_length"], end), (data, end)] * (1 + len(headers) // 2)
-        found[paths.partition_file(file["partition"], file["name"])] = headers + footer
+        end = file.block_offset + file.block_length
+        footer = [(end - file.footer_length, end), (data, end)] * (1 + len(headers) // 2)
+        found[file.path] = headers + footer
     return found
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from indexes.base import KeyHashes
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import Blob
 from mdt.metadata.key_map import KeyMap
+from mdt.stores.blob import Blob
 
 TABLE = "*"
 """Stands for every partition in :attr:`Footprint.absent` under table scope."""

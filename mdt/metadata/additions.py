@@ -17,7 +17,8 @@ from indexes.buffers import column, flags, mask, numbers
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.columns import SUMMARY, no_rows
 from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
-from mdt.metadata.file_group import FILES, Blob, Joint, SummaryRef
+from mdt.metadata.file_group import FILES, Joint, SummaryRef
+from mdt.stores.blob import Blob
 
 PIECES_MERGED = 16
 """So many pieces of one size become one: a query looks into few tables, and a row is copied once for each power."""

@@ -23,10 +23,10 @@ from mdt.limits import (
     SUMMARY_FILES_OPEN_MAX,
 )
 from mdt.metadata import key_map
-from mdt.metadata.file_group import Blob
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.recent import Recent
 from mdt.parquet.mapped_files import MappedFiles
+from mdt.stores.blob import Blob
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Blobs:
         self.key_maps: Recent[Blob, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
         self.page_maps: Recent[Blob, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
         self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX)
-        """Parsed footers of data files (:data:`mdt.scan.segment_file.Footers`)."""
+        """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
         self._lock = Lock()
         self.data_files = MappedFiles(storage)
         """Data files that look-ups have opened."""

@@ -6,13 +6,13 @@ Every file is one *segment*: a base file, or a log file with at most one data bl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.stores.blob import Blob
 
 BASE = 0
 """``kind`` of a base file."""
@@ -50,16 +50,6 @@ FILES = pa.schema(
     ]
 )
 """Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in the object of the key map."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """Where a larger summary stands: object path, byte range and CRC-32 of the range."""
-
-    path: str
-    offset: int
-    length: int
-    crc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +101,6 @@ class NewFile:
     previous_instant: str = "null"
     base_name: str = ""
     log_names: tuple[str, ...] = field(default=())
-
-
-def page_map_blob(file: Mapping[str, Any]) -> Blob | None:
-    """Return where the page map of a row of FILES stands, None if it has none."""
-    if file["page_map_offset"] is None:
-        return None
-    return Blob(file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
 
 
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:

@@ -12,11 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.buffers import mask, numbers
+from indexes.buffers import column, mask, numbers
 from mdt.metadata.additions import Piece
 from mdt.metadata.columns import Columns, no_rows
 from mdt.metadata.file_group import FILES
 from mdt.metadata.file_groups import Groups
+from mdt.metadata.recent import Recent
+from mdt.metadata.segments import COLUMNS, segment_of
+from mdt.parquet.segment import Segment
+
+_FEW = 8
+"""Of a table with this many times as many files as are asked for, single values are read; else whole columns."""
 
 _SLICES_MAX = 64
 """Up to so many dead slots a column is put together from slices, which is a copy; more are filtered out."""
@@ -82,8 +88,10 @@ class Live:
 class FilesView(Mapping[str, "FileColumn"]):
     """The live files: a mapping from the names of FILES to columns.  Nothing is read before it is used."""
 
-    def __init__(self, base: Columns, pieces: Sequence[Piece], live: Live) -> None:
+    def __init__(self, base: Columns, pieces: Sequence[Piece], live: Live, known: Recent[int, Segment]) -> None:
+        """``known``: segments by their ids, kept for every snapshot of the process."""
         self._base = base
+        self._known = known
         self._pieces = pieces
         self._live = live
         self._columns: dict[str, FileColumn] = {}
@@ -133,6 +141,28 @@ class FilesView(Mapping[str, "FileColumn"]):
     def table(self) -> pa.Table:
         """Return all columns as a table, schema FILES."""
         return self.select(FILES.names)
+
+    def segment(self, i: int) -> Segment:
+        """Return the file in row ``i``, from memory if this process has read it before."""
+        slot = self._live.slot(i)
+        id = int(self.of_slot("segment", slot).as_py())
+        known = self._known.get(id)
+        if known is not None:
+            return known
+        return self._known.put(id, segment_of({name: self.of_slot(name, slot).as_py() for name in COLUMNS}))
+
+    def segments(self, rows: Int64s) -> list[Segment]:
+        """Return the files in ``rows``, in their order."""
+        if _FEW * len(rows) < len(self):
+            return [self.segment(row) for row in rows.tolist()]
+        ids = self.numpy("segment")[rows].tolist()
+        found = {id: self._known.get(id) for id in ids}
+        missing = [at for at, id in enumerate(ids) if found[id] is None]
+        if missing:
+            table = self.select(COLUMNS).take(column(rows[missing]))
+            fresh = (segment_of(row) for row in table.to_pylist())
+            found |= {segment.id: self._known.put(segment.id, segment) for segment in fresh}
+        return [segment for id in ids if (segment := found[id]) is not None]
 
     def row(self, i: int, name: str) -> pa.Scalar:
         """Return one value of row ``i``."""

@@ -20,8 +20,9 @@ from pyroaring import BitMap
 from indexes.base import InMemory, Int64Array, SkippingIndex, Summary
 from mdt.limits import INDEX_CACHE_BYTES_MAX, SEGMENTS_KNOWN_MAX, SUMMARIES_CACHE_BYTES_MAX, SUMMARY_OPEN_BYTES
 from mdt.metadata.attachments import Blobs
-from mdt.metadata.file_group import Blob, Joint, SummaryRef
+from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.recent import Recent
+from mdt.stores.blob import Blob
 
 T = TypeVar("T")
 _SNAPSHOTS_KEPT = 32

@@ -13,8 +13,8 @@ import pyarrow as pa
 from indexes.buffers import numbers
 from mdt.metadata.columns import NUMBERED_UNITS, Columns
 from mdt.metadata.commit_log import UNITS
-from mdt.metadata.file_group import Blob
 from mdt.metadata.file_groups import Groups
+from mdt.stores.blob import Blob
 
 Int64s = npt.NDArray[np.int64]
 

@@ -172,7 +172,7 @@ def _confirm(
     members = snapshot.members[group].tolist()
     wanted = hashes.take(key)
     for i in members[:1] + members[:0:-1]:
-        segment = metadata.segments.one(snapshot, i)
+        segment = snapshot.segment(i)
         if segment.key_map is None:
             continue
         found = metadata.blobs.key_map(segment.key_map)
@@ -214,8 +214,9 @@ def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
     """Return the key map of the base file of ``group``, dead rows included, or None if it has none."""
     for i in snapshot.members[group].tolist():
-        if snapshot.kind[i] == BASE and (blob := snapshot.key_map_blob(i)) is not None:
-            return metadata.blobs.key_map(blob)
+        segment = snapshot.segment(i)
+        if segment.kind == BASE and segment.key_map is not None:
+            return metadata.blobs.key_map(segment.key_map)
     return None
 
 

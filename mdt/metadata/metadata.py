@@ -27,6 +27,7 @@ from mdt.limits import (
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     RECORDS_CACHED_MAX,
+    SEGMENTS_CACHED_MAX,
     UNITS_OPEN_MAX,
 )
 from mdt.metadata import codec, commit_log, key_indexes, paths
@@ -35,19 +36,19 @@ from mdt.metadata.checkpoint import fold, folded, wrong_runs
 from mdt.metadata.column_stats import FileStats
 from mdt.metadata.columns import PAGES, Columns
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import Blob
 from mdt.metadata.foreign import Watch, watched_since
 from mdt.metadata.index_summaries import SummaryCache
 from mdt.metadata.key_parts import Unit
 from mdt.metadata.other_tables import no_table
 from mdt.metadata.recent import Recent
 from mdt.metadata.replay import apply, first
-from mdt.metadata.segments import Segments
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import StoredColumns, parse_layout, write_pages
 from mdt.metadata.usage import Usage
+from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition, from_json
 from mdt.stores import storage
+from mdt.stores.blob import Blob
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Metadata:
         self.blobs = Blobs(storage)
         self.summaries = SummaryCache(self.blobs, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
-        self.segments = Segments()
+        self.segments: Recent[int, Segment] = Recent(SEGMENTS_CACHED_MAX)
         self.watch = Watch(storage)
         self.said: set[str] = set()
         self.base_seq = -1
@@ -141,7 +142,10 @@ class Metadata:
             return self._base_snapshot(base_seq)[0]
         except Corrupt:
             whole = self._replayed(base_seq)
-            return Snapshot(base_seq, whole.definition, folded(whole), whole.last_instant, slots=len(whole))
+            columns = folded(whole)
+            return Snapshot(
+                base_seq, whole.definition, columns, whole.last_instant, slots=columns.rows, known=self.segments
+            )
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -270,7 +274,7 @@ class Metadata:
         record = self.record(0)
         if record is None:
             raise no_table(self.storage)
-        return first(record, path=paths.commit(0))
+        return replace(first(record, path=paths.commit(0)), known=self.segments)
 
     def _from_base(self) -> Snapshot | None:
         """Return the snapshot of the newest base, or None if there is none that can be read."""
@@ -321,7 +325,9 @@ class Metadata:
     def _base_snapshot(self, seq: int) -> tuple[Snapshot, StoredColumns, Mapping[str, Any]]:
         columns, header = self._columns(seq)
         definition = from_json(header["definition"], path=paths.base_manifest(seq))
-        return Snapshot(seq, definition, columns, str(header["last_instant"]), slots=columns.rows), columns, header
+        instant = str(header["last_instant"])
+        snapshot = Snapshot(seq, definition, columns, instant, slots=columns.rows, known=self.segments)
+        return snapshot, columns, header
 
     def _columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
         path = paths.base_manifest(seq)

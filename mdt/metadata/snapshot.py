@@ -21,17 +21,20 @@ from pyroaring import BitMap
 from indexes.bounds import Bounds
 from indexes.buffers import column, flags, numbers
 from indexes.column_stats import STATS_SCHEMA
+from mdt.limits import SEGMENTS_CACHED_MAX
 from mdt.metadata import additions as added
 from mdt.metadata.additions import Piece
 from mdt.metadata.columns import SUMMARY, Columns, no_rows
 from mdt.metadata.commit_log import STATS
 from mdt.metadata.deletion_vectors import positions
-from mdt.metadata.file_group import BASE, FILES, Blob, SummaryRef
+from mdt.metadata.file_group import BASE, SummaryRef
 from mdt.metadata.file_groups import Files, Groups
 from mdt.metadata.files import FilesView, Live, MembersView, NamesView, NumbersView, PartitionsView
 from mdt.metadata.history import History
 from mdt.metadata.key_parts import Unit, stored_units
 from mdt.metadata.layered import Layered
+from mdt.metadata.recent import Recent
+from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
 
 Int64s = npt.NDArray[np.int64]
@@ -47,7 +50,7 @@ class Snapshot:
     ``base``: the compacted state that it stands on.  ``pieces``: files added since.  ``dead``: slots of files that have
     left, rising.  ``vectors_since``: slot -> positions that are no longer live, where that changed.  ``starts``: seq ->
     slot of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened to
-    file groups since ``groups_known``; most readers never ask.
+    file groups since ``groups_known``; most readers never ask.  ``known``: segments that this process has read, by id.
     """
 
     seq: int
@@ -65,6 +68,7 @@ class Snapshot:
     history_since: tuple[Mapping[str, Any], ...] = ()
     groups_known: Groups | None = None
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
+    known: Recent[int, Segment] = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<mdt snapshot {self.seq} of {self.definition.name!r}: {len(self):,} files>"
@@ -85,7 +89,7 @@ class Snapshot:
     @cached_property
     def files(self) -> FilesView:
         """The live files: columns of FILES by name, read when they are used."""
-        return FilesView(self.base, self.pieces, self.live)
+        return FilesView(self.base, self.pieces, self.live, self.known)
 
     @cached_property
     def segments(self) -> Int64s:
@@ -107,16 +111,9 @@ class Snapshot:
         """Which segments have a key map -> bool[n]."""
         return flags(self.files["key_map_length"].is_valid())
 
-    def file(self, i: int) -> dict[str, Any]:
-        """Return row ``i`` of ``files`` as a mapping of FILES' columns."""
-        return {name: self.files[name][i].as_py() for name in FILES.names}
-
-    def key_map_blob(self, i: int) -> Blob | None:
-        """Return where the key map of segment row ``i`` stands, or None if it has none."""
-        path = self.files["key_map_path"][i].as_py()
-        if path is None:
-            return None
-        return Blob(path, *(self.files[f"key_map_{name}"][i].as_py() for name in ("offset", "length", "crc")))
+    def segment(self, i: int) -> Segment:
+        """Return the file in row ``i``."""
+        return self.files.segment(i)
 
     # Dead rows
 

@@ -280,8 +280,7 @@ def _runs(work: Planning, stats: FileStats) -> Runs:
 def _segments(work: Planning) -> list[SegmentScan]:
     """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
     rows = np.flatnonzero(work.maybe).tolist()
-    column = work.snapshot.files["zone_rows"]
-    zone_rows = {i: np.array(column[i].as_py(), dtype=np.int64) for i in rows}
+    zone_rows = {i: np.array(work.snapshot.files["zone_rows"][i].as_py(), dtype=np.int64) for i in rows}
     several = [i for i in rows if len(zone_rows[i]) > 1 and i not in work.positions]
     verdicts = _zone_verdicts(work, several, [len(zone_rows[i]) for i in several]) if several else {}
     found = []

@@ -18,12 +18,12 @@ from indexes.predicate import Call, Predicate, bind, columns, leaves
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segments import Segment
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.pages import Wanted, read_pages
+from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, counted
-from mdt.scan.segment_file import live_mask, read_rows
 from mdt.scan.tasks import Cutter, RowGroups, Rows, batches, placed
 
 _LATE_ROWS = 8_192
@@ -54,7 +54,7 @@ def read_at(
     columns = frozenset(names)
     pages, scans = list[Wanted](), list[SegmentScan]()
     for segment, positions in rows:
-        file = metadata.segments.one(snapshot, segment)
+        file = snapshot.segment(segment)
         found = placed(metadata, segment, file, positions, file.rows, columns)
         if found is None:
             scans.append(_scan(segment, positions, file))
@@ -74,7 +74,7 @@ def read_at(
 def _scan(segment: int, positions: Int64Array, file: Segment) -> SegmentScan:
     """Return how the row groups are read that hold ``positions`` of a segment."""
     wanted = BitMap(positions.tolist())
-    hit = row_groups_with(wanted, np.array(file.zone_rows, np.int64))
+    hit = row_groups_with(wanted, np.array(file.row_groups, np.int64))
     return SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
 
 
@@ -161,7 +161,7 @@ class _Reader:
 
     def _groups(self, piece: RowGroups, schema: pa.Schema) -> pa.Table:
         return read_rows(
-            self._storage, self._plan.snapshot, piece.scan.row, schema,
+            self._storage, self._plan.snapshot.segment(piece.scan.row), schema,
             zones=piece.zones, use_threads=False, footers=self._footers,
         )  # fmt: skip
 

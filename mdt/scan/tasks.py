@@ -13,9 +13,9 @@ from pyroaring import BitMap
 from mdt.errors import Corrupt
 from mdt.limits import PAGE_ROWS_MAX
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segments import Segment
 from mdt.parquet.page_map import PageMap
 from mdt.parquet.pages import Wanted
+from mdt.parquet.segment import Segment
 from mdt.plan.planner import ScanPlan, SegmentScan
 
 UNIT_ROWS = 262_144
@@ -61,7 +61,7 @@ class Cutter:
         self._schema = schema
         self._names = frozenset(schema.names)
         rows = np.array([scan.row for scan in plan.segments], np.int64)
-        found = metadata.segments.many(plan.snapshot, rows)
+        found = plan.snapshot.files.segments(rows)
         self._files: dict[int, Segment] = dict(zip(rows.tolist(), found, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
@@ -72,7 +72,7 @@ class Cutter:
             file = self._files[scan.row]
             wanted = self._wanted(scan, file)
             if wanted is None:
-                runs += _runs(scan, file.zone_rows)
+                runs += _runs(scan, file.row_groups)
             elif len(wanted.positions):
                 single.append(wanted)
         return [*runs, *batches(single, threads)]
@@ -89,7 +89,7 @@ class Cutter:
         dead, some = self._plan.snapshot.vector(scan.row), scan.positions
         if some and scan.zones is None and some.max() < file.rows:
             return self._placed(scan.row, live_positions(some, dead), file.rows, self._schema)
-        rows = _rows_in(file.zone_rows, scan.zones)
+        rows = _rows_in(file.row_groups, scan.zones)
         some = rows if some is None else rows & some
         return self._placed(scan.row, live_positions(some, dead), len(rows), self._schema)
 

@@ -61,7 +61,7 @@ def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentSca
     if dead is not None:
         live -= dead
     positions = live[:count]
-    ends = np.cumsum(snapshot.files["zone_rows"][scan.row].as_py())
+    ends = np.cumsum(snapshot.segment(scan.row).row_groups)
     zones = int(np.searchsorted(ends, positions[-1], side="right")) + 1
     return replace(scan, zones=tuple(range(zones)), positions=positions)
 

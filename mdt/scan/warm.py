@@ -14,12 +14,13 @@ import numpy as np
 
 from mdt.errors import Corrupt
 from mdt.limits import DATA_FILES_MAPPED_MAX, SEGMENTS_CACHED_MAX
-from mdt.metadata.file_group import BASE, Blob
+from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
-from mdt.scan.segment_file import open_segment
+from mdt.parquet.segment_rows import open_segment
 from mdt.scan.tasks import SMALL_ROWS
+from mdt.stores.blob import Blob
 
 _AT_A_TIME = 256
 """Files between two looks at how full a cache is."""
@@ -29,7 +30,7 @@ def warm_files(metadata: Metadata, snapshot: Snapshot, threads: int, *, with_key
     """Keep what scans and look-ups need of the files of ``snapshot``; ``with_keys``: key maps, too."""
     blobs = metadata.blobs
     newest = np.flatnonzero(snapshot.has_rows)[::-1][:SEGMENTS_CACHED_MAX]
-    segments = metadata.segments.many(snapshot, newest)
+    segments = snapshot.files.segments(newest)
     with ThreadPoolExecutor(threads) as pool:
         page_maps = [found.page_map for found in segments if found.page_map is not None]
         _fill(pool, blobs.page_maps, page_maps, lambda blob: blobs.page_map(blob).info)
@@ -68,7 +69,7 @@ def _warm_footers(pool: Executor, metadata: Metadata, snapshot: Snapshot) -> Non
 
     def keep(row: int) -> None:
         with suppress(Corrupt):
-            open_segment(metadata.storage, snapshot, row, footers=footers)
+            open_segment(metadata.storage, snapshot.segment(row), footers=footers)
 
     for first in range(0, len(rows), _AT_A_TIME):
         if footers.dropped:

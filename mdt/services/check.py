@@ -21,8 +21,7 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
-from mdt.metadata import paths
-from mdt.metadata.file_group import BASE, Blob, Joint, SummaryRef, page_map_blob
+from mdt.metadata.file_group import BASE, Joint, SummaryRef
 from mdt.metadata.index_summaries import Parsed
 from mdt.metadata.key_map import KeyMap, build, ordering_words
 from mdt.metadata.locate import candidates
@@ -30,13 +29,15 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, values_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
+from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.progress import Progress, counted
-from mdt.scan.segment_file import live_mask, read_rows
 from mdt.services.check_blocks import check_blocks
 from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.problem import Problem
+from mdt.stores.blob import Blob
 from mdt.write.files import RECORD_KEY
 from mdt.write.summarize import summarize_columns, summarize_indexes
 
@@ -127,8 +128,8 @@ class _SegmentChecker:
 
     def run(self, i: int) -> _Checked:
         """Return what is wrong with segment row ``i``, and its live keys."""
-        file = self._snapshot.file(i)
-        path = paths.partition_file(file["partition"], file["name"])
+        file = self._snapshot.segment(i)
+        path = file.path
         nothing = np.empty(0, np.uint64)
         storage, schema = self._metadata.storage, with_meta(self._snapshot.definition.schema)
         table = None
@@ -136,8 +137,8 @@ class _SegmentChecker:
         try:
             data = storage.read(path)
             problems = self._check_bytes(file, path, data)
-            if file["rows"]:
-                table = read_rows(storage, self._snapshot, i, schema)
+            if file.rows:
+                table = read_rows(storage, file, schema)
             problems += [Problem(path, -1, text) for text in self._texts(i, file, table)]
             problems += [Problem(path, -1, text) for text in self._check_page_map(file, data)]
         except (Corrupt, Invalid) as error:
@@ -152,13 +153,13 @@ class _SegmentChecker:
         definition = self._snapshot.definition
         return _Checked(problems, hash_keys(keys, definition.hash_seed), sort_keys(table, definition.key))
 
-    def _check_bytes(self, file: dict[str, Any], path: str, data: bytes) -> list[Problem]:
+    def _check_bytes(self, file: Segment, path: str, data: bytes) -> list[Problem]:
         """Compare the file as a whole; what is damaged in it is found out afterwards."""
         crc = zlib.crc32(data)
-        return [] if crc == file["crc"] else [Problem(path, -1, f"crc is {crc:08x}, was written as {file['crc']:08x}")]
+        return [] if crc == file.crc else [Problem(path, -1, f"crc is {crc:08x}, was written as {file.crc:08x}")]
 
-    def _texts(self, i: int, file: dict[str, object], table: pa.Table | None) -> Iterator[str]:
-        if file["kind"] != BASE:
+    def _texts(self, i: int, file: Segment, table: pa.Table | None) -> Iterator[str]:
+        if file.kind != BASE:
             yield from check_blocks(self._metadata, self._snapshot, i, table)
         if table is None:
             return
@@ -167,16 +168,16 @@ class _SegmentChecker:
         if not record_keys(table, definition.key).equals(keys):
             yield "record keys differ from the key columns"
         codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
-        if definition.partition_by and {names[c] for c in np.unique(codes)} != {file["partition"]}:
+        if definition.partition_by and {names[c] for c in np.unique(codes)} != {file.partition}:
             yield "rows of another partition"
-        if set(table[PARTITION_PATH].unique().to_pylist()) - {file["partition"]}:
+        if set(table[PARTITION_PATH].unique().to_pylist()) - {file.partition}:
             yield "meta column _hoodie_partition_path differs from the directory"
-        yield from self._check_key_map(i, table, keys)
-        yield from self._check_summaries(i, table)
+        yield from self._check_key_map(file, table, keys)
+        yield from self._check_summaries(i, file, table)
 
-    def _check_key_map(self, i: int, table: pa.Table, keys: pa.Array) -> Iterator[str]:
+    def _check_key_map(self, file: Segment, table: pa.Table, keys: pa.Array) -> Iterator[str]:
         definition = self._snapshot.definition
-        blob = self._snapshot.key_map_blob(i)
+        blob = file.key_map
         if blob is None:
             yield "has no key map"
             return
@@ -186,18 +187,18 @@ class _SegmentChecker:
         ):
             yield f"the key map at {blob.path}:{blob.offset} differs from the rows"
 
-    def _check_page_map(self, file: dict[str, Any], data: bytes) -> Iterator[str]:
+    def _check_page_map(self, file: Segment, data: bytes) -> Iterator[str]:
         """A page map is optional; one that is there must be what the file's bytes give."""
-        blob = page_map_blob(file)
+        blob = file.page_map
         if blob is None:
             return
         stored = self._metadata.blobs.read(blob, verify=True).to_pybytes()
-        if page_map.encoded(pa.py_buffer(data).slice(file["block_offset"], file["block_length"])) != stored:
+        if page_map.encoded(pa.py_buffer(data).slice(file.block_offset, file.block_length)) != stored:
             yield f"the page map at {blob.path}:{blob.offset} differs from the file"
 
-    def _check_summaries(self, i: int, table: pa.Table) -> Iterator[str]:
+    def _check_summaries(self, i: int, file: Segment, table: pa.Table) -> Iterator[str]:
         snapshot = self._snapshot
-        zones = tuple(snapshot.files["zone_rows"][i].as_py())
+        zones = file.row_groups
         if sum(zones) != len(table):
             yield f"row groups of {sum(zones)} rows in the metadata, {len(table)} in the file"
             return

@@ -13,7 +13,6 @@ from indexes.hashing import hash_keys
 from mdt.commit import publish
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
-from mdt.metadata import paths
 from mdt.metadata.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -25,16 +24,15 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
 
     Raises Corrupt if the file is not whole blocks.
     """
-    file = snapshot.file(i)
-    path = paths.partition_file(file["partition"], file["name"])
-    data = metadata.storage.read(path)
-    blocks = log_file.parse(data, path=path)
+    file = snapshot.segment(i)
+    data = metadata.storage.read(file.path)
+    blocks = log_file.parse(data, path=file.path)
     rows = [b for b in blocks if b.kind == PARQUET]
     deletes = [b for b in blocks if b.kind == DELETE]
-    if len(blocks) != len(rows) + len(deletes) or len(rows) != (1 if file["rows"] else 0):
+    if len(blocks) != len(rows) + len(deletes) or len(rows) != (1 if file.rows else 0):
         yield f"unexpected log blocks {[b.kind for b in blocks]}"
         return
-    if rows and (rows[0].content_offset, rows[0].content_length) != (file["block_offset"], file["block_length"]):
+    if rows and (rows[0].content_offset, rows[0].content_length) != (file.block_offset, file.block_length):
         yield "the data block stands elsewhere than the metadata says"
     if rows and table is not None:
         yield from _compare(metadata, snapshot, i, data, rows[0], table[RECORD_KEY].combine_chunks())
@@ -46,25 +44,25 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
             yield "a delete block holds a null key"
         else:
             yield from _compare(metadata, snapshot, i, data, block, keys)
-    if deleted != file["deletes"]:
-        yield f"delete blocks hold {deleted} keys, the metadata says {file['deletes']}"
+    if deleted != file.deletes:
+        yield f"delete blocks hold {deleted} keys, the metadata says {file.deletes}"
 
 
 def _compare(
     metadata: Metadata, snapshot: Snapshot, i: int, data: bytes, block: Block, keys: pa.Array
 ) -> Iterator[str]:
     """Yield a sentence if ``block`` differs from the block that we would write for ``keys``: string[n]."""
-    file = snapshot.file(i)
+    file = snapshot.segment(i)
     shared: dict[str, Any] = {
-        "instant": file["instant"],
+        "instant": file.instant,
         "avro_schema": publish.avro_schema(snapshot.definition, meta_fields=True),
         "positions": _positions(metadata, snapshot, i, keys),
-        "base_instant": file["base_instant"],
+        "base_instant": file.base_instant,
     }
     if block.kind == PARQUET:
         expected, _ = log_file.data_block(bytes(block.content), **shared)
     else:
-        expected = log_file.delete_block(keys, file["partition"], **shared)
+        expected = log_file.delete_block(keys, file.partition, **shared)
     found = data[block.offset : block.offset + block.length]
     if found != expected:
         here = next((n for n, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b), len(expected))

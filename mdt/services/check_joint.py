@@ -18,12 +18,13 @@ from pyroaring import BitMap
 
 from indexes.base import SkippingIndex, Summary
 from indexes.predicate import Leaf, matches
-from mdt.metadata.file_group import Blob, Joint
+from mdt.metadata.file_group import Joint
 from mdt.metadata.index_summaries import cut
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, top_levels, values_of
 from mdt.metadata.snapshot import Snapshot
-from mdt.scan.segment_file import read_rows
+from mdt.parquet.segment_rows import read_rows
+from mdt.stores.blob import Blob
 
 VALUES_ASKED = 30
 """Values of a segment, spread over its distinct ones, about which a joint summary is asked: some 50 µs each."""
@@ -58,7 +59,8 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, ro
         return False
     top = top_levels(snapshot.definition.schema, [spec])
     with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at
-        parts = [read_rows(metadata.storage, snapshot, row, top, use_threads=False) for row in rows]
+        segments = snapshot.files.segments(np.array(rows, np.int64))
+        parts = [read_rows(metadata.storage, segment, top, use_threads=False) for segment in segments]
         columns = [values_of(part, parsed.columns, index) for part in parts]
         stored = metadata.blobs.read(blob, verify=True).to_pybytes()
         return bool(index.summarize(pa.concat_arrays(columns)) == stored)

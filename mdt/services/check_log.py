@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
+import numpy as np
+
 from mdt.commit import leftovers, publish
 from mdt.commit.recovery import pending, sensible
 from mdt.errors import Corrupt, Invalid
@@ -12,11 +14,11 @@ from mdt.hudi import properties
 from mdt.metadata import commit_log, paths
 from mdt.metadata.checkpoint import differing, folded
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import Blob
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.replay import apply, first
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.problem import Problem
+from mdt.stores.blob import Blob
 
 
 def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -95,7 +97,7 @@ def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRec
 
 def _check_blobs(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     units = [unit.blob for unit in snapshot.units if unit.blob is not None]
-    maps = [snapshot.key_map_blob(i) for i in range(len(snapshot))]
+    maps = [segment.key_map for segment in snapshot.files.segments(np.arange(len(snapshot)))]
     for blob in [*units, *maps]:
         if blob is not None:
             yield from _check_blob(metadata, blob)

@@ -18,7 +18,8 @@ def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
 
     Nothing is wrong for any reader: one of the rows is dead.  Versions before 0.1 placed keys so that had been deleted.
     """
-    maps = [(i, blob) for i in range(len(snapshot)) if (blob := snapshot.key_map_blob(i)) is not None]
+    segments = enumerate(snapshot.files.segments(np.arange(len(snapshot))))
+    maps = [(i, segment.key_map) for i, segment in segments if segment.key_map is not None]
     if not maps:
         return
     hashes = [metadata.blobs.key_map(blob).whole().hashes for _, blob in maps]

@@ -104,11 +104,11 @@ def _no_rows(snapshot: Snapshot) -> Batch:
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:
     """Return what Hudi's compaction plan says of one file group."""
-    members = [snapshot.file(i) for i in snapshot.members[group].tolist()]
+    members = snapshot.files.segments(snapshot.members[group])
     return {
-        "baseInstantTime": members[0]["base_instant"],
-        "deltaFilePaths": [m["name"] for m in members if m["kind"] != BASE],
-        "dataFilePath": next((m["name"] for m in members if m["kind"] == BASE), None),
-        "fileId": members[0]["file_id"],
-        "partitionPath": members[0]["partition"],
+        "baseInstantTime": members[0].base_instant,
+        "deltaFilePaths": [m.name for m in members if m.kind != BASE],
+        "dataFilePath": next((m.name for m in members if m.kind == BASE), None),
+        "fileId": members[0].file_id,
+        "partitionPath": members[0].partition,
     }

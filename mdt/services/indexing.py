@@ -29,12 +29,13 @@ from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import paths
 from mdt.metadata.attachments import BlobWriter
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import Blob, Joint, SummaryRef
+from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot import Snapshot
+from mdt.parquet.segment_rows import read_rows
 from mdt.progress import Progress
-from mdt.scan.segment_file import read_rows
+from mdt.stores.blob import Blob
 from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
 
 
@@ -181,10 +182,9 @@ def _bytes(summary: SummaryRef) -> int:
 
 def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> Indexed:
     """Return what ``specs`` find in segment row ``row``; reads only the columns that the indexes need."""
-    columns = top_levels(snapshot.definition.schema, specs)
-    footers = metadata.blobs.footers
-    table = read_rows(metadata.storage, snapshot, row, columns, use_threads=False, footers=footers)
-    return summarize_indexes(specs, table, snapshot.files["zone_rows"][row].as_py())
+    segment, columns = snapshot.segment(row), top_levels(snapshot.definition.schema, specs)
+    table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.blobs.footers)
+    return summarize_indexes(specs, table, segment.row_groups)
 
 
 def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[int, tuple[str, ...]]:

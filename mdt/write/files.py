@@ -30,7 +30,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
-from mdt.scan.segment_file import live_mask, read_rows
+from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.write.assign import LOG, Assignment
 from mdt.write.normalize import Batch
 from mdt.write.summarize import Indexed, Summaries, summarize
@@ -145,7 +145,7 @@ class WriteJob:
         self.metadata.storage.create(paths.partition_file(work.partition, name), data)
         found = summarize(self.snapshot.definition, self.options, table, zones)
         members = () if work.group < 0 else self.snapshot.members[work.group].tolist()
-        previous = self.snapshot.file(members[0])["base_instant"] if members else "null"
+        previous = self.snapshot.segment(members[0]).base_instant if members else "null"
         file = self._new_file(
             work, file_id, name, BASE, found, content=[data], parquet=data, rows=len(table), block_offset=0, zones=zones,
             base_instant=self.claim.instant, previous=previous,
@@ -204,9 +204,9 @@ class WriteJob:
         Record positions only where the table asks for them: they need header 8, on which Hudi 0.14 and 0.15 fail.
         """
         snapshot, claim = self.snapshot, self.claim
-        members = [snapshot.file(i) for i in snapshot.members[work.group].tolist()]
-        base_instant = str(members[0]["base_instant"])
-        version = 1 + max(int(m["log_version"]) for m in members)
+        members = snapshot.files.segments(snapshot.members[work.group])
+        base_instant = members[0].base_instant
+        version = 1 + max(m.log_version for m in members)
         file_id = self._file_id(work)
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
         rows, positions = self._by_position(work.group, np.concatenate([work.updates, work.added]))
@@ -227,8 +227,8 @@ class WriteJob:
             found = summarize(snapshot.definition, self.options, table, zones)
         deletes = self._delete_block(work, base_instant)
         self.metadata.storage.create(paths.partition_file(work.partition, name), [block, deletes])
-        base_name = next((str(m["name"]) for m in members if m["kind"] == BASE), "")
-        log_names = tuple(str(m["name"]) for m in members if m["kind"] != BASE)
+        base_name = next((m.name for m in members if m.kind == BASE), "")
+        log_names = tuple(m.name for m in members if m.kind != BASE)
         file = self._new_file(
             work, file_id, name, LOG_KIND, found, content=[block, deletes], parquet=data, rows=len(rows),
             block_offset=offset, zones=zones, base_instant=base_instant, previous=base_instant, version=version,
@@ -298,7 +298,7 @@ def job(
 
 def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
     """Return the live rows of segment row ``i`` with meta columns, without the positions in ``ended``."""
-    table = read_rows(metadata.storage, snapshot, i, with_meta(snapshot.definition.schema))
+    table = read_rows(metadata.storage, snapshot.segment(i), with_meta(snapshot.definition.schema))
     dead = snapshot.vector(i)
     gone = ended if dead is None else dead if ended is None else dead | ended
     mask = live_mask(len(table), gone)

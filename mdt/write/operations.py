@@ -22,12 +22,13 @@ from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import paths
 from mdt.metadata.attachments import BlobWriter
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import Blob, NewFile
+from mdt.metadata.file_group import NewFile
 from mdt.metadata.key_parts import Unit
 from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
+from mdt.stores.blob import Blob
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import Written, job
 from mdt.write.normalize import Batch

@@ -15,8 +15,9 @@ from pyroaring import BitMap
 
 from mdt.metadata import codec
 from mdt.metadata.commit_log import UNITS
-from mdt.metadata.file_group import Blob, Joint, NewFile, SummaryRef
+from mdt.metadata.file_group import Joint, NewFile, SummaryRef
 from mdt.metadata.key_parts import Unit, units_of, units_table
+from mdt.stores.blob import Blob
 
 _WHERE = "a task's result"
 _PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "summaries"))

@@ -25,9 +25,10 @@ from mdt.metadata import codec, commit_log, key_map, paths
 from mdt.metadata.attachments import Blobs
 from mdt.metadata.checkpoint import differing, folded
 from mdt.metadata.columns import BuiltColumns
-from mdt.metadata.file_group import LOG, Blob
+from mdt.metadata.file_group import LOG
 from mdt.metadata.key_indexes import find as key_index
 from mdt.metadata.metadata import MANIFEST
+from mdt.stores.blob import Blob
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
@@ -213,7 +214,7 @@ def test_every_flipped_bit_of_the_hint_changes_no_rows() -> None:
 
 def _key_map_blobs(table: mdt.Table) -> list[Blob]:
     snapshot = table.snapshot()
-    return [blob for i in range(len(snapshot)) if (blob := snapshot.key_map_blob(i)) is not None]
+    return [blob for i in range(len(snapshot)) if (blob := snapshot.segment(i).key_map) is not None]
 
 
 def test_every_flipped_bit_of_a_key_map_is_found_when_it_is_read() -> None:

@@ -17,7 +17,6 @@ from damage import by_id
 import mdt
 from mdt.errors import Corrupt
 from mdt.metadata import paths
-from mdt.metadata.file_group import page_map_blob
 from mdt.parquet.page_map import OFFSET, SIZE
 from mdt.stores.storage import MemoryStorage
 
@@ -83,22 +82,22 @@ def made(table_type: str = "MERGE_ON_READ", compression: str = "lz4", **more: An
 def places(table: mdt.Table, segment: int) -> dict[str, int]:
     """Return a byte of a segment's file by what stands there."""
     snapshot = table.snapshot()
-    file = snapshot.file(segment)
-    blob = page_map_blob(file)
+    file = snapshot.segment(segment)
+    blob = file.page_map
     assert blob is not None
     page_map = table.metadata.blobs.page_map(blob)
     column = page_map.columns.index("few")
     chunk = column * page_map.groups
     found = page_map.info[page_map.first[chunk]]
-    start, end = file["block_offset"], file["block_offset"] + file["block_length"]
+    start, end = file.block_offset, file.block_offset + file.block_length
     known = {
         "header of a page": start + int(found[OFFSET]) + 1,
         "body of a page": start + int(found[OFFSET] + found[SIZE]) - 2,
         "dictionary": start + int(page_map.start[chunk]) + int(page_map.dictionary[chunk]) - 2,
-        "statistics in the footer": end - file["footer_length"] // 2,
+        "statistics in the footer": end - file.footer_length // 2,
         "length of the footer": end - 8,
     }
-    return known if file["rows"] > 2000 else {what: at for what, at in known.items() if what != "dictionary"}
+    return known if file.rows > 2000 else {what: at for what, at in known.items() if what != "dictionary"}
 
 
 def compact(table: mdt.Table) -> None:
@@ -157,15 +156,15 @@ def test_nothing_that_reads_rows_to_write_goes_on_from_damaged_bytes(how: str) -
     table = prepared(state)
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
-    file = table.snapshot().file(0)
-    data = storage.read(file["name"])
+    file = table.snapshot().segment(0)
+    data = storage.read(file.name)
     for what, at in places(table, 0).items():
         damaged = bytearray(data)
         damaged[at] ^= 1
         copy = storage.copy()
-        copy.replace(file["name"], bytes(damaged))
-        assert_refused(copy, act, file["name"], what)
-        copy.replace(file["name"], data)
+        copy.replace(file.name, bytes(damaged))
+        assert_refused(copy, act, file.name, what)
+        copy.replace(file.name, data)
         assert by_id(mdt.open(copy).scan().to_arrow()).equals(by_id(table.scan().to_arrow()))
         count("rewrites of damaged rows, none committed")
     act(mdt.open(storage))
@@ -183,20 +182,20 @@ def test_compaction_of_a_damaged_log_file_commits_nothing() -> None:
     table = prepared("compaction")
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
-    file = table.snapshot().file(1)
+    file = table.snapshot().segment(1)
     for what, at in places(table, 1).items():
-        data = bytearray(storage.read(file["name"]))
+        data = bytearray(storage.read(file.name))
         data[at] ^= 1
         copy = storage.copy()
-        copy.replace(file["name"], bytes(data))
-        assert_refused(copy, compact, file["name"], what)
+        copy.replace(file.name, bytes(data))
+        assert_refused(copy, compact, file.name, what)
 
 
 def test_every_bit_of_a_page_header_decides_nothing_unseen() -> None:
     table = made()
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
-    name, at = table.snapshot().file(0)["name"], places(table, 0)["header of a page"] - 1
+    name, at = table.snapshot().segment(0).name, places(table, 0)["header of a page"] - 1
     data = storage.read(name)
     for bit in range(8 * at, 8 * (at + 20)):
         damaged = bytearray(data)
@@ -215,8 +214,8 @@ def test_a_page_that_changed_places_with_one_of_another_file_is_found() -> None:
     table = made(compression="uncompressed")
     table.bulk_insert(rows(range(5000, 7500)))
     storage, snapshot = table.storage, table.snapshot()
-    first, second = (snapshot.file(i)["name"] for i in (0, 1))
-    blobs = [page_map_blob(snapshot.file(i)) for i in (0, 1)]
+    first, second = (snapshot.segment(i).name for i in (0, 1))
+    blobs = [snapshot.segment(i).page_map for i in (0, 1)]
     pages = [table.metadata.blobs.page_map(blob) for blob in blobs if blob is not None]
     chunks = [p.columns.index("v") * p.groups for p in pages]
     found = [p.info[p.first[c] : p.first[c + 1]] for p, c in zip(pages, chunks, strict=True)]

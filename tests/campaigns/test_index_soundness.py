@@ -30,8 +30,8 @@ from indexes.predicate import And, Leaf, Or, Predicate, matches, negate
 from indexes.testing import leaves_for
 from mdt.hudi.schema import with_meta
 from mdt.metadata.snapshot import Snapshot
+from mdt.parquet.segment_rows import read_rows
 from mdt.plan.planner import ScanPlan, plan
-from mdt.scan.segment_file import read_rows
 from mdt.stores.storage import MemoryStorage
 from mdt.write import summarize
 
@@ -107,7 +107,7 @@ class World:
         parts = []
         for i in range(len(snapshot)):
             if snapshot.rows[i] > snapshot.dead_rows[i]:
-                part = read_rows(table.storage, snapshot, i, with_meta(SCHEMA)).select(SCHEMA.names)
+                part = read_rows(table.storage, snapshot.segment(i), with_meta(SCHEMA)).select(SCHEMA.names)
                 live = np.ones(len(part), np.bool_)
                 live[list(snapshot.vector(i) or ())] = False
                 parts.append((i, part, live))

@@ -17,9 +17,10 @@ from indexes.bitmap import BitmapIndex
 from indexes.text import TextIndex
 from mdt.errors import Unsupported
 from mdt.metadata import index_summaries as summaries
-from mdt.metadata.file_group import Blob, Joint, NewFile, SummaryRef
+from mdt.metadata.file_group import Joint, NewFile, SummaryRef
 from mdt.metadata.index_summaries import Asked
-from mdt.scan.segment_file import read_rows
+from mdt.parquet.segment_rows import read_rows
+from mdt.stores.blob import Blob
 from mdt.stores.storage import MemoryStorage
 from mdt.write import summarize, transfer
 
@@ -302,5 +303,7 @@ def test_a_joint_summary_numbers_the_rows_of_its_segments_one_after_the_other() 
     snapshot, stored = table.snapshot(), refs(table, SHARED[0])
     for blob in dict.fromkeys(blobs_of(table, SHARED[0])):
         mine = [i for i, ref in enumerate(stored) if isinstance(ref, Joint) and ref.blob == blob]
-        joined = pa.concat_tables([read_rows(table.storage, snapshot, i, SCHEMA) for i in mine])["n"].combine_chunks()
+        joined = pa.concat_tables([read_rows(table.storage, snapshot.segment(i), SCHEMA) for i in mine])[
+            "n"
+        ].combine_chunks()
         assert table.metadata.blobs.read(blob, verify=True).to_pybytes() == BitmapIndex().summarize(joined)

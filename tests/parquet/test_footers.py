@@ -12,8 +12,8 @@ from obstore.store import MemoryStore
 import mdt
 from mdt.errors import Corrupt
 from mdt.metadata.recent import Recent
+from mdt.parquet.segment_rows import read_rows
 from mdt.scan import warm
-from mdt.scan.segment_file import read_rows
 from mdt.stores.object_store import ObjectStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.int64())])
@@ -114,7 +114,7 @@ def test_what_has_no_cache_reads_the_footer_that_is_there(tmp_path: Path) -> Non
     file.write_bytes(data[:-8] + bytes(4) + data[-4:])
     assert not table.check().ok
     with pytest.raises(Corrupt, match="not as it was written"):
-        read_rows(table.storage, table.snapshot(), 0, SCHEMA)
+        read_rows(table.storage, table.snapshot().segment(0), SCHEMA)
 
 
 def test_look_ups_by_pages_need_no_footer() -> None:

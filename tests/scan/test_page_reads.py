@@ -21,13 +21,14 @@ from mdt.errors import Corrupt, Missing
 from mdt.filters.where import parse_where
 from mdt.metadata import additions as pieces
 from mdt.metadata.attachments import Blobs
-from mdt.metadata.file_group import Blob, page_map_blob
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.recent import Recent
 from mdt.parquet import page_map
 from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan import reader as scan
 from mdt.scan import tasks as work
 from mdt.services.check import check
+from mdt.stores.blob import Blob
 from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())])
@@ -156,7 +157,7 @@ def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None
 def _page_maps(table: mdt.Table) -> Iterator[tuple[int, Blob]]:
     snapshot = table.snapshot()
     for i in range(len(snapshot)):
-        blob = page_map_blob(snapshot.file(i))
+        blob = snapshot.segment(i).page_map
         assert (blob is None) == (snapshot.rows[i] == 0)
         if blob is not None:
             yield i, blob
@@ -201,8 +202,8 @@ def test_a_well_checked_page_map_with_senseless_content_is_corrupt_or_none_of_it
 
 def _parquet() -> bytes:
     table = table_in(MemoryStorage())
-    file = table.snapshot().file(0)
-    return table.storage.read(file["name"], file["block_offset"], file["block_length"])
+    file = table.snapshot().segment(0)
+    return table.storage.read(file.path, file.block_offset, file.block_length)
 
 
 @pytest.mark.parametrize("how", ["flipped", "gone"])
@@ -243,5 +244,5 @@ def test_check_compares_page_maps_with_the_files() -> None:
     piece = pieces.merged(snapshot.pieces)
     at = piece.files.schema.get_field_index("page_map_crc")
     lying = replace(piece, files=piece.files.set_column(at, "page_map_crc", crcs))
-    report = check(mdt.open(storage).metadata, replace(snapshot, pieces=(lying,)))
+    report = check(mdt.open(storage).metadata, replace(snapshot, pieces=(lying,), known=Recent(1)))
     assert f"the page map at {blob.path}:{blob.offset} differs from the file" in [p.text for p in report.problems]

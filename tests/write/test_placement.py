@@ -46,10 +46,9 @@ def groups_with(table: Table, key: str, p: str = "x") -> list[tuple[str, int]]:
     snapshot = table.snapshot()
     found = []
     for i in range(len(snapshot)):
-        blob = snapshot.key_map_blob(i)
-        if blob is not None and (table.metadata.blobs.key_map(blob).find(batch.hashes) >= 0).any():
-            file = snapshot.file(i)
-            found.append((file["file_id"], file["kind"]))
+        file = snapshot.segment(i)
+        if file.key_map and (table.metadata.blobs.key_map(file.key_map).find(batch.hashes) >= 0).any():
+            found.append((file.file_id, file.kind))
     return found
 
 

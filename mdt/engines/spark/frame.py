@@ -37,9 +37,9 @@ from mdt.metadata import paths
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.parquet.segment_rows import check_footer, parquet_bytes
 from mdt.plan.planner import ScanPlan, plan
 from mdt.plan.row_sets import Elsewhere, conjuncts_of
-from mdt.scan.segment_file import check_footers, parquet_bytes
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage, open_storage
@@ -167,7 +167,8 @@ class _View:
 
     def _prepare(self, blocks: Sequence[int], fresh: npt.NDArray[np.int64]) -> None:
         """Check footers, which Spark believes, and copy blocks."""
-        check_footers(self.storage, self.snapshot, fresh.tolist())
+        for segment in self.snapshot.files.segments(fresh):
+            check_footer(self.storage, segment)
         self._unchecked[fresh] = False
         self.checked.update(self.snapshot.segments[fresh].tolist())
         self.copy_blocks(blocks)
@@ -179,7 +180,7 @@ class _View:
                 self._copy_block(i)
 
     def _copy_block(self, i: int) -> None:
-        self.scratch.put_if_absent(self._block_name(i), parquet_bytes(self.storage, self.snapshot, i))
+        self.scratch.put_if_absent(self._block_name(i), parquet_bytes(self.storage, self.snapshot.segment(i)))
 
     @cached_property
     def deleted(self) -> list[NativeFile]:

@@ -27,10 +27,11 @@ from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
 from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
 from mdt.metadata.attachments import Blobs
-from mdt.metadata.file_group import Blob, Joint
+from mdt.metadata.file_group import Joint
 from mdt.metadata.metadata import Metadata
 from mdt.plan.places import Layout, Places
 from mdt.plan.planner import Explanation
+from mdt.stores.blob import Blob
 from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])

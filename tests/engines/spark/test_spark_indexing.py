@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 import mdt
 from mdt.errors import Unsupported
 from mdt.filters.where import parse_where
-from mdt.metadata.file_group import Blob, Joint
+from mdt.metadata.file_group import Joint
 from mdt.plan.planner import plan
+from mdt.stores.blob import Blob
 from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,23 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from mdt.errors import Corrupt
-from mdt.metadata import paths
-from mdt.metadata.file_group import BASE
-from mdt.metadata.recent import Recent
-from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.digests import Footer, digests, parse_footer
+from mdt.parquet.segment import Segment
 from mdt.stores.storage import Storage
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
 """What pyarrow raises for damaged Parquet: besides its own errors, names that are no UTF-8 and columns that are gone."""
 
 
-Footers = Recent[tuple[str, int], Footer]
-"""Parsed Parquet footers by path and offset of the Parquet bytes; files never change, so none goes stale."""
+class Footers(Protocol):
+    """Parsed Parquet footers by path and offset of the Parquet bytes; files never change, so none goes stale."""
+
+    def get(self, key: tuple[str, int], /) -> Footer | None:
+        """Return the footer of ``key``, None if it is not kept."""
+
+    def put(self, key: tuple[str, int], value: Footer, size: int, /) -> Footer:
+        """Keep a footer that takes ``size`` bytes."""
+
 
 _PARSED_BYTES = 8
 """What a parsed footer takes in memory for each byte that it has in the file: 278 KB for 37 KB of 31 row groups of 10
@@ -85,79 +89,70 @@ class _Chunks:
         self.closed = True
 
 
-def open_segment(storage: Storage, snapshot: Snapshot, i: int, *, footers: Footers | None = None) -> pq.ParquetFile:
-    """Open the Parquet bytes of segment row ``i``.  Raises Corrupt (Missing) if they are not what was written.
+def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None = None) -> pq.ParquetFile:
+    """Open the Parquet bytes of ``segment``.  Raises Corrupt (Missing) if they are not what was written.
 
     What is read from it later is compared with the digests in the footer; a difference raises Corrupt, too.
     ``footers``: where to look for the footer before it is read and parsed, and to leave it.
     """
-    files = snapshot.files
-    path = paths.partition_file(files["partition"][i].as_py(), files["name"][i].as_py())
-    size, offset, length = (int(files[name][i].as_py()) for name in ("size", "block_offset", "block_length"))
+    path, offset = segment.path, segment.block_offset
     source = storage.open(path)
-    if source.size() != size:
-        raise Corrupt("a data file has another size", path=path, expected=str(size), got=str(source.size()))
-    if snapshot.kind[i] != BASE:
+    if source.size() != segment.size:
+        raise Corrupt("a data file has another size", path=path, expected=str(segment.size), got=str(source.size()))
+    if not segment.is_whole_file:
         source.seek(offset)
-        source = pa.BufferReader(source.read_buffer(length))
+        source = pa.BufferReader(source.read_buffer(segment.block_length))
     footer = None if footers is None else footers.get((path, offset))
     if footer is None:
-        footer = _footer(snapshot, i, source, path, offset + length)
+        footer = _footer(segment, source)
         if footers is not None:
             footers.put((path, offset), footer, _PARSED_BYTES * footer.metadata.serialized_size)
     checked = pa.PythonFile(_Chunks(source, footer, path, offset), mode="r")
     return pq.ParquetFile(checked, metadata=footer.metadata, pre_buffer=False)
 
 
-def _footer(snapshot: Snapshot, i: int, source: Any, path: str, end: int) -> Footer:
-    """Return the footer of segment row ``i``, whose Parquet bytes are ``source`` and end at ``end`` of the file."""
-    length, crc = (int(snapshot.files[name][i].as_py()) for name in ("footer_length", "footer_crc"))
-    source.seek(source.size() - length)
-    tail = source.read_buffer(length)
-    _require_footer(tail, crc, path, end - length)
+def _footer(segment: Segment, source: Any) -> Footer:
+    """Return the footer of ``segment``, whose Parquet bytes are ``source``."""
+    path, offset = segment.path, segment.footer_offset
+    source.seek(source.size() - segment.footer_length)
+    tail = source.read_buffer(segment.footer_length)
+    _require_footer(tail, segment)
     try:
         footer = parse_footer(tail)
     except _UNREADABLE as error:
-        raise Corrupt(f"the footer of a data file cannot be read: {error}", path=path, offset=end - length) from error
-    if footer.metadata.num_rows != snapshot.rows[i]:
+        raise Corrupt(f"the footer of a data file cannot be read: {error}", path=path, offset=offset) from error
+    if footer.metadata.num_rows != segment.rows:
         raise Corrupt(
-            "a data file has another number of rows", path=path, offset=end - length,
-            expected=str(snapshot.rows[i]), got=str(footer.metadata.num_rows),
+            "a data file has another number of rows", path=path, offset=offset,
+            expected=str(segment.rows), got=str(footer.metadata.num_rows),
         )  # fmt: skip
     return footer
 
 
-def _require_footer(tail: bytes | pa.Buffer, crc: int, path: str, offset: int) -> None:
+def _require_footer(tail: bytes | pa.Buffer, segment: Segment) -> None:
     got = zlib.crc32(tail)
-    if got != crc:
+    if got != segment.footer_crc:
         raise Corrupt(
-            "the footer of a data file is not as it was written", path=path, offset=offset,
-            expected=f"{crc:08x}", got=f"{got:08x}",
+            "the footer of a data file is not as it was written", path=segment.path, offset=segment.footer_offset,
+            expected=f"{segment.footer_crc:08x}", got=f"{got:08x}",
         )  # fmt: skip
 
 
-def check_footers(storage: Storage, snapshot: Snapshot, rows: Sequence[int]) -> None:
-    """Compare the footers of segment ``rows`` with what was written, without parsing them.  Raises Corrupt (Missing)."""
-    names = ("partition", "name", "block_offset", "block_length", "footer_length", "footer_crc")
-    for partition, name, offset, length, footer, crc in zip(
-        *snapshot.files.select(names).take(pa.array(rows, pa.int64())).to_pydict().values(), strict=True
-    ):
-        path, start = paths.partition_file(partition, name), offset + length - footer
-        _require_footer(storage.read(path, start, footer), crc, path, start)
+def check_footer(storage: Storage, segment: Segment) -> None:
+    """Compare the footer of ``segment`` with what was written, without parsing it.  Raises Corrupt (Missing)."""
+    _require_footer(storage.read(segment.path, segment.footer_offset, segment.footer_length), segment)
 
 
-def parquet_bytes(storage: Storage, snapshot: Snapshot, i: int) -> memoryview:
-    """Return the Parquet bytes of segment row ``i``.  Raises Corrupt (Missing) if its file is not as it was written."""
-    file = snapshot.file(i)
-    path = paths.partition_file(file["partition"], file["name"])
-    data = storage.read(path)
+def parquet_bytes(storage: Storage, segment: Segment) -> memoryview:
+    """Return the Parquet bytes of ``segment``.  Raises Corrupt (Missing) if its file is not as it was written."""
+    data = storage.read(segment.path)
     crc = zlib.crc32(data)
-    if (len(data), crc) != (file["size"], file["crc"]):
+    if (len(data), crc) != (segment.size, segment.crc):
         raise Corrupt(
-            "a data file is not as it was written", path=path,
-            expected=f"{file['size']} bytes, {file['crc']:08x}", got=f"{len(data)} bytes, {crc:08x}",
+            "a data file is not as it was written", path=segment.path,
+            expected=f"{segment.size} bytes, {segment.crc:08x}", got=f"{len(data)} bytes, {crc:08x}",
         )  # fmt: skip
-    return memoryview(data)[file["block_offset"] : file["block_offset"] + file["block_length"]]
+    return memoryview(data)[segment.block_offset : segment.block_offset + segment.block_length]
 
 
 def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.bool_] | None:
@@ -172,20 +167,18 @@ def live_mask(rows: int, dead: BitMap | None, first: int = 0) -> npt.NDArray[np.
 
 def read_rows(
     storage: Storage,
-    snapshot: Snapshot,
-    i: int,
+    segment: Segment,
     schema: pa.Schema,
     *,
     zones: Sequence[int] | None = None,
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """Return the columns ``schema`` of segment row ``i``, dead rows included: its row groups ``zones``, or all.
+    """Return the columns ``schema`` of ``segment``, dead rows included: its row groups ``zones``, or all.
 
     ``footers``: see :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
     """
-    parquet = open_segment(storage, snapshot, i, footers=footers)
-    rows = snapshot.files["zone_rows"][i].as_py()
+    parquet = open_segment(storage, segment, footers=footers)
     try:
         if zones is None:
             table = parquet.read(schema.names, use_threads=use_threads)
@@ -194,14 +187,13 @@ def read_rows(
         if table.schema != schema:
             table = table.select(schema.names).cast(schema)
     except _UNREADABLE as error:
-        raise _corrupt(snapshot, i, str(error)) from error
+        raise _corrupt(segment, str(error)) from error
+    rows = segment.row_groups
     expected = sum(rows) if zones is None else sum(rows[zone] for zone in zones)
     if len(table) != expected:
-        raise _corrupt(snapshot, i, f"{len(table)} rows instead of {expected}")
+        raise _corrupt(segment, f"{len(table)} rows instead of {expected}")
     return table
 
 
-def _corrupt(snapshot: Snapshot, i: int, what: str) -> Corrupt:
-    file = snapshot.file(i)
-    path = paths.partition_file(file["partition"], file["name"])
-    return Corrupt(f"a data file cannot be read: {what}", path=path, offset=file["block_offset"])
+def _corrupt(segment: Segment, what: str) -> Corrupt:
+    return Corrupt(f"a data file cannot be read: {what}", path=segment.path, offset=segment.block_offset)
