@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import from_arrow_type
 
 from indexes import functions, paths, values
 from indexes.like import parse_like
 from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown, match_query
 from mdt.engines.spark.functions import evaluated, match
+from mdt.engines.spark.private import from_arrow_type
 from mdt.errors import Unsupported
 from mdt.filters.order import SortKey
 

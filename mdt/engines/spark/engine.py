@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from indexes.base import KeyHashes
@@ -23,9 +22,9 @@ from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.transaction import Changes, Claim, CommitResult, is_written_by, run
 from mdt.config import Options
 from mdt.engines.spark import tasks
-from mdt.engines.spark.arrow_map import map_in_arrow
 from mdt.engines.spark.columns import quoted
 from mdt.engines.spark.failures import in_driver
+from mdt.engines.spark.private import from_arrow_schema, java_frame, map_in_arrow
 from mdt.engines.spark.schema import to_arrow
 from mdt.engines.spark.tasks import BUCKET, DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.errors import Invalid
@@ -60,8 +59,7 @@ def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
 
 def _estimated_bytes(frame: DataFrame) -> int:
     """Return Spark's estimate of the rows of ``frame``; at least _UNKNOWN_BYTES where it has none."""
-    java: Any = frame._jdf
-    return int(java.queryExecution().optimizedPlan().stats().sizeInBytes())
+    return int(java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
 def _tasks(frame: DataFrame) -> int:

@@ -6,7 +6,8 @@ query's own predicates, so a new commit is seen by the next query and pruning ha
 
 All relations in one query, its subqueries included, hand the same `query` key to their listers: a rule that is added
 to the session's optimizer pins them together.  A lister that answers equal keys from one version therefore gives the
-query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is ``MdtFileIndex.java``.
+query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is the folder
+``java``; its ``MdtFileIndex.java`` is read first.
 
 The same rule asks each lister already while the query is optimized, and takes relations without a file to read out of
 the plan.  A snapshot is one relation until then: only a query that must read dirty files gets a union of these, joined
@@ -34,16 +35,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.java_gateway import ensure_callback_server_started
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
 
 from indexes.predicate import And, Predicate
+from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.session import classic
 from mdt.errors import Invalid
@@ -134,27 +135,14 @@ def relation(
     optimized, in case there is nothing to read; False defers it until Spark lists the files.  Lives as long as a plan refers to it; ``lister`` must not hold
     a reference to the frame.  Raises Unsupported on Spark Connect.
     """
-    java = _relation(spark, lister, schema, root_uri, number_column, size_hint, droppable)
-    return _PlannedAnew(java, spark)
-
-
-def _relation(
-    spark: SparkSession,
-    lister: Lister,
-    schema: StructType,
-    root_uri: str,
-    number_column: bool = False,
-    size_hint: int | None = None,
-    droppable: bool = True,
-) -> Any:
-    """Return the Dataset of `relation`."""
     classic(spark)
+    factory = _factory(spark.sparkContext)
     partitions = _NUMBER_SCHEMA if number_column else StructType([])
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     hint = -1 if size_hint is None else size_hint
-    return _factory(spark.sparkContext).relation(
-        planner, spark._jsparkSession, schema.json(), partitions.json(), root_uri, hint, droppable
-    )
+    session = private.java_session(spark)
+    java = factory.relation(planner, session, schema.json(), partitions.json(), root_uri, hint, droppable)
+    return private.PlannedAnew(java, spark, factory.anew)
 
 
 def union_frame(
@@ -174,36 +162,12 @@ def union_frame(
         _Planner(lister, frozenset(columns.fieldNames()), root_uri)
         for lister, columns in zip((clean, dirty, deleted), schemas, strict=True)
     ]
-    java = _factory(spark.sparkContext).merged(
-        *planners, spark._jsparkSession, schema.json(), _NUMBER_SCHEMA.json(), DELETED_SCHEMA.json(),
+    factory = _factory(spark.sparkContext)
+    java = factory.merged(
+        *planners, private.java_session(spark), schema.json(), _NUMBER_SCHEMA.json(), DELETED_SCHEMA.json(),
         f"{NUMBER_COLUMN} = __mdt_number", _LIVE, root_uri,
     )  # fmt: skip
-    return _PlannedAnew(java, spark)
-
-
-class _PlannedAnew(ClassicDataFrame):
-    """A frame whose every action sees the newest files.
-
-    A Dataset of the JVM keeps its plan, and so its files, once it was executed: ``collect`` twice would return the same
-    rows for ever.  So every use of ``_jdf`` makes a new Dataset (0.5 ms) from the same analysed plan; names, columns
-    and Spark's cache go by that plan.  Frames derived from this one are ordinary and keep what they have read.
-    """
-
-    def __new__(cls, jdf: Any, session: SparkSession) -> Self:
-        return object.__new__(cls)
-
-    def __init__(self, jdf: Any, session: SparkSession) -> None:
-        self._anew = _factory(session.sparkContext).anew
-        super().__init__(jdf, session)
-
-    @property
-    def _jdf(self) -> Any:
-        return self._anew(self._java_session, self._plan)
-
-    @_jdf.setter
-    def _jdf(self, jdf: Any) -> None:
-        self._plan = jdf.queryExecution().analyzed()
-        self._java_session = jdf.sparkSession()
+    return private.PlannedAnew(java, spark, factory.anew)
 
 
 class _Planner:
@@ -227,7 +191,7 @@ class _Planner:
             _planners.add(self)
 
     def apply(self, request: str) -> bytes:
-        """Answer one request of the JVM (JSON; see ``Source.ask`` there) with the bytes of a reply."""
+        """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a reply."""
         asked = json.loads(request)
         _release(asked["gone"])
         listing = self._list(asked["query"], asked["filters"], asked["columns"], asked["reading"])
@@ -315,17 +279,17 @@ def _snapshot(files: Sequence[NativeFile]) -> bytes:
     )
 
 
-def _factory(context: Any) -> Any:
-    """Return the JVM's ``MdtFileIndex.Factory``, compiling the classes at the first call for each JVM (about 1 s)."""
-    gateway = context._gateway
+def java_sources() -> dict[str, str]:
+    """Return the Java half of this package: names of files to their texts."""
+    folder = resources.files(__package__).joinpath("java")
+    return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".java")}
+
+
+def _factory(context: SparkContext) -> Any:
+    """Return the JVM's ``Factory``, compiling the Java half at the first call for each JVM (about 1 s)."""
+    gateway = private.gateway(context)
     with _factories_lock:
         if gateway not in _factories:
-            ensure_callback_server_started(gateway)
-            loader = gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
-            for source in ("CatalystJson", "MdtFileIndex"):
-                compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-                compiler.setParentClassLoader(loader)
-                compiler.cook(resources.files(__package__).joinpath(source + ".java").read_text("utf-8"))
-                loader = compiler.getClassLoader()
-            _factories[gateway] = loader.loadClass("mdt.spark.MdtFileIndex$Factory").newInstance()
+            loader = private.compiled(context, java_sources())
+            _factories[gateway] = loader.loadClass("mdt.spark.Factory").newInstance()
         return _factories[gateway]

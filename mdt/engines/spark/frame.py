@@ -22,13 +22,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.extracts import Extract, extracted
 from mdt.engines.spark.file_index import Listing, NativeFile, union_frame
 from mdt.engines.spark.index_tasks import IndexTasks
+from mdt.engines.spark.private import from_arrow_schema
 from mdt.engines.spark.session import classic
 from mdt.errors import Unsupported
 from mdt.filters.order import SortKey

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from mdt.commit.transaction import Claim
 from mdt.config import Options
-from mdt.engines.spark.arrow_map import map_in_arrow
 from mdt.engines.spark.failures import in_driver, in_task
+from mdt.engines.spark.private import map_in_arrow
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.tasks import Source, opened, source_of
 from mdt.metadata import paths

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from mdt.engines.spark.private import to_arrow_schema
 from mdt.errors import Invalid
 
 

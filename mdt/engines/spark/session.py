@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from mdt.engines.spark.private import is_of_connect, is_stopped
 from mdt.errors import Invalid, Unsupported
 
 _START = "give SparkSession.builder.getOrCreate()"
@@ -14,10 +15,10 @@ def classic(spark: object) -> SparkSession:
 
     Raises Unsupported for one of Spark Connect, Invalid for one that was stopped and for what is no session.
     """
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_of_connect(spark):
         raise Unsupported("native reading needs a classic Spark session, not one of Spark Connect", hint=_START)
     if not isinstance(spark, SparkSession):
         raise Invalid(f"spark takes a SparkSession, not a {type(spark).__name__}", hint=_START)
-    if spark.sparkContext._jsc is None:
+    if is_stopped(spark):
         raise Invalid("the Spark session was stopped", hint=_START)
     return spark

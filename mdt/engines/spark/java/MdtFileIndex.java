@@ -1,0 +1,126 @@
+// What Spark takes for the directory of a table: a FileIndex, the interface that a relation of files (HadoopFsRelation) has
+// for "which files are there?". Spark calls sizeInBytes while it plans joins, and listFiles once for every scan of a physical
+// plan, with the query's own conditions; whatever listFiles returns is read by Spark's Parquet reader, and nothing else is.
+// A row in a file that is left out is lost, so an answer may name too many files and never too few.
+//
+// This one holds no list of files: it asks a FileSource, and so Python, at each scan.
+//
+//     Python: file_index.py             JVM: this package
+//       relation, union_frame   --->      Factory            makes relations, and adds PinRule to the optimizer
+//                                         PinRule            gives a query one Pin, puts a union where rows are dead
+//       _Planner.apply          <---      FileSource.ask     from MdtFileIndex.listFiles, and from PinRule before it
+//
+// All classes of this package are compiled in the driver by Janino, a small compiler that comes with Spark, when the first
+// frame is made. It knows neither generics nor lambdas: hence plain Java 1.4, casts included. Nothing of it runs on executors.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.types.StructType;
+
+public class MdtFileIndex implements FileIndex {
+    final FileSource source;
+    final Pin pin; // null: not yet part of an optimized query
+
+    MdtFileIndex(FileSource source, Pin pin) {
+        this.source = source;
+        this.pin = pin;
+    }
+
+    /** Returns the index of a node of a plan that is a relation of ours, null for any other node. */
+    static MdtFileIndex of(Object node) {
+        if (!(node instanceof LogicalRelation) || !(((LogicalRelation) node).relation() instanceof HadoopFsRelation)) {
+            return null;
+        }
+        FileIndex index = ((HadoopFsRelation) ((LogicalRelation) node).relation()).location();
+        return index instanceof MdtFileIndex ? (MdtFileIndex) index : null;
+    }
+
+    /** Spark refuses to write to a relation with more than one root: this is what protects the table. */
+    public scala.collection.immutable.Seq rootPaths() {
+        return Scala.seq(new Object[] {new Path(source.root), new Path(source.root, ".write_guard")});
+    }
+
+    /**
+     * Returns the files to read, in directories, each with the values of its partition columns. dataFilters: conditions that
+     * Spark tests again on every row. partitionFilters: conditions on partition columns, that it does not test again.
+     */
+    public scala.collection.immutable.Seq listFiles(
+            scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
+        String key = key();
+        if (pin == null && source.rest != null && source.rest.mayHaveFiles(key)) {
+            throw new IllegalStateException("this Spark session does not filter the deleted rows of " + source.root
+                    + "; read the table with mdt.read in the session that runs the query");
+        }
+        Answer answer = source.ask(pin, key, dataFilters, true);
+        List directories = new ArrayList();
+        if (source.partitionSchema.length() == 0) {
+            directories.add(directory(InternalRow.empty(), answer.files()));
+            return Scala.seq(directories);
+        }
+        for (Iterator i = answer.filesByNumber().entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry group = (Map.Entry) i.next();
+            InternalRow values = new GenericInternalRow(new Object[] {group.getKey()});
+            if (PartitionValue.matches(values, partitionFilters)) {
+                directories.add(directory(values, (List) group.getValue()));
+            }
+        }
+        return Scala.seq(directories);
+    }
+
+    private static PartitionDirectory directory(InternalRow values, List files) {
+        return new PartitionDirectory(values, Scala.seq(files));
+    }
+
+    /** For DataFrame.inputFiles alone. */
+    public String[] inputFiles() {
+        List files = source.ask(pin, key(), null, false).files();
+        String[] names = new String[files.size()];
+        for (int i = 0; i < names.length; i++) {
+            names[i] = ((FileStatusWithMetadata) files.get(i)).getPath().toUri().toString();
+        }
+        return names;
+    }
+
+    /** For REFRESH TABLE: there is nothing to forget. */
+    public void refresh() {}
+
+    /** Spark broadcasts the smaller side of a join by this: the whole table, before anything is pruned. */
+    public long sizeInBytes() {
+        long dirty = pin == null && source.rest != null ? Math.max(1L, source.rest.files.bytes()) : 0;
+        return Math.max(1L, source.bytes() + dirty);
+    }
+
+    public StructType partitionSchema() {
+        return source.partitionSchema;
+    }
+
+    /** Equal for two occurrences in one query (so that Spark reuses exchanges), and for one frame used twice. */
+    public boolean equals(Object other) {
+        return other instanceof MdtFileIndex
+                && ((MdtFileIndex) other).source == source
+                && ((MdtFileIndex) other).pin == pin;
+    }
+
+    public int hashCode() {
+        return System.identityHashCode(source) * 31 + System.identityHashCode(pin);
+    }
+
+    public String toString() {
+        return "MdtFileIndex(" + source.root + ")";
+    }
+
+    private String key() {
+        return pin != null ? pin.key : QueryKey.running(source.context);
+    }
+}

@@ -1,0 +1,82 @@
+// The identity of one optimized query, shared by all relations of ours in it, those in its subqueries included: whatever
+// holds the same pin is planned at one version of the table. It also remembers, for the time of the query, what Python
+// answered, since Spark asks the same again and again.
+package mdt.spark;
+
+import java.lang.ref.ReferenceQueue;
+import java.lang.ref.WeakReference;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicLong;
+
+final class Pin {
+    private static final AtomicLong NEXT = new AtomicLong();
+    // Python keeps something for every pin until it hears that the pin is gone. Java tells by a reference that does not keep
+    // its object alive and is put into a queue once the object was collected.
+    private static final ReferenceQueue GONE = new ReferenceQueue();
+    private static final Map LIVE = Collections.synchronizedMap(new HashMap()); // reference -> key
+    final String key = "plan:" + NEXT.incrementAndGet();
+    private final Map columns = new HashMap(); // source -> names of all of its columns that the query uses
+    private final Map versions = new HashMap(); // source -> the version that it answered from
+    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer: those that hold when read, too
+
+    Pin() {
+        LIVE.put(new WeakReference(this, GONE), key);
+    }
+
+    /** Notes that the query uses these columns of a source. */
+    synchronized void use(FileSource source, Collection names) {
+        if (!columns.containsKey(source)) {
+            columns.put(source, new TreeSet());
+        }
+        ((Set) columns.get(source)).addAll(names);
+    }
+
+    /** Returns the names of all columns of a source that the query uses, null if that is not known. */
+    synchronized Collection columns(FileSource source) {
+        return (Set) columns.get(source);
+    }
+
+    /** From now on files are read as they are: parts of the query were planned before all of its columns were known. */
+    synchronized void readWhole() {
+        columns.clear();
+        answers.clear();
+    }
+
+    /** Remembers the version that a source answered from, and refuses another one: the query would mix two. */
+    synchronized void agree(FileSource source, Integer version) {
+        Object before = versions.get(source);
+        if (before != null && !before.equals(version)) {
+            throw new IllegalStateException("the table's version changed within " + key + "; run the query again");
+        }
+        versions.put(source, version);
+    }
+
+    /** Returns what a source answered to the same filters, or null. */
+    synchronized Answer answer(FileSource source, String filters) {
+        Map known = (Map) answers.get(source);
+        return known == null ? null : (Answer) known.get(filters);
+    }
+
+    synchronized void remember(FileSource source, String filters, Answer answer) {
+        if (!answers.containsKey(source)) {
+            answers.put(source, new HashMap());
+        }
+        ((Map) answers.get(source)).put(filters, answer);
+    }
+
+    /** Returns, once, the keys of queries that no longer exist. */
+    static List gone() {
+        List keys = new ArrayList();
+        for (Object each = GONE.poll(); each != null; each = GONE.poll()) {
+            keys.add(LIVE.remove(each));
+        }
+        return keys;
+    }
+}

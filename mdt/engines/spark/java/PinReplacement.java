@@ -1,0 +1,31 @@
+// Gives the relations of ours that have no pin one. A relation is a leaf of a plan, LogicalRelation, around a description of
+// files and columns, HadoopFsRelation, whose FileIndex names the files: only the latter is another one afterwards.
+package mdt.spark;
+
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+
+final class PinReplacement extends Replacement {
+    private final Pin pin;
+
+    PinReplacement(Pin pin) {
+        this.pin = pin;
+    }
+
+    Object of(Object node) {
+        MdtFileIndex index = MdtFileIndex.of(node);
+        if (index == null || index.pin != null) {
+            return null;
+        }
+        LogicalRelation old = (LogicalRelation) node;
+        HadoopFsRelation pinned = relation(old, index.source, pin);
+        return old.copy(pinned, old.output(), old.catalogTable(), old.isStreaming(), old.stream());
+    }
+
+    /** Returns the files of a source with the columns, perhaps fewer than the table's, of another relation. */
+    static HadoopFsRelation relation(LogicalRelation like, FileSource source, Pin pin) {
+        HadoopFsRelation old = (HadoopFsRelation) like.relation();
+        return new HadoopFsRelation(new MdtFileIndex(source, pin), source.partitionSchema, old.dataSchema(),
+                old.bucketSpec(), old.fileFormat(), old.options(), old.sparkSession());
+    }
+}

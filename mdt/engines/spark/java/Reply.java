@@ -1,0 +1,49 @@
+// The bytes of a reply from Python, integers little-endian; their layout is described at the head of file_index.py.
+package mdt.spark;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+
+final class Reply {
+    private Reply() {}
+
+    /** Returns the body of a reply: what follows its first byte, or, if that is 1, a file whose name follows. */
+    static ByteBuffer body(byte[] reply) {
+        ByteBuffer bytes = ByteBuffer.wrap(reply);
+        if (bytes.get() != 0) {
+            Path file = Paths.get(new String(reply, 1, reply.length - 1, StandardCharsets.UTF_8), new String[0]);
+            try {
+                bytes = ByteBuffer.wrap(Files.readAllBytes(file));
+                Files.delete(file);
+            } catch (IOException failure) {
+                throw new UncheckedIOException(failure);
+            }
+        }
+        return bytes.order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    /** Reads so many int32, null for a negative count. */
+    static int[] ints(ByteBuffer from, int count) {
+        if (count < 0) {
+            return null;
+        }
+        int[] values = new int[count];
+        from.asIntBuffer().get(values);
+        from.position(from.position() + 4 * count);
+        return values;
+    }
+
+    /** Reads so many int64. */
+    static long[] longs(ByteBuffer from, int count) {
+        long[] values = new long[count];
+        from.asLongBuffer().get(values);
+        from.position(from.position() + 8 * count);
+        return values;
+    }
+}

@@ -1,0 +1,159 @@
+"""Everything of PySpark and Py4J that is not public and that mdt touches; no other module does (tests/tidy.py).
+
+PySpark promises nothing of these from one release to the next: a test tells which of them a release changed.  What is
+touched of Spark in the JVM, classes of Catalyst above all, stands in the ``java`` folder; a class that a release changed
+does not compile there, and :func:`compiled` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import pyarrow as pa
+import pyspark
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructType
+from pyspark.util import PythonEvalType
+
+from mdt.errors import Unsupported
+
+__all__ = [
+    "BatchFunction",
+    "PlannedAnew",
+    "compiled",
+    "from_arrow_schema",
+    "from_arrow_type",
+    "gateway",
+    "is_of_connect",
+    "is_stopped",
+    "java_column",
+    "java_frame",
+    "java_session",
+    "jvm",
+    "map_in_arrow",
+    "to_arrow_schema",
+]  # fmt: skip
+
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "pyspark.java_gateway.ensure_callback_server_started": (ensure_callback_server_started, ("gw",)),
+    "pyspark.sql.classic.dataframe.DataFrame": (ClassicDataFrame.__init__, ("self", "jdf", "sql_ctx")),
+    "pyspark.sql.pandas.functions.vectorized_udf": (vectorized_udf, ("f", "returnType", "functionType", "kind")),
+    "pyspark.sql.pandas.types.from_arrow_schema": (from_arrow_schema, ("arrow_schema", "prefer_timestamp_ntz")),
+    "pyspark.sql.pandas.types.from_arrow_type": (from_arrow_type, ("at", "prefer_timestamp_ntz")),
+}
+"""Functions that are called here, by their full names, with the parameters that they take."""
+
+METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0}
+"""Methods of the JVM's Dataset that are called from Python, with the number of their parameters."""
+
+
+def java_frame(frame: DataFrame) -> Any:
+    """Return the JVM's Dataset of a frame."""
+    return frame._jdf
+
+
+def java_column(column: Column) -> Any:
+    """Return the JVM's Column of a column."""
+    return column._jc  # type: ignore[attr-defined]
+
+
+def java_session(spark: SparkSession) -> Any:
+    """Return the JVM's SparkSession."""
+    return spark._jsparkSession
+
+
+def gateway(context: SparkContext) -> Any:
+    """Return Py4J's connection to the JVM of a context, the same object as long as the JVM lives."""
+    return context._gateway
+
+
+def jvm(spark: SparkSession) -> Any:
+    """Return Py4J's view of the classes of a session's JVM."""
+    return gateway(spark.sparkContext).jvm
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return whether a session, or its context, was stopped."""
+    return spark.sparkContext._jsc is None
+
+
+def is_of_connect(spark: object) -> bool:
+    """Return whether a session is one of Spark Connect, which has no JVM in this process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType | str) -> DataFrame:
+    """Return ``frame`` with each partition's record batches passed through ``function``; ``schema``: of the result.
+
+    It is ``DataFrame.mapInArrow``, which asks for an installed pandas although no pandas object occurs on the way; this builds
+    the same plan from the function below it.
+    """
+    of_batches: Any = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = of_batches(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
+    java = java_frame(frame).mapInArrow(java_column(column), False, None)
+    return ClassicDataFrame(java, frame.sparkSession)
+
+
+class PlannedAnew(ClassicDataFrame):
+    """A frame whose every action is planned anew, and so sees the newest files.
+
+    A Dataset of the JVM keeps its plan, and so its files, once it was executed: ``collect`` twice would return the same
+    rows for ever.  So every use of ``_jdf`` makes a new Dataset (0.5 ms) from the same analysed plan; names, columns
+    and Spark's cache go by that plan.  Frames derived from this one are ordinary and keep what they have read.
+    """
+
+    def __new__(cls, jdf: Any, session: SparkSession, anew: Callable[[Any, Any], Any]) -> Self:
+        return object.__new__(cls)
+
+    def __init__(self, jdf: Any, session: SparkSession, anew: Callable[[Any, Any], Any]) -> None:
+        """``anew``: makes a Dataset from a session and an analysed plan, both of the JVM."""
+        self._anew = anew
+        super().__init__(jdf, session)
+
+    @property
+    def _jdf(self) -> Any:
+        return self._anew(self._java_session, self._plan)
+
+    @_jdf.setter
+    def _jdf(self, jdf: Any) -> None:
+        self._plan = jdf.queryExecution().analyzed()
+        self._java_session = jdf.sparkSession()
+
+
+def compiled(context: SparkContext, sources: Mapping[str, str]) -> Any:
+    """Return a class loader of the JVM with the classes of Java ``sources``, file names to texts, and make it able to call Python.
+
+    They are compiled together, by the compiler that Spark generates its own code with (Janino, some 0.5 s), and see the
+    classes of Spark and of each other.  Raises Unsupported where they do not fit this release of Spark.
+    """
+    connection = gateway(context)
+    ensure_callback_server_started(connection)
+    classes = connection.jvm
+    resources = classes.org.codehaus.commons.compiler.util.resource
+    parent = classes.java.lang.Thread.currentThread().getContextClassLoader()
+    files = connection.new_array(resources.Resource, len(sources))
+    for number, (name, text) in enumerate(sources.items()):
+        files[number] = resources.StringResource(name, text)
+    made = classes.java.util.HashMap()
+    compiler = classes.org.codehaus.janino.Compiler()
+    compiler.setIClassLoader(classes.org.codehaus.janino.ClassLoaderIClassLoader(parent))
+    compiler.setClassFileCreator(resources.MapResourceCreator(made))
+    compiler.setDebugLines(True)
+    compiler.setDebugSource(True)
+    try:
+        compiler.compile(files)
+    except Py4JJavaError as error:
+        reason = error.java_exception.getMessage()
+        raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
+    return classes.org.codehaus.commons.compiler.util.ResourceFinderClassLoader(
+        resources.MapResourceFinder(made), parent
+    )
