@@ -46,6 +46,20 @@ ONLY_IN = {
 """Third-party package -> the only places of mdt and indexes that may import it; elsewhere for annotations only, under
 ``if TYPE_CHECKING``."""
 
+PRIVATE = ("mdt/engines/spark/private.py",)
+"""The only modules that touch what other packages do not promise to keep; elsewhere their functions are called."""
+
+INTERNALS = (
+    "pyspark.java_gateway", "pyspark.serializers", "pyspark.sql.classic", "pyspark.sql.pandas", "pyspark.util", "pyspark.worker",
+    "py4j.clientserver", "py4j.java_gateway", "pyarrow.lib",
+)  # fmt: skip
+"""Modules of other packages that are private though their names do not say so."""
+
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+"""Names of the standard library that begin with an underscore and are public."""
+
+JAVA_LINES_MAX = 300
+
 OUTSIDE_WORLD = ("mdt/stores/", "mdt/cli/", "mdt/__main__.py")
 """Where the clock, randomness, files and the environment may be touched."""
 
@@ -336,7 +350,83 @@ def marks(modules: list[Module], pattern: re.Pattern[str], rule: str, text: str)
                 yield module.at(number, rule, f"{text}: {line.strip()}")
 
 
+def private_names(modules: list[Module]) -> Iterator[str]:
+    """What other packages keep private, by a leading underscore or in INTERNALS, is touched in PRIVATE only.
+
+    A private attribute is taken for another package's if no module outside of PRIVATE defines one of that name.
+    """
+    others = [module for module in modules if module.path not in PRIVATE]
+    own = {name for module in others for name in defined(module)} | DOCUMENTED
+    known = {module.name for module in modules}
+    for module in others:
+        for line, name in imports(module, known):
+            parts = name.split(".")
+            internal = any(name == one or name.startswith(one + ".") for one in INTERNALS)
+            if internal or (parts[0] not in ("mdt", "indexes") and any(map(is_private, parts[1:]))):
+                yield module.at(line, "private", f"{name} is no public module: import it in {PRIVATE[0]}")
+        for line, name in touched(module):
+            if is_private(name) and name not in own:
+                yield module.at(line, "private", f"{name} is another package's own: touch it in {PRIVATE[0]}")
+
+
+def is_private(name: str) -> bool:
+    """Return whether a name begins with one underscore."""
+    return name.startswith("_") and not name.startswith("__") and name != "_"
+
+
+def defined(module: Module) -> Iterator[str]:
+    """Yield the names that a module gives to functions, classes, variables and attributes of ``self`` and ``cls``."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+            yield node.attr
+
+
+def is_own(node: ast.expr) -> bool:
+    """Return whether an expression is ``self`` or ``cls``."""
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def touched(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) of attributes, also of those that getattr, hasattr, setattr and delattr are given as text."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("getattr", "hasattr", "setattr", "delattr")
+        ):
+            texts = [given.value for given in node.args[:2] if isinstance(given, ast.Constant)]
+            yield from ((node.lineno, text.split(".")[-1]) for text in texts if isinstance(text, str))
+
+
+def load_java(root: Path, *folders: str) -> list[Module]:
+    """Read every Java file under ``folders`` of ``root``, sorted by path."""
+    files = sorted(file for folder in folders for file in (root / folder).rglob("*.java"))
+    return [Module(file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+
+
+def java(modules: list[Module]) -> Iterator[str]:
+    """A Java file says what it is, has one class, of its own name, and at most JAVA_LINES_MAX lines."""
+    for module in modules:
+        lines = len(module.text.splitlines())
+        name = module.path.split("/")[-1].removesuffix(".java")
+        types = re.findall(r"^\s*(?:\w+ )*(?:class|interface|enum) (\w+)[^;{]*\{", module.text, re.MULTILINE)
+        if lines > JAVA_LINES_MAX:
+            yield module.at(lines, "java", f"{lines} lines; at most {JAVA_LINES_MAX}: split by noun")
+        if not module.text.startswith(("// ", "/*")):
+            yield module.at(1, "java", "say in a comment what it is, before the package")
+        if types != [name]:
+            yield module.at(1, "java", f"one class, called {name}; there are {', '.join(types) or 'none'}")
+
+
 PRODUCT_RULES: tuple[Rule, ...] = (layers, cycles, banned_imports, banned_calls, docstrings, share_of_lengths)
 """For mdt and indexes."""
-GENERAL_RULES: tuple[Rule, ...] = (module_lines, function_lines, names, comments, machine_paths)
+GENERAL_RULES: tuple[Rule, ...] = (module_lines, function_lines, names, comments, machine_paths, private_names)
 """For mdt, indexes, benchmarks and tests."""

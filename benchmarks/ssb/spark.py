@@ -13,6 +13,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from mdt.engines.spark.private import java_session, jvm
+
 warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 FILES_METRIC = "number of files read"
@@ -67,8 +69,7 @@ class Timing:
 
 def cpu_seconds(spark: SparkSession) -> float:
     """Return the processor seconds that this process and the JVM have used so far."""
-    jvm: Any = spark.sparkContext._jvm
-    there: int = jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()
+    there: int = jvm(spark).java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()
     return time.process_time() + there / 1000
 
 
@@ -86,10 +87,10 @@ def measured(spark: SparkSession, sql: str, group: str) -> tuple[Reading, list[t
     context.setJobGroup(group, sql)
     frame = spark.sql(sql)
     rows = [tuple(row) for row in frame.collect()]
-    jvm: Any = context._jsc.sc()
+    java_context: Any = java_session(spark).sparkContext()
     # The figures of the last tasks arrive on a bus of events.
-    jvm.listenerBus().waitUntilEmpty()
-    tracker, store = context.statusTracker(), jvm.statusStore()
+    java_context.listenerBus().waitUntilEmpty()
+    tracker, store = context.statusTracker(), java_context.statusStore()
     jobs = [job for number in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(number))]
     stages = {stage for job in jobs for stage in job.stageIds}
     return Reading(_files(frame), sum(store.lastStageAttempt(stage).inputBytes() for stage in stages)), rows
@@ -100,7 +101,7 @@ def _files(frame: DataFrame) -> int:
 
     The plan cannot tell: when no row matches, the adaptive planner drops the scans from it once they have run.
     """
-    store: Any = frame.sparkSession._jsparkSession.sharedState().statusStore()
+    store: Any = java_session(frame.sparkSession).sharedState().statusStore()
     runs = store.executionsList()
     run = runs.apply(runs.size() - 1)
     values, metrics = store.executionMetrics(run.executionId()), run.metrics()

@@ -30,6 +30,13 @@ def test_every_source_file_keeps(rule: tidy.Rule) -> None:
     assert not breaches, listed(breaches)
 
 
+def test_every_java_file_keeps_its_rule() -> None:
+    sources = tidy.load_java(ROOT, "mdt")
+    assert len(sources) > 10
+    breaches = tidy.check(sources, tidy.java)
+    assert not breaches, listed(breaches)
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_project_files_name_no_machine(name: str) -> None:
     breaches = tidy.check([tidy.Module(name, (ROOT / name).read_text(encoding="utf-8"))], tidy.machine_paths)
@@ -103,8 +110,34 @@ BREACHES = {
     "unfinished work": (tidy.comments, {"mdt/metadata/codec.py": "# TO" + "DO: later"}),
     "assignment switched off": (tidy.comments, {"mdt/metadata/codec.py": "x = 1  # y = f(x)"}),
     "block switched off": (tidy.comments, {"mdt/metadata/codec.py": "# if x > 1:\n#     f(x)"}),
+    "attribute of a frame": (tidy.private_names, {"mdt/engines/spark/frame.py": "java = frame._jdf"}),
+    "attribute of a context": (tidy.private_names, {"tests/test_x.py": "spark.sparkContext._gateway.jvm.System.gc()"}),
+    "attribute by its name": (tidy.private_names, {"mdt/scan/reader.py": "getattr(file, '_closed')"}),
+    "attribute that is patched": (tidy.private_names, {"tests/test_x.py": "setattr(pq, '_filesystem', 1)"}),
+    "private attribute that a private module overrides": (
+        tidy.private_names,
+        {"mdt/engines/spark/private.py": "def _jdf():\n    return 1", "mdt/table.py": "frame._jdf"},
+    ),
+    "private module": (tidy.private_names, {"mdt/scan/reader.py": "import pyarrow._parquet"}),
+    "private module by another name": (tidy.private_names, {"mdt/table.py": "from pyspark.sql.pandas import types"}),
+    "private function": (tidy.private_names, {"tests/test_x.py": "from sqlglot.parser import _apply_typed_parse"}),
     "path of a machine": (tidy.machine_paths, {"mdt/metadata/codec.py": "x = '/" + "home/someone/table'"}),
 }
+
+
+JAVA = "// What it is.\npackage mdt;\n\nfinal class A {\n    int a;\n}\n"
+JAVA_BREACHES = {
+    "a long file": JAVA + "//\n" * 300,
+    "a file without a comment": JAVA.partition("\n")[2],
+    "a class in a class": JAVA.replace("    int a;", "    static class B {\n    }"),
+    "a class of another name": JAVA.replace("class A", "class B"),
+}
+
+
+@pytest.mark.parametrize("text", JAVA_BREACHES.values(), ids=JAVA_BREACHES.keys())
+def test_the_rule_for_java_fires_on(text: str) -> None:
+    assert not tidy.check([tidy.Module("mdt/A.java", JAVA)], tidy.java)
+    assert tidy.check([tidy.Module("mdt/A.java", text)], tidy.java)
 
 
 def planted(root: Path, files: dict[str, str]) -> list[tidy.Module]:
@@ -120,6 +153,12 @@ def test_rule_fires_on(rule: tidy.Rule, files: dict[str, str], tmp_path: Path) -
 
 
 ALLOWED = {
+    "private names of one's own": (
+        tidy.private_names,
+        {"mdt/a.py": "class A:\n    def _f(self):\n        self._x = 1", "tests/test_a.py": "A()._f()\nA()._x"},
+    ),
+    "fields of a named tuple": (tidy.private_names, {"mdt/a.py": "x._replace(a=1)"}),
+    "private names in the private module": (tidy.private_names, {"mdt/engines/spark/private.py": "frame._jdf._x"}),
     "import from a lower layer": (tidy.layers, {"mdt/table.py": "from mdt import errors", "mdt/errors.py": ""}),
     "os in the storage": (tidy.banned_imports, {"mdt/stores/local.py": "import os\nimport time"}),
     "Spark in mdt/engines/spark": (tidy.banned_imports, {"mdt/engines/spark/engine.py": "import pyspark, tempfile"}),

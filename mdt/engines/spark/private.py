@@ -27,6 +27,7 @@ from mdt.errors import Unsupported
 __all__ = [
     "BatchFunction",
     "PlannedAnew",
+    "collect_garbage",
     "compiled",
     "from_arrow_schema",
     "from_arrow_type",
@@ -39,7 +40,7 @@ __all__ = [
     "jvm",
     "map_in_arrow",
     "to_arrow_schema",
-]  # fmt: skip
+]
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -63,7 +64,7 @@ def java_frame(frame: DataFrame) -> Any:
 
 def java_column(column: Column) -> Any:
     """Return the JVM's Column of a column."""
-    return column._jc  # type: ignore[attr-defined]
+    return column._jc
 
 
 def java_session(spark: SparkSession) -> Any:
@@ -127,6 +128,11 @@ class PlannedAnew(ClassicDataFrame):
     def _jdf(self, jdf: Any) -> None:
         self._plan = jdf.queryExecution().analyzed()
         self._java_session = jdf.sparkSession()
+
+
+def collect_garbage(spark: SparkSession) -> None:
+    """Let the JVM collect what it no longer needs, the sooner for the tests that wait for it."""
+    jvm(spark).System.gc()
 
 
 def compiled(context: SparkContext, sources: Mapping[str, str]) -> Any:

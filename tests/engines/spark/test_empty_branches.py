@@ -16,6 +16,7 @@ from trees import create
 from indexes.predicate import And, Predicate
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.file_index import Listing, PlannerWarning, relation
+from mdt.engines.spark.private import java_frame
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan
 from mdt.table import Table
@@ -34,7 +35,7 @@ def new_table(path: Path, **more: Any) -> Table:
 
 def nodes(query: DataFrame) -> dict[str, int]:
     """Return how many unions, joins and scans of files the optimized plan of a query has, subqueries included."""
-    text = query._jdf.queryExecution().optimizedPlan().toString()
+    text = java_frame(query).queryExecution().optimizedPlan().toString()
     return {"union": text.count("Union"), "join": text.count("Join"), "scan": text.count(" parquet\n")}
 
 
@@ -141,7 +142,7 @@ def test_the_plan_of_one_frame_follows_the_table_through_upsert_and_compaction(
         assert nodes(spark.sql("select * from followed")) == seen[-1]
         assert bag(view.toArrow()) == bag(expected)
     assert seen == [NOTHING, PLAIN, MERGED, PLAIN]
-    executed = view.select("id")._jdf.queryExecution().executedPlan().toString()
+    executed = java_frame(view.select("id")).queryExecution().executedPlan().toString()
     assert "Union" not in executed and "Join" not in executed
 
 

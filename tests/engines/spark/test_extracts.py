@@ -19,6 +19,7 @@ import mdt
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.extracts import Extract
 from mdt.engines.spark.file_index import PlannerWarning
+from mdt.engines.spark.private import collect_garbage
 from mdt.table import Table
 
 ROWS = 60_000
@@ -195,7 +196,7 @@ def test_copies_are_deleted_with_their_queries(
 
         for _ in range(50):
             gc.collect()
-            spark._jvm.System.gc()  # type: ignore[union-attr]
+            collect_garbage(spark)
             frame.where("code = -1").collect()  # a call that tells what is gone
             if not list(tmp_path.rglob("rows-*.parquet")):
                 break

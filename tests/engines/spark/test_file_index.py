@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 import mdt
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
 from mdt.engines.spark.file_index import NUMBER_COLUMN, Listing, NativeFile, PlannerWarning, relation, union_frame
+from mdt.engines.spark.private import collect_garbage, java_frame
 
 SCHEMA = StructType().add("id", "long").add("s", "string").add("f", "float")
 
@@ -189,7 +190,7 @@ def single_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def listed(frame: DataFrame) -> None:
     """Plan the query and list its files, without running it."""
-    leaves: Any = frame._jdf.queryExecution().sparkPlan().collectLeaves()
+    leaves: Any = java_frame(frame).queryExecution().sparkPlan().collectLeaves()
     for leaf in map(leaves.apply, range(leaves.size())):
         if leaf.getClass().getSimpleName() == "FileSourceScanExec":
             leaf.selectedPartitions()
@@ -329,7 +330,7 @@ def test_union_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSessio
 def test_filters_and_columns_are_pushed_through_union_and_join(spark: SparkSession, merged: Merged) -> None:
     query = merged.frame(spark).where("id >= 35").select("s")
     assert query.count() == len([i for i in LIVE if i >= 35])
-    plan = query._jdf.queryExecution().toString()
+    plan = java_frame(query).queryExecution().toString()
     assert plan.count("ReadSchema: struct<id:bigint,s:string") == 2
     assert (merged.clean.kept[-1], merged.dirty.kept[-1]) == ([3], [0, 1, 2])
     for lister in (merged.clean, merged.dirty):
@@ -345,7 +346,7 @@ def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark: Spark
     table = Table([rows_file(tmp_path, 0)] * 1_000, prune=False)
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     assert len(frame.inputFiles()) == 1  # distinct names
-    assert frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes() == 1_000 * table.files[0].size
+    assert java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes() == 1_000 * table.files[0].size
     assert not list(Path(tempfile.gettempdir()).glob("mdt-listing-*"))
 
 
@@ -429,7 +430,7 @@ def test_dead_frames_free_their_listers_and_release_their_keys(
     survivor = relation(spark, table, SCHEMA, tmp_path.as_uri())
     for _ in range(20):
         gc.collect()
-        spark._jvm.System.gc()  # type: ignore[union-attr]
+        collect_garbage(spark)
         if Tracked.alive <= 2:
             break
         time.sleep(0.2)

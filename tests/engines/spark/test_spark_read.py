@@ -22,6 +22,7 @@ from trees import create, tree
 
 import mdt
 from mdt.engines.spark import frame as frames
+from mdt.engines.spark.private import collect_garbage, java_frame
 from mdt.table import Table
 
 SCHEMA = pa.schema(
@@ -192,7 +193,7 @@ def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path
 def files_read(query: DataFrame) -> int:
     """Run the query and return how many files of rows its scans opened, by Spark's own count."""
     query.collect()
-    plan: Any = query._jdf.queryExecution().executedPlan()
+    plan: Any = java_frame(query).queryExecution().executedPlan()
     text = plan.toString()
     assert "AdaptiveSparkPlan" in text or "Scan" in text
     leaves = (plan.finalPhysicalPlan() if "Adaptive" in plan.getClass().getSimpleName() else plan).collectLeaves()
@@ -262,7 +263,7 @@ def test_scratch_files_go_with_their_frame(spark: SparkSession, tmp_path: Path) 
     assert len(scratch_folders() - before) >= 1
     for _ in range(50):
         gc.collect()
-        spark._jvm.System.gc()  # type: ignore[union-attr]
+        collect_garbage(spark)
         mdt.read(spark, table.path).count()  # Spark's caches hold the last plans
         if len(scratch_folders() - before) <= 3:
             break
