@@ -105,8 +105,9 @@ def grown(storage: MemoryStorage, folder: Path, name: str) -> int:
         target = folder / info.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(storage.read(info.path))
-    root = Path(__file__).resolve().parents[2]
-    code = f"import sys; sys.path[:0] = [{str(root)!r}, {str(root / 'tests')!r}]\nfrom test_bombs import run\nrun({name!r}, {str(folder)!r})"
+    here = Path(__file__).resolve()
+    places = [str(here.parents[2]), str(here.parents[1]), str(here.parent)]
+    code = f"import sys; sys.path[:0] = {places!r}\nfrom test_bombs import run\nrun({name!r}, {str(folder)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     return int(done.stdout)
 
