@@ -137,7 +137,10 @@ def _try_make(line: str, words: list[str], folder: Path) -> None:
 
 
 def _try_python(line: str, words: list[str], folder: Path) -> None:
-    assert words[1] == "-m" and find_spec(words[2]) is not None, f"{line}: no such module"
+    if words[1] != "-m":
+        assert (ROOT / words[1]).is_file(), f"{line}: no such file"
+        return
+    assert find_spec(words[2]) is not None, f"{line}: no such module"
     if words[2] == "pytest":
         done = ran([sys.executable, *words[1:], "--collect-only", "-q"], ROOT)
         assert done.returncode == 0, f"{line}: {done.stdout}"

@@ -53,4 +53,8 @@ def comparable(value: Any) -> Any:
         return ("float", "nan" if math.isnan(value) else value.hex())
     if isinstance(value, Decimal):
         return ("decimal", value.normalize().as_tuple() if value else 0)
+    if isinstance(value, dict):
+        return ("struct", *((name, comparable(one)) for name, one in value.items()))
+    if isinstance(value, (list, tuple)):
+        return ("list", *map(comparable, value))
     return value

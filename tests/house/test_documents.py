@@ -133,6 +133,7 @@ WRONG_COMMANDS = {
     "an option that mdt lacks": "mdt scan t --nonsense",
     "a failure before a pipe": "mdt nonsense | cat",
     "a module that is not there": "python -m nonsense",
+    "a script that is not there": "python tests/nonsense.py",
     "a test that is not there": "MDT_FLIPS=1:2 python -m pytest tests/house/test_nonsense.py",
     "tests that no name fits": "python -m pytest tests/house/test_tidy.py -k nonsense",
 }
