@@ -23,6 +23,7 @@ import binascii
 import math
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,9 @@ _HASHES_MAX = 1000
 _INT_MAX = 2**31 - 1
 _M = np.uint32(0x5BD1E995)
 _PIECE_KEYS = 16384
+_KEYS_ALONE = 8
+"""Words that no more keys than this have are hashed key by key: numpy's fixed cost for one word of all keys is that of
+about eight words of one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,26 +132,47 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     out = np.empty((hashes, len(rows)), np.int64)
     order = np.argsort(-(rows.lengths >> 2), kind="stable")
     rows = rows.rows(order)
-    words, tails = _mixed_words(rows), _tails(rows)
+    words, ends, tails = _common_words(rows), _ends(rows), _tails(rows)
     seed = np.zeros(len(rows), np.uint32)
     for number in range(hashes):
-        seed = _murmur(seed, rows.lengths, words, tails)
+        seed = _murmur(seed, rows.lengths, words, ends, tails)
         out[number, order] = np.abs(np.fmod(seed.view(np.int32).astype(np.int64), bits))
     return out
 
 
-def _mixed_words(rows: ByteRows) -> list[UInt32Array]:
-    """The i-th word of the keys that have one, mixed; keys are sorted by falling number of words."""
+def _mixed(words: npt.NDArray[Any]) -> UInt32Array:
+    """Return the low halves of words as they enter the hash -> uint32[n]."""
+    word = words.astype(np.uint32)
+    word *= _M
+    word ^= word >> np.uint32(24)
+    word *= _M
+    return word
+
+
+def _common_count(rows: ByteRows) -> int:
+    """Return how many words more than _KEYS_ALONE keys have; keys are sorted by falling number of words."""
+    return int(rows.lengths[_KEYS_ALONE] >> 2) if len(rows) > _KEYS_ALONE else 0
+
+
+def _common_words(rows: ByteRows) -> list[UInt32Array]:
+    """The i-th word of the keys that have one, mixed, as far as many have one."""
     count = rows.lengths >> 2
     out = []
-    for number in range(int(count[0]) if len(count) else 0):
+    for number in range(_common_count(rows)):
         live = int(np.searchsorted(-count, -number, "left"))
-        word = rows.rows(slice(0, live)).whole_words(4 * number).astype(np.uint32)
-        word *= _M
-        word ^= word >> np.uint32(24)
-        word *= _M
-        out.append(word)
+        out.append(_mixed(rows.rows(slice(0, live)).whole_words(4 * number)))
     return out
+
+
+def _ends(rows: ByteRows) -> list[list[int]]:
+    """What the longest keys have after the common words, mixed: their own words."""
+    common = _common_count(rows)
+    starts = (rows.starts[:_KEYS_ALONE] + 4 * common).tolist()
+    counts = ((rows.lengths[:_KEYS_ALONE] >> 2) - common).tolist()
+    return [
+        _mixed(np.frombuffer(rows.data, "<u4", count, start)).tolist()
+        for start, count in zip(starts, counts, strict=True)
+    ]
 
 
 def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
@@ -162,18 +187,32 @@ def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
 
 
 def _murmur(
-    seed: UInt32Array, lengths: Int64Array, words: list[UInt32Array], tails: tuple[BoolArray, UInt32Array]
+    seed: UInt32Array,
+    lengths: Int64Array,
+    words: list[UInt32Array],
+    ends: list[list[int]],
+    tails: tuple[BoolArray, UInt32Array],
 ) -> UInt32Array:
     state = seed ^ lengths.astype(np.uint32)
     for word in words:
         head = state[: len(word)]
         head *= _M
         head ^= word
+    for number, end in enumerate(ends):
+        state[number] = _hashed_on(int(state[number]), end)
     has_tail, tail = tails
     state = np.where(has_tail, (state ^ tail) * _M, state)
     state ^= state >> np.uint32(13)
     state *= _M
     state ^= state >> np.uint32(15)
+    return state
+
+
+def _hashed_on(state: int, words: list[int]) -> int:
+    """Return the state of one key after ``words``."""
+    factor, low_half = int(_M), 0xFFFFFFFF
+    for word in words:
+        state = (state * factor & low_half) ^ word
     return state
 
 

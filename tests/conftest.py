@@ -7,6 +7,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,32 @@ settings.register_profile("nightly", parent=settings.get_profile("quick"), max_e
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java process that lives for minutes: compiling for speed, and collecting in parallel, costs more than it gains."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _disk() -> Iterator[None]:
+    """No test waits for the disk: none cuts the power, and those that count the flushes put in a function of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Pages of remote tables are kept in a temporary folder, not in the cache of whoever runs the tests."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def records_decoded_once() -> Iterator[None]:
+    """Commit records of equal bytes are decoded, and judged, once: for campaigns whose thousand tables begin alike."""
+    from mdt.metadata import commit_log
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_log, "decode", lru_cache(1000)(commit_log.decode))
+        yield
 
 
 _site = tempfile.TemporaryDirectory(prefix="mdt-site-")
@@ -86,6 +109,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, example_package: Path) -> It
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", JVM)
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.session.timeZone", "America/Los_Angeles")

@@ -16,9 +16,10 @@ from worlds import State, as_state, deleted, rows, upserted
 import mdt
 from mdt.commit import recovery as rollback
 from mdt.commit.transaction import Operation, steps
-from mdt.config import parse_options
+from mdt.config import Options, parse_options
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
+from mdt.schema.definition import TableDefinition
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
 from mdt.stores.storage import MemoryStorage, Storage
@@ -84,8 +85,8 @@ def _driven(
             yield phase
 
 
-def _options(metadata: Metadata) -> Any:
-    return parse_options(metadata.newest().definition.options)
+def _options(definition: TableDefinition) -> Options:
+    return parse_options(definition.options)
 
 
 def upsert(ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pauses: frozenset[str] = PAUSES) -> Actor:
@@ -94,7 +95,7 @@ def upsert(ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pause
     def make(metadata: Metadata) -> Upsert:
         definition = metadata.newest().definition
         batch = normalize(rows(ids, ts, fare), definition)
-        return Upsert(metadata, _options(metadata), batch, name, definition.commit_action)
+        return Upsert(metadata, _options(definition), batch, name, definition.commit_action)
 
     return Actor(f"{name} {ids}", lambda s: _driven(s, make, pauses), lambda state: upserted(state, ids, ts, fare))
 
@@ -105,7 +106,7 @@ def delete(ids: Sequence[int]) -> Actor:
     def make(metadata: Metadata) -> Delete:
         definition = metadata.newest().definition
         batch = normalize_keys(rows(ids, 0, 0.0), definition)
-        return Delete(metadata, _options(metadata), batch, "delete", definition.commit_action)
+        return Delete(metadata, _options(definition), batch, "delete", definition.commit_action)
 
     return Actor(f"delete {ids}", lambda s: _driven(s, make, PAUSES), lambda state: deleted(state, ids))
 
@@ -114,7 +115,7 @@ def compaction() -> Actor:
     """A table service."""
 
     def make(metadata: Metadata) -> Compaction:
-        return Compaction(metadata, _options(metadata))
+        return Compaction(metadata, _options(metadata.newest().definition))
 
     return Actor("compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
 
@@ -123,7 +124,7 @@ def index_build() -> Actor:
     """A builder of indexes that makes one commit."""
 
     def make(metadata: Metadata) -> IndexBuild:
-        return IndexBuild(metadata, _options(metadata))
+        return IndexBuild(metadata, _options(metadata.newest().definition))
 
     return Actor("builder", lambda s: _driven(s, make, PAUSES), lambda state: state)
 

@@ -36,6 +36,8 @@ from mdt.services.compaction import Compaction
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 

@@ -28,6 +28,8 @@ from mdt.stores.contract import Data
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage
 
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
 MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 Run = Callable[[Storage], Any]

@@ -38,6 +38,8 @@ from mdt.query import Scan
 from mdt.services.check_placement import misplaced_keys
 from mdt.stores.storage import LocalStorage, MemoryStorage
 
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
 _EXAMPLES = int(os.environ.get("MDT_MODEL_EXAMPLES", "40"))
 _STEPS = 12
 INDEXES = (

@@ -30,6 +30,8 @@ from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import LOG
 from mdt.stores.storage import MemoryStorage
 
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
 MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 KINDS = [(MOR, "record"), (MOR, "bloom"), (COW, "bloom")]
 
@@ -44,11 +46,11 @@ CHECK_EVERY = 9
 """A full check costs more than a schedule; rows, history and claims are looked at after each one."""
 
 
-def states(actors: Sequence[Actor], run: Run) -> list[State]:
-    """Return what the table must hold after each commit: the model, applied in the order of the commits."""
+def states(actors: Sequence[Actor], run: Run, newest: int) -> list[State]:
+    """Return what the table must hold after each commit to ``newest``: the model, applied in the order of the commits."""
     model = {e.seq: actors[n].model for n, e in run.ended.items() if e.seq >= 0}
     found: list[State] = [{}, upserted_first(), BASE_STATE]
-    for seq in range(3, mdt.open(run.storage).snapshot().seq + 1):
+    for seq in range(3, newest + 1):
         found.append(model.get(seq, lambda state: state)(found[-1]))
     return found
 
@@ -60,12 +62,13 @@ def upserted_first() -> State:
 def assert_serial(actors: Sequence[Actor], run: Run) -> None:
     """Assert that the run left what its actors, one after the other in the order of their commits, would leave."""
     table = mdt.open(run.storage)
-    assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1)), run.schedule
-    expected = states(actors, run)[-1]
+    history = table.history()
+    assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1)), run.schedule
+    expected = states(actors, run, table.snapshot().seq)[-1]
     assert as_state(table.scan().to_arrow()) == expected, run.schedule
     assert not pending(table.metadata), run.schedule
     acknowledged = {e.record.txn for e in run.ended.values() if e.seq >= 0}
-    assert acknowledged <= set(table.history()["txn"].to_pylist()), run.schedule
+    assert acknowledged <= set(history["txn"].to_pylist()), run.schedule
 
 
 def explored(
@@ -198,7 +201,7 @@ def test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way(kind: tu
     actors = (upsert([0], 3, 3.0), upsert([1], 3, 4.0))
 
     def watch(run: Run, ended: int) -> None:
-        model = states(actors, run)
+        model = states(actors, run, mdt.open(run.storage).snapshot().seq)
         mine = run.ended[ended].seq
         other = {n: e for n, e in run.ended.items() if n != ended}
         seen = theirs(run.storage)
@@ -218,7 +221,7 @@ def test_a_reader_sees_one_state_from_its_beginning_to_its_end(kind: tuple[str, 
     actors = (upsert([0, 1, 20], 3, 3.0), other, reader())
     for run in explore(lambda: filled(*kind), actors, preemptions=1):
         count("schedules")
-        after = states(actors, run)
+        after = states(actors, run, mdt.open(run.storage).snapshot().seq)
         assert all(state == after[seq] for seq, state in run.ended[2].record), run.schedule
         assert_serial(actors, run)
 

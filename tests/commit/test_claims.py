@@ -22,6 +22,8 @@ from mdt.metadata import paths
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
 OLD = "20200101000000000"
 GOOD: dict[str, Any] = {
     "instant": OLD, "txn": "0" * 32, "action": "deltacommit", "operation": "upsert", "token": 5, "begun_at": 0,

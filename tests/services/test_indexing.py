@@ -25,6 +25,8 @@ from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage
 from mdt.write import summarize
 
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
 SPECS = ("bitmap/1(fare)", "bloom/1(id)")
 MOR = "MERGE_ON_READ"
 
