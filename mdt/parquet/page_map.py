@@ -11,6 +11,7 @@ reference's CRC; that of the pages, their digests (:mod:`mdt.parquet.digests`).
 from __future__ import annotations
 
 import struct
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -37,6 +38,13 @@ UInt32Array = npt.NDArray[np.uint32]
 
 OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST = range(9)
 """Columns of :attr:`PageMap.info`."""
+
+UNKNOWN_LAYOUT = (ValueError, IndexError, KeyError)
+"""What :func:`build` raises for files that are laid out in another way."""
+
+
+class LayoutWarning(UserWarning):
+    """This release of pyarrow writes files whose pages are not found; all is right but slower."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +171,8 @@ class PageMap:
 def build(parquet: pa.Buffer) -> PageMap:
     """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is at least one row.
 
-    A file without offset indexes has one page in each chunk.  Raises ValueError, IndexError or KeyError if the offset
-    indexes are not where parquet-cpp writes them.
+    A file without offset indexes has one page in each chunk.  Raises one of `UNKNOWN_LAYOUT` if the offset indexes are
+    not where parquet-cpp writes them.
     """
     metadata = pq.read_metadata(pa.BufferReader(parquet))
     groups, leaves = metadata.num_row_groups, metadata.num_columns
@@ -212,13 +220,20 @@ def _codec(chunks: Sequence[Any]) -> int:
 
 
 def encoded(parquet: pa.Buffer) -> bytes | None:
-    """Return the bytes of the page map of ``parquet``, None if this release of pyarrow lays its files out differently.
+    """Return the bytes of the page map of ``parquet``, which was just written.
 
-    Readers do without one; they are slower then.
+    None, with a `LayoutWarning`, if this release of pyarrow lays its files out in a way that is not known here.  Readers do
+    without a page map; they are slower then.
     """
     try:
         return encode(build(parquet))
-    except (ValueError, IndexError, KeyError):
+    except UNKNOWN_LAYOUT as error:
+        warnings.warn(
+            f"pyarrow {pa.__version__} lays Parquet files out in a way that is not known here ({error}): single rows of "
+            "this file cannot be read by pages; use a release of pyarrow that is known",
+            LayoutWarning,
+            stacklevel=2,
+        )
         return None
 
 

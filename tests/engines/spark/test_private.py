@@ -1,0 +1,100 @@
+"""What mdt touches of PySpark that is not public is still there; a failure says which name of which release changed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import __version__ as release
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+from pyspark.util import PythonEvalType
+
+from mdt.engines.spark import private
+from mdt.engines.spark.file_index import java_sources
+from mdt.errors import Unsupported
+
+IMPORT = re.compile(r"^import ([\w.$]+);", re.MULTILINE)
+
+
+def java_imports() -> dict[str, str]:
+    """Return the classes that the Java half imports, but for Java's own, each with the first file that does."""
+    found: dict[str, str] = {}
+    for file, text in sorted(java_sources().items()):
+        for name in IMPORT.findall(text):
+            if not name.startswith("java."):
+                found.setdefault(name, file)
+    return found
+
+
+@pytest.mark.parametrize("name", private.PARAMETERS)
+def test_a_private_function_of_python_takes_what_it_took(name: str) -> None:
+    function, expected = private.PARAMETERS[name]
+    found = tuple(inspect.signature(function).parameters)
+    assert found[: len(expected)] == expected, f"pyspark {release}: {name} takes {found}"
+
+
+def test_the_kind_of_function_over_record_batches_is_there() -> None:
+    assert hasattr(PythonEvalType, "SQL_MAP_ARROW_ITER_UDF"), f"pyspark {release}: PythonEvalType"
+
+
+@pytest.mark.parametrize(
+    ("name", "get"),
+    [
+        ("DataFrame._jdf", lambda spark: private.java_frame(spark.range(1))),
+        ("Column._jc", lambda spark: private.java_column(sf.lit(1))),
+        ("SparkSession._jsparkSession", private.java_session),
+        ("SparkContext._gateway", lambda spark: private.gateway(spark.sparkContext)),
+        ("SparkContext._gateway.jvm", private.jvm),
+    ],
+)
+def test_a_private_attribute_of_python_is_there(
+    spark: SparkSession, name: str, get: Callable[[SparkSession], Any]
+) -> None:
+    try:
+        assert get(spark) is not None
+    except AttributeError as error:
+        pytest.fail(f"pyspark {release}: {name}: {error}")
+
+
+def test_a_session_knows_whether_it_runs_here(spark: SparkSession) -> None:
+    assert not private.is_stopped(spark), f"pyspark {release}: SparkContext._jsc is None although the session runs"
+    assert not private.is_of_connect(spark)
+    assert find_spec("pyspark.sql.connect"), f"pyspark {release}: the package of Spark Connect has moved"
+
+
+@pytest.mark.parametrize("name", private.METHODS_OF_DATASET)
+def test_a_method_of_the_dataset_takes_what_it_took(spark: SparkSession, name: str) -> None:
+    methods = private.java_frame(spark.range(1)).getClass().getMethods()
+    counts = {len(m.getParameterTypes()) for m in methods if m.getName() == name}
+    assert private.METHODS_OF_DATASET[name] in counts, f"Spark {release}: Dataset.{name} takes {sorted(counts)} values"
+
+
+def test_every_class_that_the_java_half_imports_is_there(spark: SparkSession) -> None:
+    loader = private.jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    names, missing = java_imports(), []
+    for name, file in names.items():
+        try:
+            loader.loadClass(name)
+        except Py4JJavaError:
+            missing.append(f"{name} ({file})")
+    assert len(names) > 40
+    assert not missing, f"Spark {release} has no {', '.join(missing)}"
+
+
+def test_java_that_does_not_fit_the_release_is_named_with_file_and_line(spark: SparkSession) -> None:
+    text = "// x\npackage mdt.spark;\nfinal class A {\n    Object a = new B().gone();\n}\n"
+    with pytest.raises(Unsupported, match=rf"pyspark {release} is not supported: .*A\.java.*Line 4.*gone"):
+        private.compiled(spark.sparkContext, {"B.java": "package mdt.spark; final class B {}", "A.java": text})
+
+
+def test_classes_of_several_files_are_of_one_package_and_loader(spark: SparkSession) -> None:
+    one = "package mdt.spark; public class One { public String told() { return new Two().text; } }"
+    two = 'package mdt.spark; final class Two { final String text = "of Two"; }'
+    loader = private.compiled(spark.sparkContext, {"One.java": one, "Two.java": two})
+    assert loader.loadClass("mdt.spark.One").newInstance().told() == "of Two"
