@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mdt import create_table
+    from mdt.commit.operation import Operation
     from mdt.commit.recovery import Recovery, recover
-    from mdt.commit.transaction import CommitResult, Operation, run
+    from mdt.commit.transaction import CommitResult, run
     from mdt.filters.order import OrderBy
     from mdt.filters.where import parse_where
     from mdt.scan import keys as read_keys
@@ -172,8 +173,8 @@ class Table:
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
-                done, counts = engine.write(self._metadata, self.options, data, name, progress)
-                return self._result(done, counts, engine="spark")
+                done = engine.write(self._metadata, self.options, data, name, progress)
+                return self._result(done, engine="spark")
             data = small
         batch = normalize(to_table(data, self.schema), self.definition)
         action = self.definition.commit_action
@@ -188,12 +189,12 @@ class Table:
 
     def _run_rows(self, operation: RowOperation) -> WriteResult:
         done = run(self._metadata, operation, attempts=self.options.commit_attempts)
-        return self._result(done, operation.counts)
+        return self._result(done)
 
-    def _result(self, done: CommitResult[Any], counts: Mapping[str, int], engine: str = "arrow") -> WriteResult:
+    def _result(self, done: CommitResult[Any], engine: str = "arrow") -> WriteResult:
         seq = done.snapshot.seq if done.record is None else done.record.seq
         instant = "" if done.record is None else done.record.instant
-        known = {name: counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
+        known = {name: done.plan.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
         return WriteResult(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
 
     def _before_rows(self) -> None:
@@ -291,8 +292,8 @@ class Table:
             self._before_write()
             operation: Operation[Any] = Compaction(self._metadata, self.options, told)
             done = run(self._metadata, operation, attempts=self.options.commit_attempts)
-            facts["file_groups"] = 0 if done.prepared is None else len(done.prepared.groups)
-        return self._result(done, {})
+            facts["file_groups"] = len(done.plan.groups)
+        return self._result(done)
 
     def rollback(self) -> Recovery:
         """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""

@@ -15,7 +15,8 @@ from worlds import State, as_state, deleted, rows, upserted
 
 import mdt
 from mdt.commit import recovery as rollback
-from mdt.commit.transaction import Operation, steps
+from mdt.commit.operation import Operation
+from mdt.commit.transaction import steps
 from mdt.config import Options, parse_options
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata

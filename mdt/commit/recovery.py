@@ -17,10 +17,10 @@ from mdt import logs
 from mdt.commit import claims, leftovers, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
-from mdt.commit.transaction import Changes, Claim, NoFiles, remove_files, run
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.transaction import remove_files, run
 from mdt.errors import Corrupt, Missing
 from mdt.metadata import paths
-from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
@@ -38,7 +38,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(Operation[WritePlan]):
     """The operation that declares transactions dead: those with claims, and ``tokens`` of some that left only files."""
 
     doomed: Sequence[Pending]
@@ -46,23 +46,19 @@ class Rollback:
     name: str = "rollback"
     action: str = "rollback"
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> NoFiles | None:
-        """Return whom to declare dead, None if all have ended already."""
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return whom to declare dead; there is nothing to do if all have ended already."""
         dead = {p.txn for p in self.doomed} - snapshot.rolled_back - set(snapshot.transactions)
         tokens = (self.tokens | {p.token for p in self.doomed if p.txn in dead}) - snapshot.log.tokens
-        if not dead and tokens <= snapshot.log.dead_tokens:
-            return None
-        return NoFiles(Footprint(txn, rolls_back=frozenset(dead), dead_tokens=frozenset(tokens)))
+        is_needed = bool(dead) or not tokens <= snapshot.log.dead_tokens
+        footprint = Footprint(txn, rolls_back=frozenset(dead), dead_tokens=frozenset(tokens))
+        return WritePlan(footprint, is_needed=is_needed)
 
-    def write(self, snapshot: Snapshot, prepared: NoFiles, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
-        footprint = prepared.footprint
+        footprint = plan.footprint
         instants = sorted(p.instant for p in self.doomed if p.txn in footprint.rolls_back)
         return Changes(extra={"dead": {"instants": instants, "tokens": sorted(footprint.dead_tokens)}})
-
-    def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
-        """Start again: one of the dead has committed, or this was rolled back itself."""
-        return
 
 
 def pending(metadata: Metadata) -> list[Pending]:

@@ -7,17 +7,18 @@ leaves only garbage that nobody refers to, everything after it can be made again
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Generic
 
 import pyarrow as pa
-from pyroaring import BitMap
 
 from mdt import logs
 from mdt.commit import conflicts, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
 from mdt.errors import Conflict, Internal, MdtError, Unavailable
 from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
@@ -25,97 +26,12 @@ from mdt.metadata import commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
-from mdt.metadata.file_group import NewFile, SummaryRef, files_table
-from mdt.metadata.key_parts import Unit, units_table
+from mdt.metadata.file_group import files_table
+from mdt.metadata.key_parts import units_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
 _BACKOFF_SECONDS = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A transaction's own instant and names.
-
-    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried again count up.
-    """
-
-    txn: str
-    instant: str
-    token: int
-    attempt: int = 0
-
-    def write_token(self, task: int) -> str:
-        """Return the write token of the ``task``-th file."""
-        return f"{task}-{self.token}-{self.attempt}"
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a transaction has written and wants to commit.
-
-    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
-    deletion vector.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
-    ``extra``: further header fields.
-    """
-
-    files: Sequence[NewFile] = ()
-    removed: Sequence[int] = ()
-    vectors: Mapping[int, BitMap] = field(default_factory=dict)
-    units: Sequence[Unit] = ()
-    covers: Sequence[tuple[str, int, SummaryRef]] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Prepared(Protocol):
-    """What an operation found out from a snapshot before it writes."""
-
-    @property
-    def footprint(self) -> Footprint:
-        """What it read and will write."""
-
-    @property
-    def partitions(self) -> Sequence[str]:
-        """Partition paths in which it will write files."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Rows inserted, updated, deleted, late."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoFiles:
-    """What an operation found out that reads and writes no file group; a :class:`Prepared`."""
-
-    footprint: Footprint
-    partitions: Sequence[str] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-
-P = TypeVar("P", bound=Prepared)
-
-
-class Operation(Protocol[P]):
-    """A change of the table, as two functions: decide, then write."""
-
-    @property
-    def name(self) -> str:
-        """What the history calls it."""
-
-    @property
-    def action(self) -> str:
-        """Hudi's word for its instant, or ``rollback``."""
-
-    def prepare(self, snapshot: Snapshot, txn: str) -> P | None:
-        """Return what is to be done, or None if that is nothing.  No side effects."""
-
-    def write(self, snapshot: Snapshot, prepared: P, claim: Claim) -> Changes:
-        """Write data files and summaries under new names and return them."""
-
-    def narrow(
-        self, snapshot: Snapshot, prepared: P, changes: Changes, theirs: CommitRecord
-    ) -> tuple[P, Changes] | None:
-        """Return the part that does not conflict with ``theirs``, or None to start again.  For table services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +40,7 @@ class CommitResult(Generic[P]):
 
     snapshot: Snapshot
     record: CommitRecord | None
-    prepared: P | None
+    plan: P
     attempts: int
     warnings: tuple[str, ...] = ()
 
@@ -151,34 +67,21 @@ def steps(
         snapshot = metadata.newest()
         yield "begun"
         txn = storage.random_hex(16)
-        prepared = operation.prepare(snapshot, txn)
-        yield "prepared"
-        if prepared is None:
-            return CommitResult(snapshot, None, None, attempt)
-        claim = claim_instant(metadata, snapshot, operation, prepared, txn)
-        yield "claimed"
-        try:
-            changes = operation.write(snapshot, prepared, claim)
-            metadata.newest()  # the last look for commits of other Hudi writers
-        except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
-            if not isinstance(error, Unavailable):
-                abandon(metadata, claim, operation, prepared)
-            raise
-        yield "written"
-        # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
-        committed, why = yield from _commit(metadata, snapshot, operation, prepared, claim, changes)
+        with closing(operation.prepare(snapshot, txn)) as plan:
+            yield "prepared"
+            if not plan.is_needed:
+                return CommitResult(snapshot, None, plan, attempt)
+            committed, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
         if committed is not None:
-            yield "committed"
             warnings = finish(metadata, committed)
             newest = metadata.newest(watched=False)
             warnings += _left_uncovered(newest)
             _log(metadata, newest.definition.name, committed, attempt, warnings, since)
-            return CommitResult(newest, committed, prepared, attempt, warnings)
+            return CommitResult(newest, committed, plan, attempt, warnings)
         name = snapshot.definition.name
         logs.COMMIT.warning(
             "%s: %s met a conflict in attempt %d of %d: %s", name, operation.name, attempt, attempts, why
         )
-        abandon(metadata, claim, operation, prepared)
         storage.sleep(_BACKOFF_SECONDS * attempt)
     raise Conflict(
         f"{operation.name} met a conflict in each of {attempts} attempts; the last: {why}",
@@ -186,7 +89,30 @@ def steps(
     )
 
 
-def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], prepared: P, txn: str) -> Claim:
+def _attempt(
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
+) -> Generator[str, None, tuple[CommitRecord | None, str]]:
+    """Claim, write and commit; return the record, or None and which conflict was met, when nothing is left of it."""
+    claim = claim_instant(metadata, snapshot, operation, plan, txn)
+    yield "claimed"
+    try:
+        changes = operation.write(snapshot, plan, claim)
+        metadata.newest()  # the last look for commits of other Hudi writers
+    except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
+        if not isinstance(error, Unavailable):
+            abandon(metadata, claim, operation, plan)
+        raise
+    yield "written"
+    # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
+    committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes)
+    if committed is not None:
+        yield "committed"
+    else:
+        abandon(metadata, claim, operation, plan)
+    return committed, why
+
+
+def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str) -> Claim:
     """Take an instant greater than all in the history, which no other transaction has; announce it to Hudi.
 
     A claim ends with its commit, so where clocks differ the instant may have been used since ``snapshot``: the history
@@ -199,7 +125,7 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
     while True:
         instant = timeline.instant_text(at)
         pending = Pending(
-            instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(prepared.partitions)
+            instant, txn, operation.action, operation.name, token, snapshot.seq, now, tuple(plan.partitions)
         )
         if storage.put_if_absent(paths.pending(instant), pending.encode()):
             last = metadata.newest(watched=False).last_instant
@@ -213,7 +139,7 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
     return Claim(txn, instant, token)
 
 
-def _record(operation: Operation[P], prepared: P, claim: Claim, snapshot: Snapshot, changes: Changes) -> CommitRecord:
+def _record(operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, changes: Changes) -> CommitRecord:
     """Return the record of a transaction, numbered as if nothing else had happened."""
     header = {
         "txn": claim.txn,
@@ -222,8 +148,8 @@ def _record(operation: Operation[P], prepared: P, claim: Claim, snapshot: Snapsh
         "operation": operation.name,
         "begun_at": snapshot.seq,
         "token": claim.token,
-        "counts": dict(prepared.counts),
-        "rolled_back": sorted(prepared.footprint.rolls_back),
+        "counts": dict(plan.counts),
+        "rolled_back": sorted(plan.footprint.rolls_back),
         **changes.extra,
     }
     return CommitRecord(snapshot.seq + 1, header, record_tables(changes, claim.instant))
@@ -258,24 +184,29 @@ def _stats_of(stats: pa.Table, ordinal: int) -> pa.Table:
 
 
 def _commit(
-    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], prepared: P, claim: Claim, changes: Changes
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, claim: Claim, changes: Changes
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
     """Append a record behind everything that came since ``snapshot``, or say why it conflicts."""
     seq = snapshot.seq + 1
     while True:
         while (theirs := metadata.record(seq)) is not None:
-            mine = replace(prepared.footprint, token=claim.token)
-            why = conflicts.check(mine, theirs, metadata.blobs.key_map)
+            why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.blobs.key_map)
             if why is not None:
-                part = operation.narrow(snapshot, prepared, changes, theirs)
+                part = operation.narrow(snapshot, plan, changes, theirs)
                 if part is None:
                     return None, why
-                prepared, changes = part
+                plan, changes = part
             seq += 1
         yield "checked"
-        record = _record(operation, prepared, claim, snapshot, changes).at(seq)
+        record = _record(operation, plan, claim, snapshot, changes).at(seq)
         if commit_log.append(metadata.storage, record):
             return record, ""
+
+
+def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
+    """Return what a transaction read and has written."""
+    absent = plan.footprint.absent if changes.absent is None else changes.absent
+    return replace(plan.footprint, token=claim.token, absent=absent)
 
 
 def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
@@ -323,9 +254,9 @@ def _log(
         logs.ended(logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since)
 
 
-def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], prepared: P) -> None:
+def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], plan: P) -> None:
     """Remove what a transaction of this process wrote and will not commit."""
-    remove_files(metadata, claim.instant, claim.token, prepared.partitions)
+    remove_files(metadata, claim.instant, claim.token, plan.partitions)
     publish.retract(metadata.storage, claim.instant, operation.action)
     metadata.storage.delete(paths.pending(claim.instant))
 

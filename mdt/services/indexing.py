@@ -22,13 +22,13 @@ from indexes.base import Int64Array
 from mdt import logs
 from mdt.arguments import texts
 from mdt.commit.conflicts import Footprint
-from mdt.commit.transaction import Changes, Claim, NoFiles, run
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import paths
 from mdt.metadata.attachments import BlobWriter
-from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
@@ -40,7 +40,7 @@ from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
 
 
 @dataclass(frozen=True, slots=True)
-class IndexChange:
+class IndexChange(Operation[WritePlan]):
     """The operation that adds and drops specifications, or forgets what they cover, in one commit without files."""
 
     name: str
@@ -49,24 +49,20 @@ class IndexChange:
     forgotten: tuple[str, ...] = ()
     action: str = "index"
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> NoFiles | None:
-        """Return None if the table is already as wanted."""
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return whether the table is not yet as wanted."""
         indexes = snapshot.definition.indexes
         new = [spec for spec in self.added if spec not in indexes]
         gone = [spec for spec in self.dropped if spec in indexes]
-        return NoFiles(Footprint(txn)) if new or gone or self.forgotten else None
+        return WritePlan(Footprint(txn), is_needed=bool(new or gone or self.forgotten))
 
-    def write(self, snapshot: Snapshot, prepared: NoFiles, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Return the change and, for what is added or forgotten, the plan: how many files the builder will find."""
         lists = {"add": list(self.added), "drop": list(self.dropped), "forget": list(self.forgotten)}
         files = int((snapshot.rows > 0).sum())
         packages = packages_of(self.added)
         more = {"packages": packages} if packages else {}
         return Changes(extra={"indexes": {**{k: v for k, v in lists.items() if v}, "files": files, **more}})
-
-    def narrow(self, snapshot: Snapshot, prepared: NoFiles, changes: Changes, theirs: CommitRecord) -> None:
-        """Start again; only a rollback of this very transaction conflicts."""
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ class _NothingSummarized(Unsupported):
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch(NoFiles):
+class _Batch(WritePlan):
     """The next files, ``work``, of ``total`` that were not covered."""
 
     work: Sequence[Work] = ()
@@ -99,7 +95,7 @@ class BuildResult:
 
 
 @dataclass(slots=True)
-class IndexBuild:
+class IndexBuild(Operation[_Batch]):
     """The operation that covers the next files, up to INDEX_COMMIT_ROWS rows of them.
 
     ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are covered so far in this run.
@@ -118,11 +114,11 @@ class IndexBuild:
     name: str = "build_index"
     action: str = "index"
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> _Batch | None:
-        """Return the next uncovered files, None if there are none."""
+    def prepare(self, snapshot: Snapshot, txn: str) -> _Batch:
+        """Return the next uncovered files."""
         todo = self._todo(snapshot)
         work = list(_limited(snapshot, todo))
-        return _Batch(Footprint(txn), work=work, total=len(todo)) if work else None
+        return _Batch(Footprint(txn), work=work, total=len(todo), is_needed=bool(work))
 
     def _todo(self, snapshot: Snapshot) -> dict[int, tuple[str, ...]]:
         """Return what :func:`uncovered` does, without what has failed."""
@@ -135,12 +131,12 @@ class IndexBuild:
                 todo[row] = left
         return todo
 
-    def write(self, snapshot: Snapshot, prepared: _Batch, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, plan: _Batch, claim: Claim) -> Changes:
         """Summarize the files; larger summaries go to objects."""
         covers: list[tuple[str, int, SummaryRef]] = []
-        total = prepared.total + self.done
+        total = plan.total + self.done
         runner = self.runner or summarize_here
-        for work, found in runner(self.metadata, self.options, snapshot, prepared.work, claim):
+        for work, found in runner(self.metadata, self.options, snapshot, plan.work, claim):
             segment = int(snapshot.segments[work.row])
             covers += [(spec, segment, data) for spec, data in found]
             self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
@@ -151,10 +147,6 @@ class IndexBuild:
         if not covers:
             raise _NothingSummarized("none of the files can be summarized")
         return Changes(covers=covers)
-
-    def narrow(self, snapshot: Snapshot, prepared: _Batch, changes: Changes, theirs: CommitRecord) -> None:
-        """Start again; only a rollback of this very transaction conflicts."""
-        return
 
 
 Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable[tuple[Work, Found]]]

@@ -5,50 +5,43 @@ cannot see log files, inserts go to the smallest file group without log files, w
 how HUDI's merge-on-read upsert handles small files.
 
 A key that returns after it was deleted goes to the file group where its dead row stands.  Hudi's own indexes take that row
-for a live one: elsewhere, the next writer of Hudi's would bring it back beside the new one, or update it instead.
+for a live one: elsewhere, the next writer of Hudi's would bring it back beside the new one, or update it instead.  In a table with
+an ordering field such a key ends the slice that it was deleted from.  Hudi readers fail on its log record or lose it: Hudi
+1.0 compares its ordering value with the int 0 of the delete (a ClassCastException for other types), others with the value
+of the dead base row.
+
+Only numbers of rows are needed here, so that it costs the same whoever holds the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
-import numpy as np
-
-from indexes.base import Int64Array
 from mdt.config import Options
 from mdt.metadata.snapshot import Snapshot
 
-REWRITE = "rewrite"
-"""Write a new base file from the live rows of the slice and the new rows."""
-LOG = "log"
-"""Write a log file."""
+NEW = -1
+"""Stands for the number of a file group that does not exist yet."""
 
 _ROW_BYTES_GUESS = 64
 _ROWS_THAT_MEASURE = 1_000
-_NOTHING: Int64Array = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The work for one file group.
+    """What one file group takes.
 
-    ``group``: its number in the snapshot, or -1 for a new one.  ``updates``, ``inserts``, ``deletes``, ``returns``: int64, rows
-    of the batch; ``returns`` are inserted too, where a dead row of their key stands.  ``mode``: REWRITE or LOG.
+    ``group``: its number in the snapshot, or NEW.  ``is_log``: whether a log file is written, or a new base file from the live rows
+    and the new ones.  ``inserts``: which of its partition's inserts it takes.  The rows that it replaces and deletes, and keys that
+    return to it, are not counted here: the file group alone decides who takes them.
     """
 
     partition: str
     group: int
-    mode: str
-    updates: Int64Array = field(default_factory=lambda: _NOTHING)
-    inserts: Int64Array = field(default_factory=lambda: _NOTHING)
-    deletes: Int64Array = field(default_factory=lambda: _NOTHING)
-    returns: Int64Array = field(default_factory=lambda: _NOTHING)
-
-    @property
-    def added(self) -> Int64Array:
-        """Rows of the batch whose keys the group gains: int64."""
-        return np.concatenate([self.inserts, self.returns]) if len(self.returns) else self.inserts
+    is_log: bool
+    inserts: range = range(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +55,18 @@ def assign(
     options: Options,
     *,
     can_index_log_files: bool,
-    updates: Mapping[int, Int64Array],
-    deletes: Mapping[int, Int64Array],
-    inserts: Mapping[str, Int64Array],
-    returns: Mapping[int, Int64Array],
+    touched: Collection[int],
+    returns: Collection[int],
+    inserts: Mapping[str, int],
     row_bytes_hint: float = _ROW_BYTES_GUESS,
     use_small_files: bool = True,
 ) -> list[Assignment]:
     """Return one assignment for each file group that changes.
 
-    ``updates``, ``deletes``, ``returns``: group -> rows of the batch.  ``inserts``: partition path -> rows, in the order in which
-    they should be stored.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
+    ``touched``: groups with rows that are replaced or deleted.  ``returns``: groups to which keys return.  ``inserts``: partition
+    path -> number of rows.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
     """
-    inserts_of: dict[int, Int64Array] = {}
+    inserts_of: dict[int, range] = {}
     rewrites: set[int] = set()
     fresh: list[Assignment] = []
     is_mor = snapshot.definition.is_mor
@@ -84,34 +76,29 @@ def assign(
             _small_groups(snapshot, options, partition, row_bytes, can_index_log_files) if use_small_files else iter(())
         )
         taken = 0
-        while taken < len(rows) and (place := next(small, None)) is not None:
-            part = rows[taken : taken + place.capacity_rows]
+        while taken < rows and (place := next(small, None)) is not None:
+            part = range(taken, min(rows, taken + place.capacity_rows))
             inserts_of[place.group] = part
-            taken += len(part)
+            taken = part.stop
             if is_mor and not can_index_log_files:
                 rewrites.add(place.group)
         per_file = max(1, int(options.max_file_bytes / row_bytes))
-        fresh += [Assignment(partition, -1, REWRITE, inserts=part) for part in _even(rows[taken:], per_file)]
-    touched = sorted({*updates, *deletes, *inserts_of, *returns})
+        fresh += [Assignment(partition, NEW, False, part) for part in _even(range(taken, rows), per_file)]
+    if snapshot.definition.ordering is not None:
+        rewrites.update(returns)  # see the head of this module
     return fresh + [
         Assignment(
-            snapshot.group_partition[group],
-            group,
-            REWRITE if not is_mor or group in rewrites else LOG,
-            updates.get(group, _NOTHING),
-            inserts_of.get(group, _NOTHING),
-            deletes.get(group, _NOTHING),
-            returns.get(group, _NOTHING),
+            snapshot.group_partition[group], group, is_mor and group not in rewrites, inserts_of.get(group, range(0))
         )
-        for group in touched
+        for group in sorted({*touched, *returns, *inserts_of})
     ]
 
 
-def _even(rows: Int64Array, per_file: int) -> list[Int64Array]:
-    """Cut ``rows`` into runs of about equal length, none over ``per_file``."""
-    if not len(rows):
-        return []
-    return [np.asarray(part) for part in np.array_split(rows, -(-len(rows) // per_file))]
+def _even(rows: range, per_file: int) -> list[range]:
+    """Cut ``rows`` into ranges of about equal length, none over ``per_file``."""
+    files = -(-len(rows) // per_file)
+    ends = [rows.start + -(-len(rows) * n // files) for n in range(files + 1)] if files else []
+    return [range(*part) for part in pairwise(ends)]
 
 
 def _row_bytes(snapshot: Snapshot, partition: str, hint: float) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.base import Int64Array
 from indexes.hashing import hash_keys
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys, sort_keys
@@ -17,53 +17,48 @@ from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
+from mdt.write.slices import KeyedRows
 
 _NAMED_KEYS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(KeyedRows):
     """n normalized rows with unique keys (in the table's scope).
 
-    ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``keys``: string[n]
-    record keys.  ``sort_keys``: string or binary[n], what rows are ordered by and key ranges hold.  ``partition``: int64[n], positions in ``partitions``, or -1 if unknown (delete under table scope).
-    ``ordering``: uint64[n] or None.  ``duplicates``: rows dropped because a newer row of the batch has their key;
-    ``repeated``: the first of their keys.
+    ``table``: columns of the table's schema in its order (for deletes only those that were given).  ``partition``: int64[n], positions in
+    ``partitions``, or -1 if unknown (delete under table scope).  ``duplicates``: rows dropped because a newer row of the
+    batch has their key; ``repeated``: the first of their keys.
     """
 
-    table: pa.Table
-    keys: pa.Array
-    sort_keys: pa.Array
-    hashes: KeyHashes
     partition: Int64Array
     partitions: tuple[str, ...]
-    ordering: UInt64Array | None
     duplicates: int = 0
     repeated: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
     def take(self, rows: npt.NDArray[np.int64]) -> Batch:
         """Return the rows at positions ``rows``."""
-        at = pa.array(rows)
+        found = self.rows(rows)
         return Batch(
-            self.table.take(at), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), self.partition[rows], self.partitions,
-            None if self.ordering is None else self.ordering[rows], self.duplicates, self.repeated,
+            found.table, found.keys, found.sort_keys, found.hashes, found.ordering, self.partition[rows],
+            self.partitions, self.duplicates, self.repeated,
         )  # fmt: skip
 
 
-def keyed(table: pa.Table, definition: TableDefinition) -> Batch:
-    """Return rows that fit the table, repeated keys still in it, as a batch."""
-    batch = _keyed(table, definition, definition.partition_by)
-    ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
-    return replace(batch, ordering=ordering)
+def keyed_rows(table: pa.Table, definition: TableDefinition) -> KeyedRows:
+    """Return rows as the table keeps them, whatever their partition, with what it needs to know of their keys."""
+    keys = record_keys(table, definition.key)
+    ordering = None
+    if definition.ordering is not None and definition.ordering in table.column_names:
+        ordering = ordering_words(table[definition.ordering])
+    hashes = hash_keys(keys, definition.hash_seed)
+    return KeyedRows(table, keys, sort_keys(table, definition.key), hashes, ordering)
 
 
 def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
     """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit."""
     table = conform(data, definition.declared, definition.schema, definition.key)
-    return _unique(keyed(table, definition), definition)
+    return _unique(_batch(table, definition, definition.partition_by), definition)
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
@@ -81,17 +76,17 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
         pa.schema([schema.field(name) for name in names]) for schema in (definition.declared, definition.schema)
     )
     table = conform(data.select(names), declared, stored, definition.key)
-    return _unique(_keyed(table, definition, () if definition.is_global else definition.partition_by), definition)
+    return _unique(_batch(table, definition, () if definition.is_global else definition.partition_by), definition)
 
 
-def _keyed(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
+def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
     """Return ``table`` with keys and partition paths, repeated keys still in it."""
-    keys = record_keys(table, definition.key)
-    order, hashes = sort_keys(table, definition.key), hash_keys(keys, definition.hash_seed)
+    rows = keyed_rows(table, definition)
+    known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     if definition.partition_by and not partition_by:
-        return Batch(table, keys, order, hashes, np.full(len(keys), -1, dtype=np.int64), (), None)
+        return Batch(*known, np.full(len(rows), -1, dtype=np.int64), ())
     codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style)
-    return Batch(table, keys, order, hashes, np.asarray(codes, dtype=np.int64), tuple(paths), None)
+    return Batch(*known, np.asarray(codes, dtype=np.int64), tuple(paths))
 
 
 def _unique(batch: Batch, definition: TableDefinition) -> Batch:

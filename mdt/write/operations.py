@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.base import Int64Array, KeyHashes
+from indexes.base import Int64Array, KeyHashes, KeyIndex
 from mdt.commit.conflicts import TABLE, Footprint
-from mdt.commit.transaction import Changes, Claim
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Invalid
 from mdt.hudi import properties
@@ -21,7 +22,6 @@ from mdt.hudi.keys import rising
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import paths
 from mdt.metadata.attachments import BlobWriter
-from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import NewFile
 from mdt.metadata.key_parts import Unit
 from mdt.metadata.locate import Located, locate
@@ -29,25 +29,18 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
 from mdt.stores.blob import Blob
-from mdt.write.assign import Assignment, assign
-from mdt.write.files import Written, job
+from mdt.write.assign import NEW, Assignment, assign
+from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch
+from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.summarize import Indexed, placed_all
 
+T = TypeVar("T")
+
 _NAMED_ROWS = 10
+_NO_ROWS: Int64Array = np.empty(0, np.int64)
 STORED_SHARE = 0.35
 """Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an operation will do to the snapshot that it was prepared on."""
-
-    footprint: Footprint
-    partitions: Sequence[str]
-    counts: Mapping[str, int]
-    work: Sequence[Assignment]
-    located: Located
 
 
 def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
@@ -83,9 +76,32 @@ def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, Ke
     return {batch.partitions[code]: batch.hashes.take(part) for code, part in parts.items()}
 
 
-@dataclass(slots=True)
-class RowOperation(ABC):
-    """What upsert and delete share: a batch, its options, and counts of what the last preparation found.
+@dataclass(frozen=True, slots=True)
+class RowPlan(WritePlan):
+    """What a batch of rows does to a snapshot.
+
+    ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: partition path -> rows, in the order in
+    which they are stored.  See :class:`mdt.write.slices.Fates`.
+    """
+
+    work: Sequence[Assignment] = ()
+    located: Located = field(default_factory=Located.nothing)
+    updates: Mapping[int, Int64Array] = field(default_factory=dict)
+    deletes: Mapping[int, Int64Array] = field(default_factory=dict)
+    returns: Mapping[int, Int64Array] = field(default_factory=dict)
+    inserts: Mapping[str, Int64Array] = field(default_factory=dict)
+
+    def slice_of(self, batch: Batch, one: Assignment) -> Slice:
+        """Return what one assignment writes."""
+        inserts = self.inserts.get(one.partition, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+        updates, returns, deletes = (of.get(one.group, _NO_ROWS) for of in (self.updates, self.returns, self.deletes))
+        fates = Fates(updates, inserts, returns, deletes)
+        return slice_of(batch, self.located, one, fates)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOperation(Operation[RowPlan]):
+    """What upsert and delete share: a batch and its options.
 
     ``progress`` is called with the number of written files and of all.
     """
@@ -96,19 +112,12 @@ class RowOperation(ABC):
     name: str
     action: str
     progress: Progress | None = None
-    counts: dict[str, int] = field(default_factory=dict)
 
-    @abstractmethod
-    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
-        """Return the plan for ``snapshot``, None if nothing changes."""
-
-    def write(self, snapshot: Snapshot, prepared: Plan, claim: Claim) -> Changes:
-        """Write the files of ``prepared``."""
-        return write_all(self.metadata, snapshot, self.options, claim, self.batch, prepared, self.progress)
-
-    def narrow(self, snapshot: Snapshot, prepared: Plan, changes: Changes, theirs: CommitRecord) -> None:
-        """Start again on any conflict: rows must be located anew."""
-        return
+    def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
+        """Write the files of ``plan``."""
+        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        new_partitions(self.metadata, snapshot, claim, plan.partitions)
+        return write_slices(shared, plan.work, partial(plan.slice_of, self.batch), self.progress)
 
 
 class Upsert(RowOperation):
@@ -117,37 +126,38 @@ class Upsert(RowOperation):
     ``bulk_insert`` differs from ``insert`` in that it fills new file groups, but for keys that were deleted: these return.
     """
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
+    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
         batch, definition = self.batch, snapshot.definition
         located = locate_batch(self.metadata, snapshot, batch)
         if self.name != "upsert":
             _refuse(batch, np.flatnonzero(located.found), self.name)
         late, moved = decide(snapshot, batch, located)
-        rows = np.flatnonzero(located.found & ~late & ~moved)
+        rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
         fresh, returning = new_here(located, moved)
-        self.counts = {
-            "inserted": int((~located.found).sum()),
-            "updated": len(rows) + int(moved.sum()),
-            "deleted": 0,
-            "late": int(late.sum()) + batch.duplicates,
-        }
-        if not len(rows) and not len(fresh) and not len(returning):
-            return None
-        moves = np.flatnonzero(moved)
+        updates, deletes = by_value(rows, located.group[rows]), by_value(moves, located.group[moves])
+        returns, inserts = by_value(returning, located.dead_in[returning]), self._inserts(fresh)
         work = assign(
             snapshot,
             self.options,
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
-            updates=by_value(rows, located.group[rows]),
-            deletes=by_value(moves, located.group[moves]),
-            inserts=self._inserts(fresh),
-            returns=by_value(returning, located.dead_in[returning]),
+            touched={*updates, *deletes},
+            returns=returns,
+            inserts={partition: len(rows) for partition, rows in inserts.items()},
             row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
             use_small_files=self.name != "bulk_insert",
         )
+        counts = {
+            "inserted": int((~located.found).sum()),
+            "updated": len(rows) + len(moves),
+            "deleted": 0,
+            "late": int(late.sum()) + batch.duplicates,
+        }
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
-        return _plan(snapshot, txn, located, work, absent, self.counts)
+        return RowPlan(
+            _footprint(snapshot, txn, located, work, absent), _partitions(work), counts, bool(work), work, located,
+            updates, deletes, returns, inserts,
+        )  # fmt: skip
 
     def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:
         parts = by_value(fresh, self.batch.partition[fresh])
@@ -157,25 +167,19 @@ class Upsert(RowOperation):
 class Delete(RowOperation):
     """Delete the keys of ``batch``; absent ones are counted as ``missing``."""
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> Plan | None:
-        """Return the plan for ``snapshot``, None if no key exists."""
+    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
+        """Return the plan for ``snapshot``."""
         located = locate_batch(self.metadata, snapshot, self.batch)
         rows = np.flatnonzero(located.found)
-        self.counts = {"inserted": 0, "updated": 0, "deleted": len(rows), "late": 0,
-                       "missing": len(self.batch) - len(rows)}  # fmt: skip
-        if not len(rows):
-            return None
-        work = assign(
-            snapshot,
-            self.options,
-            can_index_log_files=True,
-            updates={},
-            deletes=by_value(rows, located.group[rows]),
-            inserts={},
-            returns={},
-        )
+        deletes = by_value(rows, located.group[rows])
+        work = assign(snapshot, self.options, can_index_log_files=True, touched=deletes, returns=(), inserts={})
+        missing = len(self.batch) - len(rows)
+        counts = {"inserted": 0, "updated": 0, "deleted": len(rows), "late": 0, "missing": missing}
         absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
-        return _plan(snapshot, txn, located, work, absent, self.counts)
+        return RowPlan(
+            _footprint(snapshot, txn, located, work, absent), _partitions(work), counts, bool(work), work, located,
+            deletes=deletes,
+        )  # fmt: skip
 
 
 def decide(snapshot: Snapshot, batch: Batch, located: Located) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -211,27 +215,29 @@ def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
         raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
 
 
-def _plan(
-    snapshot: Snapshot, txn: str, located: Located, work: Sequence[Assignment],
-    absent: Mapping[str, KeyHashes], counts: Mapping[str, int],
-) -> Plan:  # fmt: skip
-    """Return the plan with the footprint of everything that was read."""
-    groups = {int(g) for g in np.unique(located.group) if g >= 0} | {w.group for w in work if w.group >= 0}
-    names = snapshot.file_groups.names(sorted(groups))
-    footprint = Footprint(txn, frozenset(names), absent)
-    return Plan(footprint, sorted({w.partition for w in work}), dict(counts), work, located)
+def _footprint(
+    snapshot: Snapshot, txn: str, located: Located, work: Sequence[Assignment], absent: Mapping[str, KeyHashes]
+) -> Footprint:
+    """Return the footprint of everything that was read."""
+    groups = {int(g) for g in np.unique(located.group) if g >= 0} | {w.group for w in work if w.group != NEW}
+    return Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), absent)
 
 
-def write_all(
-    metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim, batch: Batch, plan: Plan,
-    progress: Progress | None = None,
-) -> Changes:  # fmt: skip
-    """Write every assignment on a thread pool, then the summaries; return what to commit."""
-    shared = job(metadata, snapshot, options, claim, batch, plan.located)
-    new_partitions(metadata, snapshot, claim, plan.partitions)
-    with ThreadPoolExecutor(options.threads("writer")) as pool:
-        done = counted(pool.map(shared.run, range(len(plan.work)), plan.work), len(plan.work), progress)
-        return collect(metadata, snapshot, claim, done, threads=options.threads("writer"))
+def _partitions(work: Sequence[Assignment]) -> list[str]:
+    return sorted({w.partition for w in work})
+
+
+def write_slices(
+    shared: WriteJob, work: Sequence[T], slice_of: Callable[[T], Slice], progress: Progress | None = None
+) -> Changes:
+    """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
+
+    ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it is their turn.
+    """
+    threads = shared.options.threads("writer")
+    with ThreadPoolExecutor(threads) as pool:
+        done = pool.map(lambda task, one: shared.run(task, slice_of(one)), range(len(work)), work)
+        return collect(shared, counted(done, len(work), progress), threads=threads)
 
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
@@ -244,14 +250,13 @@ def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partiti
             )
 
 
-def collect(
-    metadata: Metadata, snapshot: Snapshot, claim: Claim, done: Iterable[Written], *, threads: int, part: str = ""
-) -> Changes:
-    """Write the summaries of finished assignments as one object; return what to commit.
+def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: str = "") -> Changes:
+    """Write the summaries of finished slices as one object; return what to commit.
 
     ``done``: consumed as they finish, so that what their indexes put aside does not pile up.
     ``part`` distinguishes the objects of a transaction that writes several.
     """
+    claim = shared.claim
     blobs = BlobWriter(paths.key_maps(claim.instant, f"{claim.token}{part}"))
     files: list[NewFile] = []
     kept: list[Written] = []
@@ -259,8 +264,8 @@ def collect(
         key_map, page_map = (None if data is None else blobs.add(data) for data in (w.key_map, w.page_map))
         files.append(replace(w.file, key_map=key_map, page_map=page_map, summaries=tuple(summaries)))
         kept.append(w)
-    units = _units(metadata, snapshot, blobs, kept)
-    blobs.write(metadata.storage)
+    units = _units(shared.metadata.key_index(shared.snapshot), blobs, kept)
+    blobs.write(shared.metadata.storage)
     return Changes(
         files=files,
         removed=[s for w in kept for s in w.removed],
@@ -269,16 +274,15 @@ def collect(
     )
 
 
-def _units(metadata: Metadata, snapshot: Snapshot, blobs: BlobWriter, done: Sequence[Written]) -> list[Unit]:
-    grown = [w for w in done if len(w.inserted)]
+def _units(index: KeyIndex, blobs: BlobWriter, done: Sequence[Written]) -> list[Unit]:
+    grown = [w for w in done if len(w.gained)]
     if not grown:
         return []
-    index = metadata.key_index(snapshot)
-    keys = pa.concat_arrays([w.inserted for w in grown])
+    keys = pa.concat_arrays([w.gained for w in grown])
     hashes = KeyHashes(
-        np.concatenate([w.inserted_hashes.hi for w in grown]), np.concatenate([w.inserted_hashes.lo for w in grown])
+        np.concatenate([w.gained_hashes.hi for w in grown]), np.concatenate([w.gained_hashes.lo for w in grown])
     )
-    number = np.repeat(np.arange(len(grown)), [len(w.inserted) for w in grown])
+    number = np.repeat(np.arange(len(grown)), [len(w.gained) for w in grown])
     data = index.build(keys, hashes, number, len(grown))
     blob: Blob | None = None
     if len(data) > INLINE_SUMMARY_BYTES_MAX:

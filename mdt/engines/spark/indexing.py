@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from mdt.commit.transaction import Claim
+from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.private import map_in_arrow

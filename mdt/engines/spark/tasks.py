@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from indexes.base import Int64Array
-from mdt.commit.transaction import Claim
+from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
 from mdt.engines.spark.failures import in_task
 from mdt.engines.spark.schema import in_micros
@@ -28,9 +28,10 @@ from mdt.schema.conform import conform
 from mdt.schema.convert import convert
 from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
-from mdt.write.files import job
-from mdt.write.normalize import Batch, keyed, normalize
+from mdt.write.files import WriteJob
+from mdt.write.normalize import Batch, keyed_rows, normalize
 from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
+from mdt.write.slices import Fates, KeyedRows, slice_of
 from mdt.write.transfer import Finished, encode
 
 INSERT, RETURN, UPDATE, DELETE, DROPPED = range(5)
@@ -184,11 +185,11 @@ def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the write tasks share: the source, the claim, and for each bucket (partition path, file group, mode)."""
+    """What the write tasks share: the source, the claim, and the assignment of each bucket."""
 
     source: Source
     claim: Claim
-    buckets: Sequence[tuple[str, int, str]]
+    buckets: Sequence[Assignment]
 
 
 def write(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -208,23 +209,22 @@ def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
     group = table["__mdt_group"].to_numpy()
     data = table.select(snapshot.definition.schema.names)
     stored = snapshot.definition.schema
-    batch = keyed(conform(data, stored, stored), snapshot.definition)
+    batch = keyed_rows(conform(data, stored, stored), snapshot.definition)
     located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
     context = TaskContext.get()
     assert context is not None, "write runs in a Spark task"
     attempt = int(context.taskAttemptId())  # unique in the application: no two attempts share a name
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
-    shared = job(metadata, snapshot, work.source.parsed(), claim, batch, located)
-    done = (
-        shared.run(bucket, _assignment(work, control, batch, bucket)) for bucket in np.unique(control[BUCKET]).tolist()
-    )
-    changes = collect(metadata, snapshot, claim, done, threads=1, part=f"-{context.partitionId()}-{attempt}")
+    shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
+    numbers = np.unique(control[BUCKET]).tolist()
+    done = (shared.run(n, slice_of(batch, located, work.buckets[n], _fates(control, batch, n))) for n in numbers)
+    changes = collect(shared, done, threads=1, part=f"-{context.partitionId()}-{attempt}")
     return Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))
 
 
-def _assignment(work: Work, control: Mapping[str, Int64Array], batch: Batch, bucket: int) -> Assignment:
-    """Return the assignment of one bucket: its rows among ``batch`` by what is done to them."""
+def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
+    """Return the rows of one bucket among ``batch`` by what is done to them."""
     mine = control[BUCKET] == bucket
-    kinds = [np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in (UPDATE, INSERT, DELETE, RETURN)]
-    partition, number, mode = work.buckets[bucket]
-    return Assignment(partition, number, mode, kinds[0], in_key_order(batch.sort_keys, kinds[1]), *kinds[2:])
+    kinds = (UPDATE, INSERT, RETURN, DELETE)
+    updates, inserts, returns, deletes = (np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in kinds)
+    return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)

@@ -1,0 +1,99 @@
+"""What a change of the table is: one function that decides, one that writes, one that gives way to others.
+
+:mod:`mdt.commit.transaction` carries operations out.  To add one, derive from :class:`Operation`; everything that names
+files, commits, retries and cleans up is there already.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pyroaring import BitMap
+
+from indexes.base import KeyHashes
+from mdt.commit.conflicts import Footprint
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import NewFile, SummaryRef
+from mdt.metadata.key_parts import Unit
+from mdt.metadata.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A transaction's own instant and names.
+
+    ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried again count up.
+    """
+
+    txn: str
+    instant: str
+    token: int
+    attempt: int = 0
+
+    def write_token(self, task: int) -> str:
+        """Return the write token of the ``task``-th file."""
+        return f"{task}-{self.token}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a transaction has written and wants to commit.
+
+    ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
+    deletion vector.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
+    ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
+    know it; see :attr:`Footprint.absent`.
+    """
+
+    files: Sequence[NewFile] = ()
+    removed: Sequence[int] = ()
+    vectors: Mapping[int, BitMap] = field(default_factory=dict)
+    units: Sequence[Unit] = ()
+    covers: Sequence[tuple[str, int, SummaryRef]] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    absent: Mapping[str, KeyHashes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What an operation decided on one snapshot, before it writes; operations that decide more derive from it.
+
+    ``footprint``: what it read and will write.  ``partitions``: paths in which it will write files.  ``counts``: rows inserted,
+    updated, deleted, late, missing.  ``is_needed``: whether there is anything to commit.
+    """
+
+    footprint: Footprint
+    partitions: Sequence[str] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    is_needed: bool = True
+
+    def close(self) -> None:
+        """Give back what the plan holds outside this process, as rows that an engine keeps; called once."""
+        return
+
+
+P = TypeVar("P", bound=WritePlan)
+
+
+class Operation(ABC, Generic[P]):
+    """A change of the table.  ``name``: what the history calls it.  ``action``: Hudi's word for its instant, or ``rollback``."""
+
+    __slots__ = ()
+
+    name: str
+    action: str
+
+    @abstractmethod
+    def prepare(self, snapshot: Snapshot, txn: str) -> P:
+        """Return what is to be done to ``snapshot``.  Neither the operation nor the storage is another one afterwards."""
+
+    @abstractmethod
+    def write(self, snapshot: Snapshot, plan: P, claim: Claim) -> Changes:
+        """Write data files and summaries under new names and return them."""
+
+    def narrow(self, snapshot: Snapshot, plan: P, changes: Changes, theirs: CommitRecord) -> tuple[P, Changes] | None:
+        """Return the part of ``changes`` that does not conflict with ``theirs``; None, as here, to start again."""
+        return None

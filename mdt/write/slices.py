@@ -1,0 +1,133 @@
+"""What the write core takes: file slices to be, each said in three parts: where its rows come from, what is new, what dies.
+
+Every operation and service that writes rows says what it wants in this form, and :mod:`mdt.write.files` makes files of it:
+
+- an upsert: a slice has new rows, and the positions that they replace die;
+- a delete: positions die, and a log file names their keys;
+- a compaction: nothing is new and nothing dies, the live rows of a file group become one base file;
+- a service that arranges rows anew gives them itself (``carried``), for a new file group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.base import Int64Array, KeyHashes, UInt64Array
+from mdt.metadata.locate import Located
+from mdt.write.assign import Assignment
+
+Carried = Callable[[], Sequence[pa.Table]]
+"""Gives rows that stand in the table already, with their meta columns, in the order in which a file is to hold them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """n rows with what the table needs to know of their keys.
+
+    ``table``: the data columns.  ``keys``: string[n] record keys, and ``hashes`` of them.  ``sort_keys``: string or binary[n],
+    what rows are ordered by and key ranges hold.  ``ordering``: uint64[n], None without an ordering field.
+    """
+
+    table: pa.Table
+    keys: pa.Array
+    sort_keys: pa.Array
+    hashes: KeyHashes
+    ordering: UInt64Array | None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def rows(self, rows: Int64Array) -> KeyedRows:
+        """Return the rows at positions ``rows``; all of them in their order are not copied."""
+        if len(rows) == len(self) and bool(np.all(np.diff(rows) == 1)):
+            return KeyedRows(self.table, self.keys, self.sort_keys, self.hashes, self.ordering)
+        at = pa.array(rows)
+        ordering = None if self.ordering is None else self.ordering[rows]
+        return KeyedRows(
+            self.table.take(at), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), ordering
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """n keys whose rows are deleted: string[n] record keys, and their hashes."""
+
+    keys: pa.Array
+    hashes: KeyHashes
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def rows(self, rows: Int64Array) -> Keys:
+        """Return the keys at positions ``rows``."""
+        return Keys(self.keys.take(pa.array(rows)), self.hashes.take(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The next file of one file group.
+
+    ``group``: number of the file group in the snapshot, or :data:`mdt.write.assign.NEW`.  ``is_log``: whether the file stands
+    beside those of the group, or is a base file in their place.
+
+    ``carried``: rows that move into a base file; None: the live rows of the group.  ``new``: rows that are written; the first ``updates`` of
+    them replace rows of this group, the keys of the others are new to it.  ``dead``: segment row -> positions that are
+    replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file names.
+    """
+
+    partition: str
+    group: int
+    is_log: bool = False
+    carried: Carried | None = None
+    new: KeyedRows | None = None
+    updates: int = 0
+    dead: Mapping[int, BitMap] = field(default_factory=dict)
+    deleted: Keys | None = None
+
+    @property
+    def deletes(self) -> int:
+        """How many rows die without a successor in this group."""
+        return sum(map(len, self.dead.values())) - self.updates
+
+    @property
+    def inserts(self) -> int:
+        """How many keys the group gains."""
+        return 0 if self.new is None else len(self.new) - self.updates
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """Rows of a batch, int64, by what one file group does with them.
+
+    ``updates`` replace rows of the group.  ``inserts`` are new to it, and ``returns`` too, where a dead row of their key stands.
+    ``deletes`` end rows of the group: the batch deletes them, or they move to another partition.
+    """
+
+    updates: Int64Array
+    inserts: Int64Array
+    returns: Int64Array
+    deletes: Int64Array
+
+
+def slice_of(batch: KeyedRows, located: Located, one: Assignment, fates: Fates) -> Slice:
+    """Return the slice in which rows of a batch find what they do to one file group.  ``located``: of all rows of ``batch``."""
+    new = np.concatenate([fates.updates, fates.inserts, fates.returns])
+    return Slice(
+        one.partition,
+        one.group,
+        one.is_log,
+        new=batch.rows(new) if len(new) else None,
+        updates=len(fates.updates),
+        dead=_dead(located, np.concatenate([fates.updates, fates.deletes])),
+        deleted=Keys(batch.keys, batch.hashes).rows(fates.deletes) if len(fates.deletes) else None,
+    )
+
+
+def _dead(located: Located, rows: Int64Array) -> dict[int, BitMap]:
+    segment, position = located.segment[rows], located.position[rows]
+    return {int(s): BitMap(position[segment == s].astype(np.uint32)) for s in np.unique(segment)}
