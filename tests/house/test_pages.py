@@ -1,0 +1,221 @@
+"""ARCHITECTURE.md and CONTRIBUTING.md name what is there, and the flows pass the functions that the page says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib import import_module
+from types import CodeType, FrameType
+from typing import Any
+
+import documents
+import pyarrow as pa
+import pytest
+import tidy
+
+import mdt
+from mdt.commit import transaction
+from mdt.config import options_list
+from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "tests/golden/README.md"]
+PAGES += sorted(
+    page.relative_to(documents.ROOT).as_posix() for page in (documents.ROOT / "docs/decisions").glob("*.md")
+)
+OPTIONS = {option["name"] for option in options_list()}
+CODE = re.compile(r"`([^`\n]+)`")
+DOTTED = re.compile(r"(mdt|indexes)(\.\w+)+")
+PATH = re.compile(r"(mdt|indexes|tests|docs|benchmarks)(/[\w.-]+)*/?|[\w-]+\.(md|toml)")
+STEP = re.compile(r"^\d+\. (.*)$", re.MULTILINE)
+ONLY_THEN = "*(only then)*"
+"""Ends the steps that a flow takes in other cases than the one that is run here."""
+SPARK = "mdt.engines.spark."
+ON_SPARK = ("2", "4")
+"""Flows of Spark: their names are looked up, they are not run here."""
+
+
+def text_of(page: str) -> str:
+    return (documents.ROOT / page).read_text(encoding="utf-8")
+
+
+def found(name: str) -> Any:
+    """Return what a dotted name is.  Raises ImportError or AttributeError where it is nothing."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        with suppress(ModuleNotFoundError):
+            thing: Any = import_module(".".join(parts[:end]))
+            for part in parts[end:]:
+                thing = inspect.getattr_static(thing, part)
+            return thing
+    raise ImportError(name)
+
+
+def missing(text: str) -> Iterator[str]:
+    """Yield the names and paths in code spans of a page that are nothing."""
+    for span in CODE.findall(text):
+        if DOTTED.fullmatch(span) and not PATH.fullmatch(span) and span not in OPTIONS:
+            try:
+                found(span)
+            except (ImportError, AttributeError):
+                yield span
+        elif PATH.fullmatch(span) and not span.startswith(".") and not (documents.ROOT / span).exists():
+            yield span
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_name_and_path_on_the_page_is_there(page: str) -> None:
+    assert not list(missing(text_of(page)))
+
+
+def test_what_is_not_there_is_found() -> None:
+    text = "`mdt.plan.planner.plan` `mdt.plan.nothing` `mdt.plan.planner.Nothing.run` `mdt/nowhere.py` `mdt.compression` `tests/`"
+    assert list(missing(text)) == ["mdt.plan.nothing", "mdt.plan.planner.Nothing.run", "mdt/nowhere.py"]
+
+
+def test_the_map_has_every_room() -> None:
+    named = {span.strip("/") for span in CODE.findall(text_of("ARCHITECTURE.md").partition("## Words")[0])}
+    rooms = {name for row in tidy.LAYERS for name in row} - {"__main__", "__init__"}
+    unnamed = {room for room in rooms if not {f"mdt/{room}", f"mdt/{room}.py"} & named}
+    assert unnamed <= {"create_table", "lazy"}, "a room that nobody finds on the map"
+
+
+# The flows
+
+
+def flows() -> dict[str, list[str]]:
+    """Return number of a flow -> the functions that its steps name, without those of other cases."""
+    text = text_of("ARCHITECTURE.md").partition("## Flows")[2].partition("## Invariants")[0]
+    sections = re.split(r"^### (\d+)\. .*$", text, flags=re.MULTILINE)[1:]
+    return {
+        number: [
+            name
+            for step in STEP.findall(body)
+            if not step.endswith(ONLY_THEN)
+            for name in CODE.findall(step)
+            if DOTTED.fullmatch(name) and not PATH.fullmatch(name) and not name.startswith(SPARK)
+            if code_of(found(name)) is not None
+        ]
+        for number, body in zip(sections[::2], sections[1::2], strict=True)
+    }
+
+
+def code_of(thing: Any) -> CodeType | None:
+    """Return the code that runs when a function, method or property is used, None for a class or module."""
+    if isinstance(thing, (staticmethod, classmethod)):
+        thing = thing.__func__
+    if isinstance(thing, property):
+        thing = thing.fget
+    if isinstance(thing, cached_property):
+        thing = thing.func
+    return getattr(inspect.unwrap(thing), "__code__", None) if callable(thing) else None
+
+
+@contextmanager
+def watched() -> Iterator[set[CodeType]]:
+    """Collect the code that runs meanwhile, in threads that are started, too."""
+    ran: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            ran.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    threading.setprofile(note)
+    try:
+        yield ran
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+
+
+def rows(ids: range, ts: int) -> pa.Table:
+    names = [f"id_{i:04}" for i in ids]
+    return pa.table(
+        {"id": names, "ts": [ts] * len(ids), "status": [f"s{i % 50}" for i in ids], "note": [f"n{i}" for i in ids]}
+    )
+
+
+@pytest.fixture
+def table() -> mdt.Table:
+    """A merge-on-read table of a few row groups, with a bitmap and a log file."""
+    table = mdt.create(
+        MemoryStorage(), rows(range(1), 1).schema, ["id"], ordering="ts", key_index="record", indexes=["bitmap(status)"],
+        options={"mdt.row.group.rows": 500, "mdt.small.file.bytes": 0, "mdt.table.name": "watched"},
+    )  # fmt: skip
+    table.bulk_insert(rows(range(3000), 1))
+    table.upsert(rows(range(5, 9), 2))
+    return table
+
+
+def upsert(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return lambda: table.upsert(rows(range(10, 20), 3))
+
+
+def scan(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return lambda: mdt.open(table.storage).scan("status = 's7' and ts < 9", columns=["id"]).to_arrow()
+
+
+def build(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return lambda: table.create_index("bitmap(note)")
+
+
+def compact(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return table.compact
+
+
+def conflict(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """Another writer changes the same file group once, after this one has claimed its instant."""
+    other, claim, left = mdt.open(table.storage), transaction.claim_instant, [rows(range(10, 12), 4)]
+
+    def late(*given: Any) -> Any:
+        claimed = claim(*given)
+        if left:
+            other.upsert(left.pop())
+        return claimed
+
+    monkeypatch.setattr(transaction, "claim_instant", late)
+    return lambda: table.upsert(rows(range(10, 14), 5))
+
+
+def recovery(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """One writer has died before its commit, one after it."""
+    seq = table.snapshot().seq
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    for change in range(1, 40):
+        dying = storage.copy()
+        with suppress(Crash):
+            mdt.open(FaultyStorage(dying, change)).upsert(rows(range(30, 40), 3))
+        if mdt.open(dying).snapshot().seq > seq:
+            break
+    dying.sleep(1)
+    with suppress(Crash):
+        mdt.open(FaultyStorage(dying, 6), {"mdt.rollback.after.seconds": 0}).upsert(rows(range(50, 60), 3))
+    dying.sleep(9999)
+    return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
+
+
+RUNS = {"1": upsert, "3": scan, "5": build, "6": compact, "7": conflict, "8": recovery}
+
+
+@pytest.mark.parametrize("number", RUNS)
+def test_a_flow_passes_the_functions_that_the_page_names(
+    number: str, table: mdt.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = flows()[number]
+    run = RUNS[number](table, monkeypatch)
+    with watched() as ran:
+        run()
+    assert len(named) >= 4
+    assert [name for name in named if code_of(found(name)) not in ran] == []
+
+
+def test_every_flow_is_run_or_belongs_to_spark() -> None:
+    assert set(flows()) == {*RUNS, *ON_SPARK}
