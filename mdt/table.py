@@ -368,9 +368,11 @@ class Table:
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
         runner = None
         if spark is not None:
-            from mdt.engines.spark import indexing as on_spark  # as above
+            from mdt.engines.indexing import IndexRunner  # as above
+            from mdt.engines.spark.engine import SparkEngine
+            from mdt.engines.spark.session import classic
 
-            runner = on_spark.SparkRunner(spark)
+            runner = IndexRunner(SparkEngine(classic(spark)))
         return indexing.build(self._metadata, self.options, specs, progress, runner)
 
     def indexes(self) -> pa.Table:

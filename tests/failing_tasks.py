@@ -8,37 +8,36 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from mdt.engines.spark import failures, index_tasks, tasks
+from mdt.engines import tasks
+from mdt.engines.spark import index_tasks
 from mdt.errors import Corrupt
 from mdt.plan.row_sets import Answered
 
 _write = tasks.write
 
 
-def fails_first(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def fails_first(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then lose what the first attempt would have told."""
-    done = list(_write(work, batches))
+    done = _write(work, batches, attempt)
     context = TaskContext.get()
     assert context is not None
     if done and context.attemptNumber() == 0:
         raise RuntimeError("this executor was lost")
-    yield from done
+    return done
 
 
-def finds_damage(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def finds_damage(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then meet an error of mdt."""
-    done = list(_write(work, batches))
-    with failures.in_task():
-        if done:
-            raise Corrupt("a block is damaged", path="p", offset=3, hint="restore it")
-    yield from done
+    if _write(work, batches, attempt):
+        raise Corrupt("a block is damaged", path="p", offset=3, hint="restore it")
+    return None
 
 
-def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then fail for a reason that is none of ours."""
-    if list(_write(work, batches)):
+    if _write(work, batches, attempt):
         raise RuntimeError("this executor was lost")
-    yield from ()
+    return None
 
 
 class KillsItsWorker(index_tasks.Answers):

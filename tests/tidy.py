@@ -19,7 +19,7 @@ from pathlib import Path
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("display", "errors", "lazy", "limits"),
     ("arguments", "filters", "progress", "stores"),
-    ("config", "logs", "parquet", "schema", "testing"),
+    ("config", "logs", "parquet", "schema"),
     ("hudi",),
     ("metadata",),
     ("commit", "plan"),
@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("write",),
     ("services",),
     ("engines",),
-    ("query", "spark", "table"),
+    ("query", "spark", "table", "testing"),
     ("cli", "__main__", "__init__"),
 )
 """Rooms of mdt, which are its packages and the modules beside them, from the bottom of the import graph to the top.  A room

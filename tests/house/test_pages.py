@@ -35,7 +35,7 @@ PATH = re.compile(r"(mdt|indexes|tests|docs|benchmarks)(/[\w.-]+)*/?|[\w-]+\.(md
 STEP = re.compile(r"^\d+\. (.*)$", re.MULTILINE)
 ONLY_THEN = "*(only then)*"
 """Ends the steps that a flow takes in other cases than the one that is run here."""
-SPARK = "mdt.engines.spark."
+ENGINES = "mdt.engines."
 ON_SPARK = ("2", "4")
 """Flows of Spark: their names are looked up, they are not run here."""
 
@@ -98,7 +98,7 @@ def flows() -> dict[str, list[str]]:
             for step in STEP.findall(body)
             if not step.endswith(ONLY_THEN)
             for name in CODE.findall(step)
-            if DOTTED.fullmatch(name) and not PATH.fullmatch(name) and not name.startswith(SPARK)
+            if DOTTED.fullmatch(name) and not PATH.fullmatch(name) and not name.startswith(ENGINES)
             if code_of(found(name)) is not None
         ]
         for number, body in zip(sections[::2], sections[1::2], strict=True)

@@ -27,10 +27,10 @@ from pyspark.errors import PySparkException
 
 from indexes.base import Int64Array
 from indexes.predicate import Predicate
-from mdt.engines.spark import tasks
+from mdt.engines import tasks
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.file_index import PlannerWarning
-from mdt.engines.spark.tasks import Source, source_of
+from mdt.engines.tasks import Source, source_of
 from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot

@@ -20,7 +20,9 @@ from trees import tree
 
 import mdt
 from mdt.commit.recovery import pending
-from mdt.engines.spark import engine, failures, tasks
+from mdt.engines import tasks
+from mdt.engines import write as writes
+from mdt.engines.spark import failures
 from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.table import Table
 
@@ -303,7 +305,7 @@ def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
         tasks.Source(table.path, "another id", 0, ()),
         tasks.Source(table.path, table.definition.table_id, 7, ()),
     ):
-        with pytest.raises(failures.TaskFailed, match="does not find"):
+        with pytest.raises(Unsupported, match="does not find"):
             list(tasks.tag(source, iter(arrow(rows(random.Random(0), [1])).to_batches())))
 
 
@@ -333,15 +335,15 @@ def test_a_commit_meanwhile_makes_us_try_again_only_if_it_conflicts(
     table.upsert(arrow([{**row, "ts": -1} for row in rows(random.Random(1), range(0, 40, 2))]))
     other = mdt.open(table.path)
     newer = arrow([{**row, "ts": 10**6} for row in rows(random.Random(2), theirs)])
-    write = engine.SparkWrite.write
+    write = writes.EngineWrite.write
 
-    def interrupted(self: engine.SparkWrite, *arguments: Any) -> Any:
+    def interrupted(self: writes.EngineWrite[Any], *arguments: Any) -> Any:
         changes = write(self, *arguments)
         if other.snapshot().seq == 1:
             other.upsert(newer)
         return changes
 
-    monkeypatch.setattr(engine.SparkWrite, "write", interrupted)
+    monkeypatch.setattr(writes.EngineWrite, "write", interrupted)
     mine = arrow(rows(random.Random(3), range(0, 140, 2)))
     result = mdt.open(table.path, options=ON_SPARK).upsert(frame_of(spark, mine))
     assert result.attempts == attempts

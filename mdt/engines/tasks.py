@@ -1,7 +1,7 @@
-"""What Spark tasks do for a write: tag rows with where their key lives, then write one bucket each.
+"""What tasks of any engine do: tag rows with where their key lives, write a bucket, summarize files.
 
 Plain functions over Arrow batches around the same code that writes in process.  A task opens the table at the
-transaction's snapshot; a Python worker keeps it for the next task.
+transaction's snapshot; a process keeps it for the next task.
 """
 
 from __future__ import annotations
@@ -13,25 +13,29 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
+import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
-from mdt.engines.spark.failures import in_task
-from mdt.engines.spark.schema import in_micros
+from mdt.engines.engine import Deal
 from mdt.errors import Invalid, Unsupported
+from mdt.hudi.keys import sort_keys
+from mdt.metadata import paths
+from mdt.metadata.additions import summaries_table
+from mdt.metadata.attachments import BlobWriter
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.conform import conform
-from mdt.schema.convert import convert
+from mdt.services.indexing import summaries_of
 from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, keyed_rows, normalize
 from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
 from mdt.write.slices import Fates, KeyedRows, slice_of
+from mdt.write.summarize import placed_all
 from mdt.write.transfer import Finished, encode
 
 INSERT, RETURN, UPDATE, DELETE, DROPPED = range(5)
@@ -107,27 +111,24 @@ def opened(source: Source) -> tuple[Metadata, Snapshot]:
 
 def _elsewhere(source: Source) -> Unsupported:
     return Unsupported(
-        f"a Spark worker does not find at {source.url} the table that the driver sees",
+        f"a worker does not find at {source.url} the table that the driver sees",
         hint="use a path or URL that the driver and all executors share",
     )
 
 
 def tagged_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of tagged rows: the data, nullable, as Spark can take it, and CONTROL."""
-    return pa.schema([*(pa.field(field.name, in_micros(field.type)) for field in schema), *CONTROL])
+    """Return the columns of tagged rows: the data, nullable, and CONTROL."""
+    return pa.schema([*(pa.field(field.name, field.type) for field in schema), *CONTROL])
 
 
-def tag(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one Spark partition with CONTROL columns; equal keys must be in one partition."""
-    with in_task():
-        parts = _tag(source, [batch for batch in batches if batch.num_rows])
-    for part in parts:
+def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one part with CONTROL columns; equal keys must be in one part."""
+    pieces = [batch for batch in batches if batch.num_rows]
+    for part in _tag(source, pieces) if pieces else ():
         yield from part.to_batches()
 
 
 def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
-    if not pieces:
-        return []
     metadata, snapshot = opened(source)
     batch = normalize(pa.Table.from_batches(pieces), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
@@ -160,14 +161,8 @@ def _tagged(
         located.position[rows],
         np.full(len(rows), batch.table.nbytes // max(1, len(batch)), np.int64),
     ]
-    columns = [*batch.table.take(pa.array(rows)).columns, *control]
-    return pa.table([_array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _array(column: object, type: pa.DataType) -> object:
-    if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([convert(chunk, type) for chunk in column.chunks], type)
-    return column if isinstance(column, pa.Array) else pa.array(column, type)
+    arrays = [pa.array(column, field.type) for column, field in zip(control, CONTROL, strict=True)]
+    return pa.table([*batch.table.take(pa.array(rows)).columns, *arrays], schema=schema)
 
 
 def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
@@ -192,18 +187,13 @@ class Work:
     buckets: Sequence[Assignment]
 
 
-def write(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the buckets among the rows of one Spark partition; yield one row with what was written."""
-    with in_task():
-        result = _write(work, [batch for batch in batches if batch.num_rows])
-    if result is not None:
-        yield pa.RecordBatch.from_pydict({"result": pa.array([encode(result)], pa.binary())})
+def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+    """Write the buckets among the rows of one part; return what was written, see :mod:`mdt.write.transfer`."""
+    pieces = [batch for batch in batches if batch.num_rows]
+    return encode(_write(work, pa.Table.from_batches(pieces), attempt)) if pieces else None
 
 
-def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
-    if not pieces:
-        return None
-    table = pa.Table.from_batches(pieces)
+def _write(work: Work, table: pa.Table, attempt: int) -> Finished:
     metadata, snapshot = opened(work.source)
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
     group = table["__mdt_group"].to_numpy()
@@ -211,14 +201,11 @@ def _write(work: Work, pieces: Sequence[pa.RecordBatch]) -> Finished | None:
     stored = snapshot.definition.schema
     batch = keyed_rows(conform(data, stored, stored), snapshot.definition)
     located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
-    context = TaskContext.get()
-    assert context is not None, "write runs in a Spark task"
-    attempt = int(context.taskAttemptId())  # unique in the application: no two attempts share a name
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
     numbers = np.unique(control[BUCKET]).tolist()
     done = (shared.run(n, slice_of(batch, located, work.buckets[n], _fates(control, batch, n))) for n in numbers)
-    changes = collect(shared, done, threads=1, part=f"-{context.partitionId()}-{attempt}")
+    changes = collect(shared, done, threads=1, part=f"-{attempt}")
     return Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))
 
 
@@ -228,3 +215,47 @@ def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> 
     kinds = (UPDATE, INSERT, RETURN, DELETE)
     updates, inserts, returns, deletes = (np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in kinds)
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
+
+
+def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows natively."""
+    places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        place = pc.if_else(pc.equal(table["__mdt_kind"], INSERT), table["__mdt_partition"], "")
+        known = pa.table([place, table["__mdt_group"]], ["place", "number"]).combine_chunks()
+        for one in known.group_by(["place", "number"]).aggregate([]).to_pylist():
+            if found := places.get((one["place"], one["number"])):
+                mine = pc.and_(pc.equal(known["place"], one["place"]), pc.equal(known["number"], one["number"]))
+                mine = pc.and_(mine, pc.not_equal(table["__mdt_kind"], DROPPED))
+                yield from _taken(deal, table.filter(mine), found).to_batches()
+
+
+def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
+    """Return rows of one place with the number of the bucket that takes each."""
+    taker = np.zeros(len(rows), np.int64)
+    if place["bounds"]:
+        keys = sort_keys(rows, deal.key)
+        types = pa.schema([rows.schema.field(name) for name in deal.key])
+        for bound in sort_keys(pa.Table.from_pylist(place["bounds"], schema=types), deal.key):
+            taker += pc.less_equal(bound, keys).to_numpy(zero_copy_only=False)
+    return rows.append_column(BUCKET, pa.array(np.array(place["takers"], np.int32)[taker]))
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files to summarize in one task, as (segment row, specifications)."""
+
+    source: Source
+    claim: Claim
+    work: Sequence[tuple[int, tuple[str, ...]]]
+
+
+def summarize(files: Files, attempt: int) -> pa.Table:
+    """Summarize files, larger summaries in one object of their own -> SUMMARIES, segment: segment row."""
+    metadata, snapshot = opened(files.source)
+    blobs = BlobWriter(paths.key_maps(files.claim.instant, f"{files.claim.token}-{attempt}"))
+    parts = ((row, summaries_of(metadata, snapshot, row, specs)) for row, specs in files.work)
+    summaries = list(placed_all(blobs, parts, threads=1))
+    blobs.write(metadata.storage)
+    return summaries_table([(spec, row, data) for row, found in summaries for spec, data in found])

@@ -1,0 +1,52 @@
+"""Building indexes on an engine: files are summarized in tasks, each with an object of its own; the driver commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mdt.commit.operation import Claim
+from mdt.config import Options
+from mdt.engines import tasks
+from mdt.engines.engine import Engine
+from mdt.engines.tasks import Files, source_of
+from mdt.metadata import paths
+from mdt.metadata.additions import summary_of
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.services.indexing import Work
+from mdt.write.summarize import Found
+
+_TASKS_PER_PROCESSOR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRunner:
+    """A :data:`mdt.services.indexing.Runner` on an engine."""
+
+    engine: Engine[Any]
+
+    def __call__(
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
+    ) -> Iterator[tuple[Work, Found]]:
+        """Summarize ``work`` in tasks; yields when all of them have ended."""
+        source = source_of(metadata, snapshot, options)
+        count = min(len(work), _TASKS_PER_PROCESSOR * self.engine.processors)
+        by_row = [(one.row, one.specs) for one in sorted(work, key=lambda one: one.row)]
+        ends = np.linspace(0, len(by_row), count + 1).astype(int).tolist()
+        shares = [Files(source, claim, by_row[start:end]) for start, end in pairwise(ends) if end > start]
+        found: dict[int, Found] = {}
+        used = set()
+        for summaries in self.engine.each(tasks.summarize, shares):
+            for row in summaries.to_pylist():
+                data = summary_of(row)
+                assert data is not None, "a task returns summaries"
+                found.setdefault(row["segment"], []).append((row["index"], data))
+                used.add(row["path"])
+        stored = metadata.storage.list(paths.key_maps_dir(claim.instant))
+        metadata.storage.delete_many([info.path for info in stored if info.path not in used])  # of lost attempts
+        yield from ((one, found.get(one.row, [])) for one in work)

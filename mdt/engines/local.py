@@ -1,0 +1,116 @@
+"""An engine in this process: rows are Arrow tables, tasks run on an executor, by default on threads.
+
+On other executors it is another engine: :mod:`mdt.testing.process_pool` gives it processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.hashing import hash_keys
+from mdt.engines import tasks
+from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
+from mdt.errors import Unavailable
+
+Parts = list[pa.Table]
+"""Rows as this engine holds them: one table a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """An :class:`mdt.engines.engine.Engine` on ``executor``, which runs ``processors`` tasks at a time."""
+
+    executor: Executor
+    processors: int
+    name: str = "arrow"
+    _attempts: Iterator[int] = field(default_factory=count)
+
+    @classmethod
+    def on_threads(cls, threads: int) -> LocalEngine:
+        """Return an engine on threads of this process."""
+        return cls(ThreadPoolExecutor(threads), threads)
+
+    def grouped(self, rows: Parts, names: Sequence[str]) -> Parts:
+        """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
+        table = pa.concat_tables(rows)
+        return _split(table, _hashed(table, names) % self.processors, self.processors)
+
+    def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema) -> Parts:
+        """Return what ``function`` makes of each part."""
+        return self._run(partial(_mapped, function, schema), rows)
+
+    def dropped(self, rows: Parts) -> None:
+        """Nothing to do: the rows go with their last reference."""
+
+    def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
+        return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
+
+    def selected(
+        self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
+        rows_max: int | None = None, share: float = 1.0,
+    ) -> pa.Table:  # fmt: skip
+        """Return columns of the rows whose values are chosen: at most ``rows_max``, or a sample of about ``share``."""
+        table = pa.concat_tables(rows)
+        for name, values in chosen.items():
+            table = table.filter(pc.is_in(table[name], pa.array(list(values), table.schema.field(name).type)))
+        table = table.select(list(names))
+        if rows_max is not None:
+            return table.slice(0, rows_max)
+        return table.take(pa.array(np.linspace(0, len(table), int(len(table) * share), endpoint=False, dtype=np.int64)))
+
+    def dealt(self, rows: Parts, deal: Deal) -> Parts:
+        """Return the rows of buckets, all of a bucket in one part."""
+        schema = rows[0].schema.append(pa.field(tasks.BUCKET, pa.int32()))
+        table = pa.concat_tables(self.mapped(rows, partial(tasks.bucketed, deal), schema))
+        return _split(table, table[tasks.BUCKET].to_numpy() % deal.tasks, deal.tasks)
+
+    def results(self, rows: Parts, function: ResultFunction) -> list[bytes]:
+        """Return what ``function`` says of each part."""
+        return [result for result in self._run(partial(_result, function), rows) if result is not None]
+
+    def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
+        """Return what ``function`` says of each share."""
+        return self._run(function, shares)
+
+    def _run(self, function: Callable[[S, int], T], shares: Iterable[S]) -> list[T]:
+        """Call ``function`` for each share in a task of its own; all tasks have ended when this does, or when it raises."""
+        started = [self.executor.submit(function, share, next(self._attempts)) for share in shares]
+        try:
+            failed = [error for one in started if (error := one.exception()) is not None]
+            if failed:
+                raise failed[0]
+            return [one.result() for one in started]
+        except BrokenExecutor as error:
+            raise Unavailable(f"a task has died: {error}", hint="nothing was committed; try again") from error
+
+
+def _hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as any other value here."""
+    texts = [pc.fill_null(pc.cast(table[name], pa.string()), "") for name in names]
+    return hash_keys(pc.binary_join_element_wise(*texts, "\0"), 0).lo
+
+
+def _split(table: pa.Table, part: np.ndarray[Any, Any], parts: int) -> Parts:
+    """Return the rows of each part; ``part``: of each row."""
+    return [table.filter(pa.array(part == number)) for number in range(parts)]
+
+
+def _mapped(function: BatchFunction, schema: pa.Schema, table: pa.Table, attempt: int) -> pa.Table:
+    """What a task does; a function by name, so that processes can be sent it."""
+    return pa.Table.from_batches(function(iter(table.to_batches()), attempt), schema)
+
+
+def _result(function: ResultFunction, table: pa.Table, attempt: int) -> bytes | None:
+    """What a task does that returns something of its rows."""
+    return function(iter(table.to_batches()), attempt)

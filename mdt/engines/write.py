@@ -1,0 +1,252 @@
+"""Writes on an engine: rows are located and written in its tasks, the driver decides and commits.
+
+The driver sees how many rows there are of each kind, partition and file group, a sample of keys where inserts of a partition
+are cut, and what tasks have written; never a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import KeyHashes
+from mdt.commit.conflicts import TABLE, Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.transaction import CommitResult, is_written_by, run
+from mdt.config import Options
+from mdt.engines import tasks
+from mdt.engines.engine import Deal, Engine, R
+from mdt.engines.tasks import DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
+from mdt.errors import Invalid
+from mdt.metadata import paths
+from mdt.metadata.attachments import Blobs
+from mdt.metadata.file_group import NewFile
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.schema.conform import conform
+from mdt.write.assign import NEW, Assignment, assign
+from mdt.write.operations import STORED_SHARE, new_partitions
+from mdt.write.transfer import decode
+
+_SAMPLE_ROWS = 20_000
+_NAMED_ROWS = 10
+_TASKS_PER_PROCESSOR = 3
+_TASK_ROWS = 500_000
+_PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
+
+
+def write(
+    engine: Engine[R], metadata: Metadata, options: Options, data: R, schema: pa.Schema, name: str,
+    progress: Progress | None = None,
+) -> CommitResult[TaggedPlan[R]]:  # fmt: skip
+    """Upsert, insert or bulk_insert ``data`` on an engine; return how the transaction ended.  ``schema``: of ``data``."""
+    definition = metadata.newest().definition
+    conform(schema.empty_table(), definition.declared, definition.schema)
+    operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress)
+    return run(metadata, operation, attempts=options.commit_attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedPlan(WritePlan, Generic[R]):
+    """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed."""
+
+    work: Sequence[Assignment] = ()
+    tagged: R = field(kw_only=True)
+    engine: Engine[R] = field(kw_only=True)
+
+    def close(self) -> None:
+        """Let the engine drop the tagged rows."""
+        self.engine.dropped(self.tagged)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
+    """Upsert, insert or bulk_insert the rows of ``data``.
+
+    ``progress`` is called once, with the number of files: all tasks end together here.
+    """
+
+    engine: Engine[R]
+    metadata: Metadata
+    options: Options
+    data: R
+    name: str
+    action: str
+    progress: Progress | None = None
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
+        """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
+        definition = snapshot.definition
+        together = self.engine.grouped(self.data, definition.key)
+        tag = partial(tasks.tag, self._source(snapshot))
+        tagged = self.engine.mapped(together, tag, tasks.tagged_schema(definition.schema))
+        try:
+            counted = self.engine.counted(tagged, _PLACE, "__mdt_n").to_pylist()
+            counts = _counts(counted)
+            if self.name != "upsert":
+                self._refuse(tagged, counts)
+        except BaseException:
+            self.engine.dropped(tagged)
+            raise
+        work = self._assign(snapshot, counted)
+        groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
+        groups |= {w.group for w in work if w.group != NEW}
+        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))))
+        partitions = sorted({w.partition for w in work})
+        return TaggedPlan(footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine)
+
+    def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
+        """Bring the rows of each bucket to one task, which writes its files."""
+        new_partitions(self.metadata, snapshot, claim, plan.partitions)
+        rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
+        work = Work(self._source(snapshot), claim, plan.work)
+        done = [decode(data) for data in self.engine.results(rows, partial(tasks.write, work))]
+        files = [f for d in done for f in d.files]
+        changes = Changes(
+            files=files,
+            removed=[s for d in done for s in d.removed],
+            vectors={s: v for d in done for s, v in d.vectors.items()},
+            units=[u for d in done for u in d.units],
+            absent=_WrittenKeys(self.metadata.blobs, files, snapshot.definition.is_global),
+        )
+        if self.progress is not None:
+            self.progress(len(files), len(files))
+        self._drop_lost_attempts(claim, plan.partitions, changes)
+        return changes
+
+    def _source(self, snapshot: Snapshot) -> Source:
+        return source_of(self.metadata, snapshot, self.options, snapshot.base.seq)
+
+    def _refuse(self, tagged: R, counts: Mapping[str, int]) -> None:
+        """Refuse keys that exist or occur twice, as an insert must."""
+        if counts["updated"]:
+            exist = {"__mdt_kind": (UPDATE, DELETE)}
+            rows = self.engine.selected(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
+            what = f"{counts['updated']} keys exist already: {rows[0].to_pylist()}"
+        elif counts["late"]:
+            what = f"{counts['late']} rows repeat a key or are older than what the table has"
+        else:
+            return
+        raise Invalid(f"{self.name} takes new keys only; {what}", hint="use upsert to replace rows")
+
+    def _assign(self, snapshot: Snapshot, counted: Sequence[Mapping[str, Any]]) -> list[Assignment]:
+        """Return the assignments; only counts of rows are known here."""
+        written = [row for row in counted if row["__mdt_kind"] != DROPPED]
+        return assign(
+            snapshot,
+            self.options,
+            can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
+            touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in (UPDATE, DELETE)},
+            returns={row["__mdt_group"] for row in counted if row["__mdt_kind"] == RETURN},
+            inserts={row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT},
+            row_bytes_hint=STORED_SHARE * sum(r["total"] for r in written) / max(1, sum(r["rows"] for r in written)),
+            use_small_files=self.name != "bulk_insert",
+        )
+
+    def _deal(self, snapshot: Snapshot, plan: TaggedPlan[R]) -> Deal:
+        """Return which assignment takes which rows; tasks: a few a processor, more where one would hold too many rows."""
+        key = snapshot.definition.key
+        ranges = self._ranges(plan, key)
+        tagged = tasks.tagged_schema(snapshot.definition.schema)
+        bound = pa.struct([tagged.field(name) for name in key])
+        places: list[tuple[Any, ...]] = [
+            ("", w.group, [], [number]) for number, w in enumerate(plan.work) if w.group != NEW
+        ]
+        places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
+        types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
+        columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
+        rows = plan.counts["inserted"] + plan.counts["updated"]
+        wanted = max(_TASKS_PER_PROCESSOR * self.engine.processors, -(-rows // _TASK_ROWS))
+        return Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), key, min(len(plan.work), wanted))
+
+    def _ranges(self, plan: TaggedPlan[R], names: Sequence[str]) -> dict[str, tuple[list[Any], list[int]]]:
+        """Return for each partition with inserts the bounds between its assignments, and these.
+
+        The inserts of a partition are cut at quantiles of a sample, by the columns ``names``.
+        """
+        takers: dict[str, list[int]] = {}
+        for number, one in enumerate(plan.work):
+            if len(one.inserts):
+                takers.setdefault(one.partition, []).append(number)
+        cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
+        samples = self._sample(plan, cut, names) if cut else {}
+        ranges = {}
+        for partition, numbers in takers.items():
+            rows = np.cumsum([len(plan.work[n].inserts) for n in numbers])
+            keys = samples.get(partition, ())
+            at = [min(int(end / rows[-1] * len(keys)), len(keys) - 1) for end in rows[:-1]] if len(keys) else []
+            bounds = [keys[i].as_py() for i in at]
+            ranges[partition] = (bounds, numbers if bounds else numbers[:1])
+        return ranges
+
+    def _sample(self, plan: TaggedPlan[R], partitions: set[str], names: Sequence[str]) -> dict[str, pa.StructArray]:
+        """Return the columns ``names`` of a sample of the inserts of each of ``partitions``, sorted by them."""
+        total = max(1, plan.counts["inserted"] + plan.counts["updated"])
+        chosen = {"__mdt_kind": (INSERT,), "__mdt_partition": sorted(partitions)}
+        share = min(1.0, _SAMPLE_ROWS / total)
+        rows = self.engine.selected(plan.tagged, chosen, ["__mdt_partition", *names], share=share)
+        rows = rows.sort_by([(name, "ascending") for name in ("__mdt_partition", *names)])
+        keys = rows.select(list(names)).to_struct_array().combine_chunks()
+        runs = pc.run_end_encode(rows[0].combine_chunks())
+        ends = runs.run_ends.to_pylist()
+        starts = [0, *ends[:-1]]
+        return {
+            partition: keys.slice(start, end - start)
+            for partition, start, end in zip(runs.values.to_pylist(), starts, ends, strict=True)
+        }
+
+    def _drop_lost_attempts(self, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
+        """Delete the files and summaries of task attempts whose result was not used."""
+        storage = self.metadata.storage
+        used = {paths.partition_file(f.partition, f.name) for f in changes.files}
+        used |= {f.key_map.path for f in changes.files if f.key_map is not None}
+        used |= {u.blob.path for u in changes.units if u.blob is not None}
+        found = [info.path for partition in partitions for info in storage.list_dir(partition)]
+        found += [info.path for info in storage.list(paths.key_maps_dir(claim.instant))]
+        mine = [path for path in found if is_written_by(path, claim.instant, claim.token)]
+        storage.delete_many([path for path in mine if path not in used])
+
+
+def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
+    return {
+        "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
+        "updated": rows[UPDATE] + rows[DELETE],
+        "deleted": 0,
+        "late": sum(row["total"] for row in counted if row["__mdt_kind"] == DROPPED),
+    }
+
+
+class _WrittenKeys(Mapping[str, KeyHashes]):
+    """The keys of the files that a transaction has written, by partition: a superset of those it found absent.
+
+    Loaded from their key maps when a conflict check asks, which is only when somebody else committed meanwhile.
+    """
+
+    def __init__(self, blobs: Blobs, files: Sequence[NewFile], is_global: bool) -> None:
+        self._blobs = blobs
+        self._files = files
+        self._is_global = is_global
+
+    def __getitem__(self, partition: str) -> KeyHashes:
+        maps = [
+            self._blobs.key_map(f.key_map).whole().hashes
+            for f in self._files
+            if f.key_map is not None and (f.partition == partition or partition == TABLE)
+        ]
+        if not maps or (partition == TABLE) != self._is_global:
+            raise KeyError(partition)
+        return KeyHashes(np.concatenate([m.hi for m in maps]), np.concatenate([m.lo for m in maps]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([TABLE] if self._is_global else sorted({f.partition for f in self._files}))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))

@@ -1,0 +1,292 @@
+"""Random histories of a table beside a dictionary: after each step our scans and hudi-rs see what the dictionary holds."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from counting import count
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+from reader import BY_POSITION, bag, bag_of, hudi_table
+from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
+
+import mdt
+from indexes.predicate import matches
+from indexes.testing import predicates
+from mdt.errors import Invalid
+from mdt.metadata.file_group import LOG
+from mdt.query import Scan
+from mdt.services.check_placement import misplaced_keys
+from mdt.stores.storage import LocalStorage
+
+pytestmark = pytest.mark.usefixtures("records_decoded_once")
+
+_STEPS = 12
+INDEXES = (
+    "bitmap(note)", "bitmap(x)", "bitmap(ts)", "bitmap(day)", "bitmap(id)", "bloom(id)", "bloom(x)", "bloom(city)",
+    "text(note)", "text(note, tokenizer='ngram(2)')", "column_stats(sub)",
+)  # fmt: skip
+
+
+def _rank(row: Row) -> Any:
+    """Return the ordering value as Hudi's readers compare it: -0.0 is below 0.0."""
+    return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
+
+
+class TableAgainstDictionary(RuleBasedStateMachine):
+    """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
+
+    kind_of_table = mdt.Table
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="mdt-model-"))
+        self.path = self.folder / "table"
+        self.model: dict[Any, Row] = {}
+        self.past: dict[int, list[Row]] = {}
+        self.steps = 0
+
+    @initialize(shape=shapes())
+    def create(self, shape: Shape) -> None:
+        self.shape = shape
+        mdt.create(self._storage(), shape.schema, **shape.arguments())
+        self.table, self.other = self._opened(), self._opened()
+
+    def teardown(self) -> None:
+        if hasattr(self, "table") and sys.exc_info()[0] is None:  # else the step that failed is what to show
+            report = self.table.check()
+            assert report.ok and not report.warnings, str(report)
+            self._check_the_past()
+        count("histories of the model, every commit of each read again at its end")
+        count("steps of the model, each compared with scan, pruned scan and hudi-rs", self.steps)
+        shutil.rmtree(self.folder)
+
+    # Writes
+
+    @rule(data=st.data())
+    def upsert(self, data: st.DataObject) -> None:
+        self._upsert(data, data.draw(rows(self.shape)))
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def update(self, data: st.DataObject) -> None:
+        known = data.draw(st.lists(st.sampled_from(list(self.model.values())), min_size=2, max_size=8))
+        fresh = data.draw(rows(self.shape, min_size=len(known), max_size=len(known)))
+        kept = list(self.shape.key)
+        kept += [] if data.draw(st.booleans(), label="moves") else self.shape.partition_by
+        kept += [] if data.draw(st.booleans(), label="other ordering values") else ["ts"]
+        self._upsert(data, [new | {name: old[name] for name in kept} for old, new in zip(known, fresh, strict=True)])
+
+    @rule(data=st.data(), bulk=st.booleans())
+    def insert(self, data: st.DataObject, bulk: bool) -> None:
+        batch = data.draw(rows(self.shape, max_size=6))
+        writer = self._writer(data)
+        write = writer.bulk_insert if bulk else writer.insert
+        identities = [self.shape.identity(row) for row in batch]
+        if len(set(identities)) < len(batch) or self.model.keys() & set(identities):
+            with pytest.raises(Invalid, match="takes new keys only"):
+                write(self._arrow(batch))
+        else:
+            self._expect(write(self._arrow(batch)), self._put(batch))
+        self._compare_pruned(data)
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        batch = data.draw(rows(self.shape, max_size=4))
+        if self.model and data.draw(st.booleans()):
+            batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=4))
+        self._expect(self._writer(data).delete(self._keys(batch)), self._remove(batch))
+        self._compare_pruned(data)
+
+    @precondition(lambda self: self.model and self.shape.ordering)
+    @rule(data=st.data(), between=st.booleans())
+    def delete_and_insert_again_with_a_smaller_ordering_value(self, data: st.DataObject, between: bool) -> None:
+        row = max(self.model.values(), key=lambda r: r["ts"])
+        again = row | {"ts": smallest_ordering_value(self.shape), "note": "again"}
+        writer = self._writer(data)
+        self._expect(writer.delete(self._keys([row])), self._remove([row]))
+        if between:
+            self.all_readers_see_the_model()
+        self._upsert(data, [again])
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), others=st.integers(0, 2))
+    def delete_and_insert_again_beside_new_keys(self, data: st.DataObject, others: int) -> None:
+        """The new keys make room for the old ones elsewhere; the old ones must return to where their dead rows stand."""
+        known = data.draw(st.lists(st.sampled_from(list(self.model.values())), min_size=1, max_size=4))
+        self._expect(self._writer(data).delete(self._keys(known)), self._remove(known))
+        for _ in range(others):
+            self._upsert(data, data.draw(rows(self.shape, max_size=4)))
+        again = {self.shape.identity(row): row for row in known if self.shape.identity(row) not in self.model}
+        if again:
+            writer = self._writer(data)
+            write = data.draw(st.sampled_from((writer.upsert, writer.insert, writer.bulk_insert)), label="how")
+            self._expect(write(self._arrow(list(again.values()))), self._put(list(again.values())))
+        self._compare_pruned(data)
+
+    # What must not change any row
+
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        self._writer(data).compact()
+        assert not self.table.files().filter(pc.equal(self.table.files()["kind"], LOG)).num_rows
+        self._compare_pruned(data)
+
+    @rule(data=st.data(), reopen=st.booleans())
+    def compact_the_metadata_or_open_again(self, data: st.DataObject, reopen: bool) -> None:
+        if reopen:
+            self.table = self._opened()
+        else:
+            self._writer(data).metadata.compact()
+        self._compare_pruned(data)
+
+    @rule(data=st.data(), specs=st.lists(st.sampled_from(INDEXES), min_size=1, max_size=3, unique=True))
+    def create_indexes(self, data: st.DataObject, specs: list[str]) -> None:
+        self._writer(data).create_index(specs, mode=data.draw(st.sampled_from(("sync", "async")), label="mode"))
+        self._compare_pruned(data)
+
+    @precondition(lambda self: self.table.definition.indexes)
+    @rule(data=st.data(), change=st.sampled_from(("drop", "rebuild", "forget", "build")))
+    def change_an_index(self, data: st.DataObject, change: str) -> None:
+        spec = data.draw(st.sampled_from(self.table.snapshot().definition.indexes))
+        writer = self._writer(data)
+        if change == "drop":
+            writer.drop_index(spec)
+        elif change == "build":
+            writer.build_indexes()
+            assert set(writer.indexes()["coverage"].to_pylist()) == {100.0}
+        else:
+            writer.rebuild_index(spec, mode="sync" if change == "rebuild" else "async")
+        assert self.table.snapshot().seq == writer.snapshot().seq
+        self._compare_pruned(data)
+
+    # What must hold after every step
+
+    @invariant()
+    def all_readers_see_the_model(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        self.steps += 1
+        assert not list(misplaced_keys(self.table.metadata, self.table.snapshot())), (
+            "a Hudi writer would find a dead row"
+        )
+        names = self.shape.schema.names
+        expected = bag_of(self.model.values(), names)
+        assert bag(self.table.scan().to_arrow()) == expected
+        assert self.table.scan().count() == len(self.model)
+        assert bag(hudi_table(self.path, self.shape.schema)) == expected, "hudi-rs, by key"
+        if self.shape.table_type == "MERGE_ON_READ":
+            assert bag(hudi_table(self.path, self.shape.schema, BY_POSITION)) == expected, "hudi-rs, by position"
+        self.past[self.table.snapshot().seq] = list(self.model.values())
+
+    def _compare_pruned(self, data: st.DataObject) -> None:
+        """Compare one scan with a random filter, and one that looks up a key."""
+        names = self.shape.schema.names
+        table = self._arrow(list(self.model.values()))
+        scan = self.table.scan()
+        scan.predicate = data.draw(predicates(self.shape.schema, table))
+        expected = table.filter(matches(scan.predicate, table))
+        assert bag(scan.to_arrow()) == bag(expected), scan.explain()
+        assert scan.count() == len(expected)
+        row = (
+            data.draw(st.sampled_from(list(self.model.values())))
+            if self.model
+            else {"id": KEYS[self.shape.key_type][0].as_py(), "sub": 0}
+        )
+        scan = self.table.scan([(name, "=", row[name]) for name in self.shape.key])
+        wanted = [r for r in self.model.values() if all(r[name] == row[name] for name in self.shape.key)]
+        assert bag(scan.to_arrow()) == bag_of(wanted, names)
+        assert scan.explain().files_read == len(wanted), "each live key is in one segment"
+
+    def _compare_look_ups(self, data: st.DataObject) -> None:
+        """Compare rows by key, of live, dead and unknown keys, in a random order."""
+        batch = data.draw(rows(self.shape, max_size=6), label="looked up")
+        live = data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=6)) if self.model else []
+        asked = data.draw(st.permutations([*batch, *live]))
+        names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
+        expected = [self._live(row, names) or dict.fromkeys(self.shape.schema.names) for row in asked]
+        found = self.table.get(self._arrow(asked).select(names))
+        assert found["id"].to_pylist() == [row["id"] for row in expected], "rows come in the order of the keys"
+        assert bag(found) == bag_of(expected, self.shape.schema.names)
+
+    def _live(self, row: Row, names: list[str]) -> Row | None:
+        """Return the live row with the key and partition of ``row``: under table scope a key may live in another partition."""
+        known = self.model.get(self.shape.identity(row))
+        return known if known is not None and all(known[name] == row[name] for name in names) else None
+
+    def _upsert(self, data: st.DataObject, batch: list[Row]) -> None:
+        self._expect(self._writer(data).upsert(self._arrow(batch)), self._put(batch))
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
+
+    def _check_the_past(self) -> None:
+        for seq, expected in self.past.items():
+            scan = Scan(self.table.metadata, self.table.snapshot(seq), None, None, self.table.options)
+            assert bag(scan.to_arrow()) == bag_of(expected, self.shape.schema.names), f"as of commit {seq}"
+
+    def _storage(self) -> LocalStorage:
+        return LocalStorage(self.path, durable=False)
+
+    def _opened(self) -> mdt.Table:
+        return self.kind_of_table(self._storage())
+
+    def _writer(self, data: st.DataObject) -> mdt.Table:
+        return data.draw(st.sampled_from((self.table, self.other)), label="writer")
+
+    def _arrow(self, batch: list[Row]) -> pa.Table:
+        return pa.Table.from_pylist(batch, schema=self.shape.schema)
+
+    def _keys(self, batch: list[Row]) -> pa.Table:
+        names = dict.fromkeys((*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ())))
+        return self._arrow(batch).select(list(names))
+
+    def _put(self, batch: list[Row]) -> dict[str, int]:
+        """Upsert into the model; return the counts that the table must give."""
+        newest: dict[Any, Row] = {}
+        for row in batch:
+            rival = newest.get(self.shape.identity(row))
+            if rival is None or self.shape.ordering is None or _rank(row) >= _rank(rival):
+                newest[self.shape.identity(row)] = row
+        counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": len(batch) - len(newest), "missing": 0}
+        for identity, row in newest.items():
+            old = self.model.get(identity)
+            if old is not None and self.shape.ordering is not None and _rank(row) < _rank(old):
+                counts["late"] += 1
+            else:
+                counts["inserted" if old is None else "updated"] += 1
+                self.model[identity] = row
+        return counts
+
+    def _remove(self, batch: list[Row]) -> dict[str, int]:
+        identities = {self.shape.identity(row) for row in batch}
+        found = identities & self.model.keys()
+        for identity in found:
+            del self.model[identity]
+        return {"inserted": 0, "updated": 0, "deleted": len(found), "late": 0, "missing": len(identities - found)}
+
+    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
+        assert {name: getattr(result, name) for name in counts} == counts
+        assert result.attempts == 1 and not result.warnings
+
+
+def histories(examples: int) -> settings:
+    """Return how many histories to run."""
+    return settings(
+        max_examples=examples, stateful_step_count=_STEPS, deadline=None, print_blob=True, derandomize=False,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip

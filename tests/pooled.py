@@ -1,0 +1,55 @@
+"""Tables whose rows are written, and whose indexes are built, by the processes of another engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+import mdt
+from mdt.engines import tasks
+from mdt.engines import write as writes
+from mdt.engines.indexing import IndexRunner
+from mdt.engines.local import LocalEngine
+from mdt.errors import Corrupt
+from mdt.progress import Progress
+from mdt.schema.input import to_table
+from mdt.services import indexing
+from mdt.services.indexing import BuildResult
+from mdt.testing.process_pool import process_engine
+
+_write = tasks.write
+
+
+def finds_damage(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+    """Write, then meet an error of mdt."""
+    _write(work, batches, attempt)
+    raise Corrupt("a block is damaged", path="p", offset=3)
+
+
+def dies(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+    """Write, then die without a word."""
+    _write(work, batches, attempt)
+    os._exit(1)
+
+
+@cache
+def processes() -> LocalEngine:
+    """Return the engine that all tests of this process share."""
+    return process_engine()
+
+
+class PooledTable(mdt.Table):
+    """A table that a user of such an engine would have; deletes and compaction run in process, as they do for Spark."""
+
+    def _write_rows(self, data: Any, name: str, progress: Progress | None) -> mdt.WriteResult:
+        self._before_rows()
+        rows = to_table(data, self.schema)
+        done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress)
+        return self._result(done, engine=processes().name)
+
+    def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
+        return indexing.build(self.metadata, self.options, specs, progress, IndexRunner(processes()))
