@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from mdt.arguments import one_of, texts
 from mdt.commit import publish
-from mdt.errors import Invalid
+from mdt.config import canonical, parse_options
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.metadata import commit_log, key_indexes
 from mdt.metadata.commit_log import CommitRecord
@@ -17,12 +20,21 @@ from mdt.metadata.other_tables import refuse_to_create
 from mdt.metadata.skipping import named_spec, packages_of
 from mdt.schema import declared
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
-from mdt.stores.storage import Storage
+from mdt.stores.storage import Storage, open_storage
+
+
+def place(path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None) -> Storage:
+    """Return the storage of a new table.  Raises Invalid or Unsupported if no table can be written there like that."""
+    parsed = parse_options(options)
+    if not parsed.update_partition_path:
+        raise Unsupported("mdt.update.partition.path=false is not possible yet", hint="leave the option out")
+    storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
+    storage.require_conditional_put()
+    return storage
 
 
 def define(
     storage: Storage,
-    name: str,
     columns: pa.Schema,
     *,
     key: Sequence[str],
@@ -32,7 +44,7 @@ def define(
     key_index: str,
     scope: str,
     indexes: Sequence[str],
-    options: Mapping[str, str],
+    options: Mapping[str, Any] | None,
 ) -> TableDefinition:
     """Return the definition of a new table.  Raises Invalid or Unsupported, naming what does not fit."""
     key = texts("key", key, "['id']")
@@ -64,9 +76,15 @@ def define(
     named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
     seed = int(storage.random_hex(4), 16)
     return TableDefinition(
-        storage.random_hex(16), name, table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, seed, named, {**_defaults(key_index), **options}, packages=packages_of([key_index, *named]),
+        storage.random_hex(16), _name(storage, options), table_type, stored, columns.remove_metadata(), key, partition_by,
+        ordering, key_index, scope, seed, named, {**_defaults(key_index), **canonical(options)}, packages=packages_of([key_index, *named]),
     )  # fmt: skip
+
+
+def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:
+    """Return the name that the options give, or the last part of the place where the table lies."""
+    folder = storage.url.rstrip("/").rpartition("/")[2]
+    return parse_options(options).table_name or re.sub(r"\W", "_", folder) or "table"
 
 
 def _defaults(key_index: str) -> dict[str, str]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from indexes.paths import top_levels
 from indexes.predicate import Predicate, leaves
 from indexes.predicate import columns as columns_of
-from mdt import lazy
 from mdt.arguments import texts
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
@@ -29,18 +28,8 @@ from mdt.stores.storage import Storage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mdt.filters.order import OrderBy, SortKey, parse_order
-    from mdt.filters.where import parse_where
-    from mdt.plan.planner import Explanation, ScanPlan, explain, plan
-    from mdt.scan import top
-    from mdt.scan.reader import read
-else:  # an open needs none of these; see mdt.lazy
-    explain = lazy.Callable("mdt.plan.planner", "explain")
-    parse_order = lazy.Callable("mdt.filters.order", "parse_order")
-    plan = lazy.Callable("mdt.plan.planner", "plan")
-    top = lazy.Module("mdt.scan.top")
-    read = lazy.Callable("mdt.scan.reader", "read")
-    parse_where = lazy.Callable("mdt.filters.where", "parse_where")
+    from mdt.filters.order import OrderBy, SortKey
+    from mdt.plan.planner import Explanation, ScanPlan
 
 
 Where = str | Sequence[tuple[str, str, object]] | None
@@ -86,6 +75,9 @@ class Scan:
         self, metadata: Metadata, snapshot: Snapshot, where: Where, columns: Sequence[str] | None, options: Options,
         *, params: Mapping[str, object] | None = None, limit: int | None = None, order_by: OrderBy = None,
     ) -> None:  # fmt: skip
+        from mdt.filters.order import parse_order
+        from mdt.filters.where import parse_where
+
         self._metadata = metadata
         self._options = options
         self.snapshot = snapshot
@@ -124,6 +116,9 @@ class Scan:
     @cached_property
     def plan(self) -> ScanPlan:
         """What will be read; with an order or a filter and a limit, what may be read."""
+        from mdt.plan.planner import plan
+        from mdt.scan import top
+
         found = plan(self._metadata, self.snapshot, self.predicate)
         if self.limit is None or self.order or self.predicate is not None:
             return found
@@ -134,6 +129,8 @@ class Scan:
 
         ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
         """
+        from mdt.plan.planner import explain
+
         metadata = self._metadata
         caches = {**metadata.cache_counts(), **metadata.blobs.cache_counts(), **metadata.summaries.cache_counts()}
         found = self.plan if spark is None else self._plan_on(spark)
@@ -147,6 +144,8 @@ class Scan:
 
     def _stops(self, found: ScanPlan) -> str:
         """Return when reading ends, for the explanation."""
+        from mdt.scan import top
+
         if self.limit is None:
             return "all rows that match are read, then sorted" if self.order else ""
         if not self.order:
@@ -162,6 +161,7 @@ class Scan:
             IndexTasks,  # pyspark takes a second to import; only Spark users pay for it
         )
         from mdt.engines.spark.session import classic
+        from mdt.plan.planner import plan
 
         tasks = IndexTasks(classic(spark).sparkContext, with_positions=True)
         return plan(self._metadata, self.snapshot, self.predicate, tasks)
@@ -250,6 +250,9 @@ class Scan:
         self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None
     ) -> Iterator[pa.Table]:
         """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not matter, only how many."""
+        from mdt.scan import top
+        from mdt.scan.reader import read
+
         if self.predicate is not None and self._options.usage_counts:
             self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
         if self.limit == 0:
@@ -263,6 +266,8 @@ class Scan:
         return top.first_matches(self._metadata, self.plan, names, self.limit, threads=threads, progress=progress)
 
     def _in_order(self, names: Sequence[str], threads: int, progress: Progress | None) -> pa.Table:
+        from mdt.scan import top
+
         if self.limit is None:
             return top.in_order(self._metadata, self.plan, names, self.order, threads=threads, progress=progress)
         return top.best(self._metadata, self.plan, names, self.order, self.limit, threads=threads, progress=progress)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt import lazy, logs
+from mdt import logs
 from mdt.arguments import one_of, texts, whole_number
 from mdt.config import Options, canonical, parse_options
 from mdt.display import visible
-from mdt.errors import Corrupt, Invalid, Unsupported
+from mdt.errors import Corrupt, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.row_sets import warm_index
@@ -28,41 +27,13 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mdt import create_table
     from mdt.commit.operation import Operation
-    from mdt.commit.recovery import Recovery, recover
-    from mdt.commit.transaction import CommitResult, run
+    from mdt.commit.recovery import Recovery
+    from mdt.commit.transaction import CommitResult
     from mdt.filters.order import OrderBy
-    from mdt.filters.where import parse_where
-    from mdt.scan import keys as read_keys
-    from mdt.scan import lookup
-    from mdt.scan.warm import warm_files
-    from mdt.services import index_report, indexing, overview, statistics
-    from mdt.services.check import CheckReport, check
-    from mdt.services.compaction import Compaction
+    from mdt.services.check import CheckReport
     from mdt.services.index_report import Advice
     from mdt.services.indexing import BuildResult
-    from mdt.write.normalize import normalize, normalize_keys
-    from mdt.write.operations import Delete, RowOperation, Upsert
-else:  # readers never load these; see mdt.lazy
-    create_table = lazy.Module("mdt.create_table")
-    overview = lazy.Module("mdt.services.overview")
-    index_report, indexing, statistics = map(
-        lazy.Module, ("mdt.services.index_report", "mdt.services.indexing", "mdt.services.statistics")
-    )
-    read_keys = lazy.Module("mdt.scan.keys")
-    lookup = lazy.Module("mdt.scan.lookup")
-    warm_files = lazy.Callable("mdt.scan.warm", "warm_files")
-    BuildResult = lazy.Callable("mdt.services.indexing", "BuildResult")
-    check = lazy.Callable("mdt.services.check", "check")
-    Compaction = lazy.Callable("mdt.services.compaction", "Compaction")
-    recover = lazy.Callable("mdt.commit.recovery", "recover")
-    run = lazy.Callable("mdt.commit.transaction", "run")
-    parse_where = lazy.Callable("mdt.filters.where", "parse_where")
-    normalize = lazy.Callable("mdt.write.normalize", "normalize")
-    normalize_keys = lazy.Callable("mdt.write.normalize", "normalize_keys")
-    Delete = lazy.Callable("mdt.write.operations", "Delete")
-    Upsert = lazy.Callable("mdt.write.operations", "Upsert")
 
 
 class Table:
@@ -124,6 +95,8 @@ class Table:
         return f"<mdt table {' '.join(map(visible, said))}>"
 
     def _repr_html_(self) -> str:
+        from mdt.services import overview
+
         return overview.table_html(self.path, self.snapshot())
 
     # Writing
@@ -155,18 +128,24 @@ class Table:
         ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
         ignored.  Keys that do not exist are counted in ``missing``.
         """
+        from mdt.write.normalize import normalize_keys
+        from mdt.write.operations import Delete
+
         with shown(progress, "delete") as told:
             self._before_rows()
             table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
             batch = normalize_keys(table, self.definition)
             action = self.definition.commit_action
-            return self._run_rows(Delete(self._metadata, self.options, batch, "delete", action, told))
+            return WriteResult.of(self._commit(Delete(self._metadata, self.options, batch, "delete", action, told)))
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:
             return self._write_rows(data, name, told)
 
     def _write_rows(self, data: Any, name: str, progress: Progress | None) -> WriteResult:
+        from mdt.write.normalize import normalize
+        from mdt.write.operations import Upsert
+
         self._before_rows()
         if is_spark(data):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
@@ -174,11 +153,11 @@ class Table:
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
                 done = engine.write(self._metadata, self.options, data, name, progress)
-                return self._result(done, engine="spark")
+                return WriteResult.of(done, engine="spark")
             data = small
         batch = normalize(to_table(data, self.schema), self.definition)
         action = self.definition.commit_action
-        return self._run_rows(Upsert(self._metadata, self.options, batch, name, action, progress))
+        return WriteResult.of(self._commit(Upsert(self._metadata, self.options, batch, name, action, progress)))
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):
@@ -187,15 +166,10 @@ class Table:
             return engine.collect(data, names)
         return to_table(data, self.schema)
 
-    def _run_rows(self, operation: RowOperation) -> WriteResult:
-        done = run(self._metadata, operation, attempts=self.options.commit_attempts)
-        return self._result(done)
+    def _commit(self, operation: Operation[Any]) -> CommitResult[Any]:
+        from mdt.commit.transaction import run
 
-    def _result(self, done: CommitResult[Any], engine: str = "arrow") -> WriteResult:
-        seq = done.snapshot.seq if done.record is None else done.record.seq
-        instant = "" if done.record is None else done.record.instant
-        known = {name: done.plan.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
-        return WriteResult(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
+        return run(self._metadata, operation, attempts=self.options.commit_attempts)
 
     def _before_rows(self) -> None:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
@@ -204,6 +178,8 @@ class Table:
 
     def _before_write(self, *, roll_back: bool = True) -> None:
         """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``)."""
+        from mdt.commit.recovery import recover
+
         self._storage.require_conditional_put()
         self._metadata.newest()
         self._metadata.watch.refuse_to_write()
@@ -242,6 +218,9 @@ class Table:
         >>> t.get("a"), t.get(["c", "z"], columns=["fare"], missing="skip").to_pylist()
         ({'id': 'a', 'city': 'Oslo', 'fare': 9.5, 'ts': 1}, [{'fare': 7.25}])
         """
+        from mdt.scan import keys as read_keys
+        from mdt.scan import lookup
+
         one_of("missing", missing, ("null", "skip", "error"))
         snapshot = self._metadata.newest()
         asked = read_keys.asked_keys(keys, snapshot.definition)
@@ -269,6 +248,9 @@ class Table:
         Files, statistics of ``columns`` (default: all), indexes on them; footers, page maps and, if all key columns are among them, key
         maps (28 bytes a row) of the newest files; each kind until its cache is full.
         """
+        from mdt.filters.where import parse_where
+        from mdt.scan.warm import warm_files
+
         snapshot = self._metadata.newest()
         columns = None if columns is None else checked_columns(snapshot, columns)
         self._metadata.warm(columns)
@@ -288,20 +270,25 @@ class Table:
 
     def compact(self, progress: ProgressOption = None) -> WriteResult:
         """Rewrite file groups with log files or deleted rows as base files; rows stay as they are."""
+        from mdt.services.compaction import Compaction
+
         with shown(progress, "compact") as told, logs.service(self._storage, self.definition.name, "compact") as facts:
             self._before_write()
-            operation: Operation[Any] = Compaction(self._metadata, self.options, told)
-            done = run(self._metadata, operation, attempts=self.options.commit_attempts)
+            done = self._commit(Compaction(self._metadata, self.options, told))
             facts["file_groups"] = len(done.plan.groups)
-        return self._result(done)
+        return WriteResult.of(done)
 
     def rollback(self) -> Recovery:
         """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""
+        from mdt.commit.recovery import recover
+
         self._before_write(roll_back=False)
         return recover(self._metadata, after_seconds=0)
 
     def check(self, progress: ProgressOption = None) -> CheckReport:
         """Recompute everything that can be recomputed and compare; the report names file and byte."""
+        from mdt.services.check import check
+
         with shown(progress, "check") as told, logs.service(self._storage, self.definition.name, "check") as facts:
             report = check(self._metadata, self._metadata.newest(), progress=told)
             facts.update(files=report.files, rows=report.rows, bytes=report.bytes, problems=len(report.problems))
@@ -324,14 +311,18 @@ class Table:
         tasks instead of this process.  An index that the table has already is only caught up with.  Raises Invalid for an
         unknown kind, column or option.
         """
+        from mdt.services import indexing
+
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "create_index") as told:
             wanted = indexing.wanted_specs(self._metadata.newest(), specs)
             self._change_indexes(indexing.IndexChange("create_index", added=wanted))
-            return BuildResult() if mode == "async" else self._build(wanted, told, spark)
+            return indexing.BuildResult() if mode == "async" else self._build(wanted, told, spark)
 
     def drop_index(self, specs: str | Sequence[str]) -> None:
         """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
+        from mdt.services import indexing
+
         gone = indexing.known_specs(self._metadata.newest(), specs)
         self._change_indexes(indexing.IndexChange("drop_index", dropped=gone))
 
@@ -347,11 +338,13 @@ class Table:
 
         Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
         """
+        from mdt.services import indexing
+
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "rebuild_index") as told:
             again = indexing.known_specs(self._metadata.newest(), specs)
             self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
-            return BuildResult() if mode == "async" else self._build(again, told, spark)
+            return indexing.BuildResult() if mode == "async" else self._build(again, told, spark)
 
     def build_indexes(
         self,
@@ -361,11 +354,15 @@ class Table:
         spark: SparkSession | None = None,
     ) -> BuildResult:
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
+        from mdt.services import indexing
+
         with shown(progress, "build_indexes") as told:
             self._before_write()
             return self._build(indexing.known_specs(self._metadata.newest(), specs), told, spark)
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
+        from mdt.services import indexing
+
         runner = None
         if spark is not None:
             from mdt.engines.indexing import IndexRunner  # as above
@@ -377,6 +374,8 @@ class Table:
 
     def indexes(self) -> pa.Table:
         """Return one row per index: kind, column, coverage in percent, bytes, use so far (``index_report.INDEXES``)."""
+        from mdt.services import index_report
+
         return index_report.index_table(self._metadata, self._metadata.newest())
 
     def advise(self) -> list[Advice]:
@@ -384,6 +383,8 @@ class Table:
 
         From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
         """
+        from mdt.services import index_report
+
         return index_report.advise(self._metadata, self._metadata.newest())
 
     def analyze(
@@ -397,6 +398,8 @@ class Table:
 
         They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
         """
+        from mdt.services import statistics
+
         names = statistics.analyzable(self.schema) if columns is None else texts("columns", columns, "['fare']")
         self.create_index([statistics.spec(name) for name in names], progress=progress, spark=spark)
         return self.stats()
@@ -406,11 +409,13 @@ class Table:
 
         Schema ``statistics.STATISTICS``.
         """
+        from mdt.services import statistics
+
         return statistics.statistics(self._metadata, self._metadata.newest())
 
-    def _change_indexes(self, change: indexing.IndexChange) -> None:
+    def _change_indexes(self, change: Operation[Any]) -> None:
         self._before_write()
-        run(self._metadata, change, attempts=self.options.commit_attempts)
+        self._commit(change)
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
@@ -447,19 +452,16 @@ def create(
     Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
     put.
     """
-    parsed = parse_options(options)
-    if not parsed.update_partition_path:
-        raise Unsupported("mdt.update.partition.path=false is not possible yet", hint="leave the option out")
-    storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
-    storage.require_conditional_put()
-    name = parsed.table_name or re.sub(r"\W", "_", storage.url.rstrip("/").rpartition("/")[2]) or "table"
+    from mdt import create_table
+
+    storage = create_table.place(path, options, storage_options)
     if is_spark_schema(schema):
         from mdt.engines.spark.schema import to_arrow  # pyspark takes a second to import; only Spark users pay for it
 
         schema = to_arrow(schema)
     definition = create_table.define(
-        storage, name, to_schema(schema), key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
-        key_index=key_index, scope=scope, indexes=indexes, options=canonical(options),
+        storage, to_schema(schema), key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
+        key_index=key_index, scope=scope, indexes=indexes, options=options,
     )  # fmt: skip
     create_table.create(storage, definition)
     return Table(storage)

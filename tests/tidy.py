@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("display", "errors", "lazy", "limits"),
+    ("display", "errors", "limits"),
     ("arguments", "filters", "progress", "stores"),
     ("config", "logs", "parquet", "schema"),
     ("hudi",),
@@ -60,6 +60,17 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 """Names of the standard library that begin with an underscore and are public."""
 
 JAVA_LINES_MAX = 300
+
+LATE_IMPORTS = {
+    "mdt/display.py": "html's tables of entities take a millisecond",
+    "mdt/metadata/attachments.py": "plans need no pyarrow.parquet",
+    "mdt/progress.py": "rich takes longer to load than most calls take",
+    "mdt/query.py": "an open needs no planner, no filter and no reader; pyspark takes a second",
+    "mdt/stores/storage.py": "local tables need neither obstore nor lmdb",
+    "mdt/table.py": "who only reads loads no writer and no service; pyspark takes a second",
+}
+"""Modules of mdt and indexes that may import inside functions -> why that pays.  Together what they leave for later takes
+twice as long to load as what an open and a plan need; tests/metadata/test_metadata_scale.py counts what is loaded when."""
 
 OUTSIDE_WORLD = ("mdt/stores/", "mdt/cli/", "mdt/__main__.py")
 """Where the clock, randomness, files and the environment may be touched."""
@@ -172,6 +183,17 @@ def cycles(modules: list[Module]) -> Iterator[str]:
         if module.name in left and module.name in needed:
             way = sorted(left[module.name] & left.keys())
             yield module.at(1, "cycles", f"{module.name} imports itself by way of {way}")
+
+
+def late_imports(modules: list[Module]) -> Iterator[str]:
+    """Imports stand at the top of a module, but for what LATE_IMPORTS names."""
+    for module in modules:
+        if module.path in LATE_IMPORTS:
+            continue
+        late = {node for function in module.functions for node in ast.walk(function)}
+        for node in late:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield module.at(node.lineno, "late imports", "import at the top, or say in LATE_IMPORTS why not")
 
 
 def home(path: str, places: tuple[str, ...]) -> bool:
@@ -427,7 +449,15 @@ def java(modules: list[Module]) -> Iterator[str]:
             yield module.at(1, "java", f"one class, called {name}; there are {', '.join(types) or 'none'}")
 
 
-PRODUCT_RULES: tuple[Rule, ...] = (layers, cycles, banned_imports, banned_calls, docstrings, share_of_lengths)
+PRODUCT_RULES: tuple[Rule, ...] = (
+    layers,
+    cycles,
+    late_imports,
+    banned_imports,
+    banned_calls,
+    docstrings,
+    share_of_lengths,
+)
 """For mdt and indexes."""
 GENERAL_RULES: tuple[Rule, ...] = (module_lines, function_lines, names, comments, machine_paths, private_names)
 """For mdt, indexes, benchmarks and tests."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from mdt import lazy
 from mdt.errors import Corrupt
 from mdt.limits import (
     FOOTER_CACHE_BYTES_MAX,
@@ -30,10 +29,7 @@ from mdt.stores.blob import Blob
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
-    from mdt.parquet import page_map
     from mdt.parquet.page_map import PageMap
-else:  # it needs pyarrow.parquet, which plans do not; see mdt.lazy
-    page_map = lazy.Module("mdt.parquet.page_map")
 
 _ALIGNMENT = 8
 _T = TypeVar("_T")
@@ -116,6 +112,8 @@ class Blobs:
 
     def page_map(self, blob: Blob) -> PageMap:
         """Return the page map at ``blob``, from memory if it was read before."""
+        from mdt.parquet import page_map
+
         return self._decoded(self.page_maps, blob, page_map.decode, lambda found: found.nbytes)
 
     def _decoded(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexes.buffers import numbers
-from mdt import lazy
 from mdt.errors import Corrupt
 from mdt.limits import BASE_OBJECT_BYTES, FRAME_BYTES_MAX
 from mdt.metadata import codec
@@ -23,11 +23,7 @@ from mdt.stores.contract import Buffer
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
-    from concurrent import futures
-
     from mdt.stores.storage import PageCache
-else:  # only remote tables need it; see mdt.lazy
-    futures = lazy.Module("concurrent.futures")
 
 _REMOTE_THREADS = 16
 _WHOLE = -1
@@ -139,7 +135,7 @@ class StoredColumns(Columns):
     def _read_pages(self, wanted: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
         if self._is_mapped or len(wanted) < 2:
             return [self._page(place, n) for place, n in wanted]
-        with futures.ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+        with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
             return list(pool.map(lambda work: self._page(*work), wanted))
 
     def check(self) -> None:

@@ -12,19 +12,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from mdt import arguments, errors, lazy
+from mdt import arguments, errors
 from mdt.stores.contract import Buffer, Data, ObjectInfo, Storage
 from mdt.stores.local import LocalStorage
 from mdt.stores.memory import MemoryStorage
 from mdt.stores.options import parse_store_options
 
 if TYPE_CHECKING:
-    from mdt.stores import object_store, page_cache
     from mdt.stores.object_store import ObjectStorage
     from mdt.stores.page_cache import PageCache, open_page_cache
-else:  # local tables need neither obstore nor lmdb; see mdt.lazy
-    object_store = lazy.Module("mdt.stores.object_store")
-    page_cache = lazy.Module("mdt.stores.page_cache")
 
 __all__ = [
     "Buffer",
@@ -45,9 +41,13 @@ _SCHEMES = frozenset(("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", 
 def __getattr__(name: str) -> Any:
     """Load what only remote tables need."""
     if name in ("PageCache", "open_page_cache"):
+        from mdt.stores import page_cache
+
         return getattr(page_cache, name)
     if name == "ObjectStorage":
-        return object_store.ObjectStorage
+        from mdt.stores.object_store import ObjectStorage
+
+        return ObjectStorage
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -61,6 +61,8 @@ def open_storage(
     of a local path have no effect.  A :class:`Storage` is returned as it is.  Raises ``errors.Invalid`` for an empty path, one
     with a NUL, a file URL of another machine, and anything that is no path; ``errors.Unsupported`` for another scheme.
     """
+    from mdt.stores import object_store
+
     if isinstance(place, Storage) or type(place).__module__.partition(".")[0] == "obstore":
         if arguments.mapping("storage_options", storage_options):
             raise errors.Invalid(
@@ -111,6 +113,8 @@ def _path_text(path: Any) -> str:
 
 
 def _of_ready_store(store: Any, durable: bool) -> Storage:
+    from mdt.stores import object_store
+
     if type(store).__name__ == "LocalStore":
         return LocalStorage(store.prefix or "/", durable=durable)
     return object_store.ObjectStorage(object_store.store_url(store), store)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mdt.commit.transaction import CommitResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +29,11 @@ class WriteResult:
     attempts: int = 1
     engine: str = "arrow"
     warnings: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(cls, done: CommitResult[Any], engine: str = "arrow") -> WriteResult:
+        """Return what to tell of a transaction that ended; without a record nothing had to change."""
+        seq = done.snapshot.seq if done.record is None else done.record.seq
+        instant = "" if done.record is None else done.record.instant
+        known = {name: done.plan.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
+        return cls(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)

@@ -289,18 +289,29 @@ def test_a_scan_does_not_take_the_name_of_the_function_read() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_reading_imports_no_writer_no_sql_and_no_store() -> None:
+LATER = (
+    "sqlglot", "fastavro", "obstore", "lmdb", "pyspark", "rich", "pyarrow.parquet", "pyarrow.dataset",
+    "mdt.commit.transaction", "mdt.commit.recovery", "mdt.create_table", "mdt.engines", "mdt.filters.where", "mdt.plan.planner",
+    "mdt.scan", "mdt.services", "mdt.stores.object_store", "mdt.stores.page_cache", "mdt.write.normalize", "mdt.write.operations",
+)  # fmt: skip
+"""What ``import mdt`` leaves for those who use it."""
+LOADED_MAX = 90
+"""Modules of ours that ``import mdt`` loads; each costs up to a millisecond."""
+
+
+def test_import_mdt_loads_no_writer_no_service_no_sql_and_no_store() -> None:
     code = "import sys, mdt; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    never = {
-        "sqlglot",
-        "fastavro",
-        "obstore",
-        "lmdb",
-        "pyspark",
-        "pyarrow.parquet",
-        "mdt.commit.transaction",
-        "mdt.services.check",
-    }
-    assert not never & loaded
+    loaded = done.stdout.split()
+    assert not [name for name in loaded if any(name == late or name.startswith(late + ".") for late in LATER)]
+    assert sum(name.partition(".")[0] in ("mdt", "indexes") for name in loaded) <= LOADED_MAX
+
+
+def test_import_mdt_takes_at_most_twice_as_long_as_what_it_needs_of_pyarrow() -> None:
+    code = (
+        "from time import process_time as now; start = now(); import numpy, pyarrow, pyarrow.compute; middle = now();"
+        "import mdt; print(middle - start, now() - middle)"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    arrow, ours = (min(column) for column in zip(*(map(float, run.stdout.split()) for run in runs), strict=True))
+    assert ours < 2 * arrow, f"import mdt took {ours:.3f} s of a processor, pyarrow and numpy {arrow:.3f} s"
