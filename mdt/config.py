@@ -173,7 +173,7 @@ class Options:
         minimum=0, maximum=1 << 40,
     )  # fmt: skip
     spark_driver_summaries_max: int = _option(
-        "mdt.spark.driver.summaries.max", 1024,
+        "mdt.spark.driver.summaries.max", 8192,
         "large index summaries that the driver of Spark reads for one query; more are read in tasks; 0: always in tasks",
         minimum=0, maximum=1 << 40,
     )  # fmt: skip

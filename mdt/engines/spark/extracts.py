@@ -3,6 +3,9 @@
 Spark's scan reads whole row groups; an index that knows positions could only leave out files.  So the driver reads the
 pages that hold the rows that are left, of the columns that the query uses, and Spark reads the copy in the place of the
 files.  Whatever Spark tests, it tests again.  The file is deleted with the query.
+
+What it buys, of 4 M rows in 38 files, whole queries on two processors: 0.3 to 0.4 s of processor time where Spark's reading of
+the files takes 0.6 to 2.1 (single values, ten values, a hundred neighbouring ones); nothing and no loss where most rows match.
 """
 
 from __future__ import annotations
