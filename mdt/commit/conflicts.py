@@ -41,6 +41,14 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[Blob], KeyMap])
 
     ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those that it inserted,
     updated or carried over, and a key that was carried over or updated cannot have been absent for ``mine``.
+
+    >>> from mdt.metadata.file_group import FILES
+    >>> written = pa.Table.from_pylist([{"file_id": "g1", "name": "new_file"}], schema=FILES)
+    >>> theirs = CommitRecord(7, {"txn": "b" * 32}, {"files": written})
+    >>> check(Footprint("a" * 32, frozenset({"g1"})), theirs, load=None)
+    'commit 7 changed file group g1'
+    >>> print(check(Footprint("a" * 32, frozenset({"g2"})), theirs, load=None))
+    None
     """
     if mine.txn in theirs.rolled_back or mine.token in theirs.dead_tokens:
         return f"commit {theirs.seq} rolled this transaction back"

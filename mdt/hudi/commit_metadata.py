@@ -140,6 +140,13 @@ def decode_commit(data: bytes) -> CommitMetadata:
     """Return what a completed version 6 instant says.  Raises Corrupt if ``data`` is not such JSON.
 
     Unknown fields are ignored; a missing count is 0.
+
+    >>> stat = WriteStat("g1", "city=Oslo/g1_0-7-0_20240229120000123.parquet", "city=Oslo", num_writes=3)
+    >>> data = encode_commit(
+    ...     [stat], schema_json="{}", operation="UPSERT", compacted=False, extra={"mdt.seq": "7"}, replaced=None
+    ... )
+    >>> decode_commit(data).operation, decode_commit(data).extra
+    ('UPSERT', {'mdt.seq': '7'})
     """
     try:
         value = json.loads(data)

@@ -191,6 +191,17 @@ def parse(data: bytes | pa.Buffer, *, path: str) -> list[Block]:
 
     Raises Corrupt, with ``path`` and the offset, unless the file is whole blocks from end to end; every length is checked
     before it is used.
+
+    >>> data = delete_block(
+    ...     pa.array(["a"]), "", instant="20240229120000123", avro_schema="{}", positions=None, base_instant=None
+    ... )
+    >>> [block] = parse(data, path="example")
+    >>> block.kind == DELETE, decode_delete_block(block.content).to_pylist()
+    (True, [{'key': 'a', 'partition': ''}])
+    >>> parse(data[:-1], path="example")
+    Traceback (most recent call last):
+        ...
+    mdt.errors.Corrupt: damaged log file: a block of 84 bytes does not fit [example at byte 14]
     """
     view = memoryview(data)
     blocks: list[Block] = []
@@ -282,7 +293,11 @@ def decode_delete_block(content: bytes | memoryview) -> pa.Table:
 
 
 def decode_positions(text: str) -> BitMap64:
-    """Return the positions in header 5.  Raises Corrupt if they are damaged."""
+    """Return the positions in header 5.  Raises Corrupt if they are damaged.
+
+    >>> decode_positions(encode_positions(BitMap([2, 70_000])))
+    BitMap64([2, 70000])
+    """
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
         found = BitMap64.deserialize(data)

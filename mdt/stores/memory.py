@@ -35,6 +35,12 @@ class MemoryStorage(Storage):
 
     The clock starts at a fixed time, goes on by 1 ms with each question and by the whole length of each sleep, which
     returns at once.  Randomness follows from ``seed``.
+
+    >>> storage = MemoryStorage()
+    >>> storage.put_if_absent("log/7", b"mine"), storage.put_if_absent("log/7", b"theirs")
+    (True, False)
+    >>> storage.read("log/7", 1, 2), [info.path for info in storage.list("log")]
+    (b'in', ['log/7'])
     """
 
     def __init__(self, *, seed: int = 0) -> None:

@@ -34,6 +34,19 @@ class FaultyStorage(Storage):
     ``torn`` leaves half of the bytes: of ``create`` under the final name, of ``put_if_absent`` and ``replace`` under a
     temporary one; a delete is not made.  After ``lost_reply`` (errors.Unavailable) the storage works again.
     With several threads the numbers stay exact, their order does not.
+
+    >>> from mdt.stores.memory import MemoryStorage
+    >>> inner = MemoryStorage()
+    >>> storage = FaultyStorage(inner, fail_at=2, mode="before")
+    >>> storage.create("one", b"1")
+    >>> try:
+    ...     storage.create("two", b"2")
+    ... except Crash:
+    ...     print("died")
+    ...
+    died
+    >>> inner.size("one"), inner.size("two")
+    (1, None)
     """
 
     def __init__(self, inner: Storage, fail_at: int = 0, mode: Mode = "before", *, count_reads: bool = False) -> None:
