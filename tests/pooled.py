@@ -49,7 +49,7 @@ class PooledTable(mdt.Table):
         self._before_rows()
         rows = to_table(data, self.schema)
         done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress)
-        return self._result(done, engine=processes().name)
+        return mdt.WriteResult.of(done, engine=processes().name)
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
         return indexing.build(self.metadata, self.options, specs, progress, IndexRunner(processes()))

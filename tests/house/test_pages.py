@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import documents
+import pooled
 import pyarrow as pa
 import pytest
 import tidy
@@ -21,7 +23,8 @@ import tidy
 import mdt
 from mdt.commit import transaction
 from mdt.config import options_list
-from mdt.stores.storage import MemoryStorage
+from mdt.engines.local import LocalEngine
+from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
 PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "tests/golden/README.md"]
@@ -35,9 +38,9 @@ PATH = re.compile(r"(mdt|indexes|tests|docs|benchmarks)(/[\w.-]+)*/?|[\w-]+\.(md
 STEP = re.compile(r"^\d+\. (.*)$", re.MULTILINE)
 ONLY_THEN = "*(only then)*"
 """Ends the steps that a flow takes in other cases than the one that is run here."""
-ENGINES = "mdt.engines."
-ON_SPARK = ("2", "4")
-"""Flows of Spark: their names are looked up, they are not run here."""
+SPARK = "mdt.engines.spark."
+ON_SPARK = ("4",)
+"""Flows of Spark: their names are looked up, they are not run here.  What tasks do is run on threads."""
 
 
 def text_of(page: str) -> str:
@@ -98,7 +101,7 @@ def flows() -> dict[str, list[str]]:
             for step in STEP.findall(body)
             if not step.endswith(ONLY_THEN)
             for name in CODE.findall(step)
-            if DOTTED.fullmatch(name) and not PATH.fullmatch(name) and not name.startswith(ENGINES)
+            if DOTTED.fullmatch(name) and not PATH.fullmatch(name) and not name.startswith(SPARK)
             if code_of(found(name)) is not None
         ]
         for number, body in zip(sections[::2], sections[1::2], strict=True)
@@ -142,11 +145,10 @@ def rows(ids: range, ts: int) -> pa.Table:
     )
 
 
-@pytest.fixture
-def table() -> mdt.Table:
-    """A merge-on-read table of a few row groups, with a bitmap and a log file."""
+def made(storage: Storage) -> mdt.Table:
+    """Return a merge-on-read table of a few row groups, with a bitmap and a log file."""
     table = mdt.create(
-        MemoryStorage(), rows(range(1), 1).schema, ["id"], ordering="ts", key_index="record", indexes=["bitmap(status)"],
+        storage, rows(range(1), 1).schema, ["id"], ordering="ts", key_index="record", indexes=["bitmap(status)"],
         options={"mdt.row.group.rows": 500, "mdt.small.file.bytes": 0, "mdt.table.name": "watched"},
     )  # fmt: skip
     table.bulk_insert(rows(range(3000), 1))
@@ -154,8 +156,26 @@ def table() -> mdt.Table:
     return table
 
 
+@pytest.fixture
+def table() -> mdt.Table:
+    return made(MemoryStorage())
+
+
 def upsert(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     return lambda: table.upsert(rows(range(10, 20), 3))
+
+
+def upsert_in_tasks(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """The tasks of Spark, on threads; they open the table where it stands."""
+    folder = tempfile.TemporaryDirectory()
+    monkeypatch.setattr(pooled, "processes", lambda: LocalEngine.on_threads(1))
+    there = pooled.PooledTable(made(LocalStorage(folder.name, durable=False)).storage)
+
+    def run() -> None:
+        with folder:
+            there.upsert(rows(range(10, 20), 3))
+
+    return run
 
 
 def scan(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
@@ -202,7 +222,7 @@ def recovery(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
     return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
 
 
-RUNS = {"1": upsert, "3": scan, "5": build, "6": compact, "7": conflict, "8": recovery}
+RUNS = {"1": upsert, "2": upsert_in_tasks, "3": scan, "5": build, "6": compact, "7": conflict, "8": recovery}
 
 
 @pytest.mark.parametrize("number", RUNS)
