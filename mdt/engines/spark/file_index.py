@@ -18,10 +18,13 @@ one that made the frame, by a global view) is refused where rows are deleted.
 Writing to such a frame or view is refused by Spark, because the relation claims to have two roots.
 
 The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
-a temporary file with the body, which the JVM deletes.  Body: int32 version number, int32 flags (1: a snapshot follows,
-2: the files can be read, and the same question need not be asked again, 4: other files follow), int32 k (-1: keep all
-files), int32[k] positions to keep, snapshot, other files in the same form.  Snapshot: int32 n, int64[n] sizes in bytes, int64[n] modification times in ms, int32[n] file
-numbers, int32[n] ends of the URIs, the URIs as UTF-8.
+a temporary file with the body, which the JVM deletes.
+
+* Body: int32 version number, int32 flags (1: a snapshot follows, 2: the files can be read, and the same question need not
+  be asked again, 4: other files follow), int32 k (-1: keep all files), int32[k] positions to keep, snapshot, other files in
+  the same form.
+* Snapshot: int32 n, int64[n] sizes in bytes, int64[n] modification times in ms, int32[n] file numbers, int32[n] ends of the
+  URIs, the URIs as UTF-8.
 """
 
 from __future__ import annotations

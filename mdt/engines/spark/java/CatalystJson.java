@@ -1,4 +1,16 @@
-// Catalyst expressions as JSON, which mdt/engines/spark/catalyst.py reads. Plain Java 1.4, compiled in the driver by Janino.
+// Conditions of a query as JSON, which mdt/engines/spark/catalyst.py reads. Catalyst holds a condition as a tree of
+// Expressions; "n = 3 and city is null" is
+//
+//     And(EqualTo(AttributeReference n, Literal 3), IsNull(AttributeReference city))
+//
+// and becomes, each node with the name of its class and of its type,
+//
+//     {"op":"And","type":"boolean","children":[
+//       {"op":"EqualTo","type":"boolean","children":[
+//         {"op":"AttributeReference","type":"int","name":"n","metadata":false}, {"op":"Literal","type":"int","value":3}]},
+//       {"op":"IsNull","type":"boolean","children":[{"op":"AttributeReference", …}]}]}
+//
+// Every expression is written, whatever it is: Python decides which it understands, and that the others prove nothing.
 package mdt.spark;
 
 import java.util.ArrayDeque;
@@ -19,9 +31,11 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
-public class CatalystJson {
+final class CatalystJson {
+    private CatalystJson() {}
+
     /** Returns the text of a list of expressions, a JSON array. */
-    public static String array(List filters) {
+    static String array(List filters) {
         StringBuilder out = new StringBuilder();
         items(out, filters);
         return out.toString();
@@ -45,6 +59,7 @@ public class CatalystJson {
             AttributeReference column = (AttributeReference) e;
             out.append(",\"name\":");
             text(out, column.name());
+            // Hidden columns such as _metadata.file_name are no columns of the table, whatever their names.
             out.append(",\"metadata\":").append(column.metadata().json().indexOf("_metadata_col\"") >= 0);
         } else if (e instanceof Literal) {
             out.append(",\"value\":");
@@ -60,13 +75,13 @@ public class CatalystJson {
                 text(out, String.valueOf(((Like) e).escapeChar()));
             }
             out.append(",\"children\":");
-            items(out, e instanceof And || e instanceof Or ? flat(e) : CollectionConverters.asJava((scala.collection.Seq) e.children()));
+            items(out, e instanceof And || e instanceof Or ? flat(e) : Scala.list(e.children()));
         }
         out.append('}');
     }
 
     /** Returns texts as a JSON array, "null" for null. */
-    public static String texts(Collection values) {
+    static String texts(Collection values) {
         if (values == null) {
             return "null";
         }
@@ -87,7 +102,7 @@ public class CatalystJson {
         out.append(']');
     }
 
-    /** The operands of a chain of And, or of Or: a chain may be deeper than a recursion can be. */
+    /** Returns the operands of a chain of And, or of Or: a chain may be deeper than a recursion can be. */
     private static List flat(Expression top) {
         List operands = new ArrayList();
         ArrayDeque open = new ArrayDeque();
@@ -104,7 +119,7 @@ public class CatalystJson {
         return operands;
     }
 
-    /** null, true, a number, text of a decimal or floating-point number, hex of bytes; else an object. */
+    /** Writes null, true, a number, text of a decimal or floating-point number, hex of bytes or of UTF-8; else an object. */
     private static void value(StringBuilder out, Object v) {
         if (v == null || v instanceof Boolean || v instanceof Integer || v instanceof Long || v instanceof Short
                 || v instanceof Byte) {
