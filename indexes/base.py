@@ -198,8 +198,15 @@ def intersected(some: Sequence[BitMap | None], others: Sequence[BitMap | None]) 
     >>> intersected([BitMap([1, 2]), None], [BitMap([2, 3]), BitMap([4])])
     [BitMap([2]), BitMap([4])]
     """
-    pairs = zip(some, others, strict=True)
-    return [b if a is None else a if b is None else a & b for a, b in pairs]
+    return [_in_both(a, b) for a, b in zip(some, others, strict=True)]
+
+
+def _in_both(a: BitMap | None, b: BitMap | None) -> BitMap | None:
+    if a is None:
+        return b
+    if b is None:
+        return a
+    return a & b
 
 
 def whole(summary: Summary) -> memoryview:

@@ -76,7 +76,9 @@ def select(slices: Sequence[BitMap], ranges: Sequence[Range], present: BitMap) -
             break
         slice = slices[depth]
         nodes = [half for rows, low in halves for half in _split(rows, low, slice, width // 2, starts, stops)]
-    return BitMap.union(*found) if len(found) > 1 else found[0] if found else BitMap()
+    if not found:
+        return BitMap()
+    return found[0] if len(found) == 1 else BitMap.union(*found)
 
 
 def _equal(slices: Sequence[BitMap], code: int, rows: BitMap) -> BitMap:

@@ -140,12 +140,13 @@ class BitmapIndex(SkippingIndex):
         if any(leaf.op not in OPS for leaf in tests):
             return [None] * len(summaries)
         wanted = [KeyRanges.of(leaf, type) for leaf in tests]
-        opened = zip(_open(summaries, type), within, strict=True)
-        if all(one.nulls for one in wanted):
-            return [summary.rows_of_nulls() for summary, _ in opened]
-        if any(one.nulls for one in wanted):
-            return [BitMap() for _ in opened]
-        return [summary.select(wanted, among) for summary, among in opened]
+        nulls = [one.nulls for one in wanted]
+        opened = _open(summaries, type)
+        if not any(nulls):
+            return [summary.select(wanted, among) for summary, among in zip(opened, within, strict=True)]
+        if all(nulls):
+            return [summary.rows_of_nulls() for summary in opened]
+        return [BitMap() for _ in opened]
 
 
 def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
@@ -332,7 +333,10 @@ def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Code
 
 
 def _code_type(count: int) -> Any:
-    return np.uint8 if count <= 1 << 8 else np.uint16 if count <= 1 << 16 else np.uint32
+    """Return the narrowest type that holds ``count`` codes."""
+    if count <= 1 << 8:
+        return np.uint8
+    return np.uint16 if count <= 1 << 16 else np.uint32
 
 
 def _bitmaps(

@@ -79,10 +79,13 @@ class Side:
         words = [part.words for part in parts if part.words is not None]
         if len(words) < len(parts):
             return Side(keys)
-        absent = None
-        if any(part.absent is not None for part in parts):
-            absent = np.concatenate([np.zeros(len(p.keys), np.bool_) if p.absent is None else p.absent for p in parts])
-        return Side(keys, np.concatenate(words), absent)
+        if all(part.absent is None for part in parts):
+            return Side(keys, np.concatenate(words), None)
+        absent = []
+        for part in parts:
+            none = np.zeros(len(part.keys), np.bool_)
+            absent.append(none if part.absent is None else part.absent)
+        return Side(keys, np.concatenate(words), np.concatenate(absent))
 
 
 def _put_words(keys: pa.Array, words: npt.NDArray[np.uint64]) -> bool:

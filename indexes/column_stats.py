@@ -118,6 +118,14 @@ def summarize_zones(values: pa.Array | pa.ChunkedArray, zone_rows: Sequence[int]
     return [summarize(values.slice(start, rows)) for start, rows in zip(starts, zone_rows, strict=False)]
 
 
+def _outermost(choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[bytes | None]) -> bytes | None:
+    """Return the bound of all; None if there is none, or one is not known."""
+    known = [bound for bound in bounds if bound is not None]
+    if not known or len(known) < len(bounds):
+        return None
+    return choose(known)
+
+
 def merge(zones: Sequence[Stats]) -> Stats:
     """Return the statistics of all rows of ``zones`` together; equal to summarizing them at once, but for ``size``.
 
@@ -129,15 +137,15 @@ def merge(zones: Sequence[Stats]) -> Stats:
     (b'a', b'd', 1, 5)
     """
     filled = [zone for zone in zones if zone.nulls < zone.values]
-    lows = [zone.min for zone in filled if zone.min is not None]
-    highs = [zone.max for zone in filled if zone.max is not None]
-    low = min(lows) if lows and len(lows) == len(filled) else None
-    high = max(highs) if highs and len(highs) == len(filled) else None
+    low = _outermost(min, [zone.min for zone in filled])
+    high = _outermost(max, [zone.max for zone in filled])
+    low_is_exact = low is not None and any(zone.min_exact and zone.min == low for zone in filled)
+    high_is_exact = high is not None and any(zone.max_exact and zone.max == high for zone in filled)
     return Stats(
         low,
         high,
-        low is not None and any(zone.min_exact and zone.min == low for zone in filled),
-        high is not None and any(zone.max_exact and zone.max == high for zone in filled),
+        low_is_exact,
+        high_is_exact,
         sum(zone.nulls for zone in zones),
         sum(zone.nans for zone in zones),
         sum(zone.values for zone in zones),

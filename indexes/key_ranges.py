@@ -73,7 +73,9 @@ def _ranges(leaf: Leaf, type: pa.DataType, width: int | None) -> tuple[list[KeyR
     if op in ("in", "not in"):
         assert isinstance(value, tuple)
         points = _points(value, type, width)
-        return (points if op == "in" else [] if None in value else _outside(points)), False
+        if op == "in":
+            return points, False
+        return [] if None in value else _outside(points), False
     if value is None:
         return [], False
     if op in ("starts with", "like", "not like"):

@@ -61,12 +61,19 @@ def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
             return lambda column: pc.ends_with(column, pattern=text)
         case [None, str(text), None] if text:
             return lambda column: pc.match_substring(column, pattern=text)
-    regex = "(?s)^" + "".join(".*" if part is None else "." if part == "" else _quoted(part) for part in parts) + "$"
+    regex = "(?s)^" + "".join(map(_as_regex, parts)) + "$"
     try:
         pc.match_substring_regex(pa.array([""]), pattern=regex)
     except pa.ArrowInvalid as error:
         raise ValueError(f"a LIKE pattern of {len(parts)} parts is too large: {str(error)[:80]}") from None
     return lambda column: pc.match_substring_regex(column, pattern=regex)
+
+
+def _as_regex(part: str | None) -> str:
+    """Return one part of a parsed pattern as RE2 writes it."""
+    if part is None:
+        return ".*"
+    return _quoted(part) if part else "."
 
 
 def _quoted(text: str) -> str:

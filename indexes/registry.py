@@ -209,9 +209,11 @@ class IndexSpec:
 
     def __str__(self) -> str:
         """Return the text that :func:`parse_spec` reads back to an equal spec."""
-        columns = [column if _BARE_COLUMN.fullmatch(column) else _quote(column) for column in self.columns]
-        arguments = columns + [f"{name}={_quote(value)}" for name, value in self.options.items()]
-        return f"{self.kind}({', '.join(arguments)})" if arguments else self.kind
+        columns = [_column_text(column) for column in self.columns]
+        options = [f"{name}={_quote(value)}" for name, value in self.options.items()]
+        if not columns and not options:
+            return self.kind
+        return f"{self.kind}({', '.join([*columns, *options])})"
 
 
 _TOKEN = re.compile(r"""\s*(?:(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|(?P<word>[^\s(),='"]+)|(?P<sign>[(),=]))""")
@@ -297,6 +299,11 @@ def _error(text: str, at: int, expected: str) -> ValueError:
     return ValueError(
         f"index {text!r}: expected {expected} at position {at}; write for example \"text(note, top='5')\""
     )
+
+
+def _column_text(column: str) -> str:
+    """Return a column as it stands in a specification."""
+    return column if _BARE_COLUMN.fullmatch(column) else _quote(column)
 
 
 def _quote(value: str) -> str:

@@ -110,7 +110,9 @@ def key_width(type: pa.DataType) -> int | None:
     kind = _require(type)
     if kind == "decimal":
         return int((type.value_type if pa.types.is_dictionary(type) else type).byte_width)
-    return None if kind in ("string", "binary") else 1 if kind == "bool" else 8
+    if kind in ("string", "binary"):
+        return None
+    return 1 if kind == "bool" else 8
 
 
 def int_range(type: pa.DataType) -> tuple[int, int]:

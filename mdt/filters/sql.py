@@ -395,7 +395,7 @@ class _Parser(Cursor):
             hint = "write match(note, 'all of these words'), or with a tokenizer match(note, 'part', 'ngram(3)')"
             self.invalid(f"match takes 2 or 3 arguments, not {len(arguments)}", start, hint)
         text, *tokenizer = (self._value_of(argument) for argument in arguments[1:])
-        value = None if text is None else (text, *tokenizer) if tokenizer else text
+        value = (text, *tokenizer) if tokenizer and text is not None else text
         last = arguments[-1]
         assert isinstance(last, _Value)
         return self._leaf(self._column_of(arguments[0], start), "match", _Value(value, last.offset))

@@ -85,7 +85,8 @@ def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
 
 def stack(tables: Sequence[pa.Table]) -> pa.Table:
     """Return tables of the same columns below each other, whether or not their meta columns are dictionaries."""
-    plain = [len({table.schema.field(i).type for table in tables}) > 1 for i in range(tables[0].num_columns)]
+    types = [table.schema.types for table in tables]
+    plain = [len(set(of_column)) > 1 for of_column in zip(*types, strict=True)]
     return pa.concat_tables([_decoded(table, plain) for table in tables])
 
 

@@ -96,20 +96,34 @@ def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDAr
 
 def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
     prefix = f"{escape(field)}=" if hive_style else ""
-    for reason, wrong in (
-        ("is empty", lambda v: v == ""),
-        (f"reads as null in a path ({NULL_PARTITION})", lambda v: v == NULL_PARTITION),
-        ("is reserved", lambda v: v is not None and prefix + v in _RESERVED),
-        (
-            f"gives a directory name over {COMPONENT_BYTES_MAX} bytes",
-            lambda v: v is not None and len((prefix + escape(v)).encode()) > COMPONENT_BYTES_MAX,
-        ),
-    ):
-        found = [value for value in values if wrong(value)]
-        if found:
-            shown = ", ".join(repr(value if value is None else value[:60]) for value in found[:10])
-            raise Invalid(
-                f"a value of partition column {field!r} {reason}: {shown}",
-                hint="replace the value, or use null for rows without one",
-            )
-    return [prefix + (NULL_PARTITION if value is None else escape(value)) for value in values]
+    refused: dict[str, list[str]] = {}
+    names = []
+    for value in values:
+        if value is None:
+            names.append(prefix + NULL_PARTITION)
+            continue
+        name = prefix + escape(value)
+        reason = _refused(value, prefix + value, name)
+        refused.setdefault(reason, []).append(value)
+        names.append(name)
+    refused.pop("", None)
+    for reason, wrong in refused.items():
+        shown = ", ".join(repr(value[:60]) for value in wrong[:10])
+        raise Invalid(
+            f"a value of partition column {field!r} {reason}: {shown}",
+            hint="replace the value, or use null for rows without one",
+        )
+    return names
+
+
+def _refused(value: str, unescaped: str, name: str) -> str:
+    """Return why ``value`` cannot name a directory, or "".  ``name``: the name that it would get."""
+    if not value:
+        return "is empty"
+    if value == NULL_PARTITION:
+        return f"reads as null in a path ({NULL_PARTITION})"
+    if unescaped in _RESERVED:
+        return "is reserved"
+    if len(name.encode()) > COMPONENT_BYTES_MAX:
+        return f"gives a directory name over {COMPONENT_BYTES_MAX} bytes"
+    return ""

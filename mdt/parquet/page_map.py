@@ -210,13 +210,21 @@ def _codec(chunks: Sequence[Any]) -> int:
     What the file does not show is what the writer would have taken (``mdt.hudi.base_file``), so that page maps of files
     with and without dictionaries agree.  Raises ValueError if chunks of one kind differ.
     """
-    plain = {CODECS[chunk.compression] for chunk in chunks if not chunk.has_dictionary_page}
-    encoded = {CODECS[chunk.compression] for chunk in chunks if chunk.has_dictionary_page}
-    if len(plain) > 1 or len(encoded) > 1:
+    plain = _codec_of([chunk for chunk in chunks if not chunk.has_dictionary_page])
+    encoded = _codec_of([chunk for chunk in chunks if chunk.has_dictionary_page])
+    if plain is None:
+        plain = LZ4 if encoded == SNAPPY else encoded or 0
+    if encoded is None:
+        encoded = SNAPPY if plain == LZ4 else plain
+    return plain | encoded << 8
+
+
+def _codec_of(chunks: Sequence[Any]) -> int | None:
+    """Return the codec of chunks of one kind, None if there are none.  Raises ValueError if they differ."""
+    found = {CODECS[chunk.compression] for chunk in chunks}
+    if len(found) > 1:
         raise ValueError("chunks of one kind are compressed in several ways")
-    first = min(plain) if plain else LZ4 if encoded == {SNAPPY} else min(encoded, default=0)
-    second = min(encoded) if encoded else SNAPPY if first == LZ4 else first
-    return first | second << 8
+    return found.pop() if found else None
 
 
 def encoded(parquet: pa.Buffer) -> bytes | None:

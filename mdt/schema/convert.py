@@ -84,8 +84,9 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 def _struct(array: pa.StructArray, type: pa.DataType) -> pa.Array:
     names = [field.name for field in array.type]
-    if len(set(names)) != len(names) or set(names) != {field.name for field in type}:
-        raise ValueError(f"its fields are {names}, not {[field.name for field in type]}")
+    wanted = [field.name for field in type]
+    if len(set(names)) != len(names) or set(names) != set(wanted):
+        raise ValueError(f"its fields are {names}, not {wanted}")
     fields = [convert(array.field(names.index(field.name)), field.type) for field in type]
     return pa.StructArray.from_arrays(fields, fields=list(type), mask=_nulls(array))
 

@@ -211,12 +211,18 @@ def _without_prefix(name: str, prefixes: tuple[str, ...]) -> list[str]:
 
 def _refuse(name: object, services: tuple[Service, ...]) -> NoReturn:
     asked = str(name)
-    known = [n for service in services for n in (*service.names, *(service.prefixes[0] + n for n in service.names))]
+    known: list[str] = []
+    for service in services:
+        known += service.names
+        known += [service.prefixes[0] + name for name in service.names]
     known += [*_CLIENT, *_RETRY]
-    near = difflib.get_close_matches(asked.lower(), known, n=2, cutoff=0.5)
-    spelled = [n.upper() if asked.isupper() else n for n in near]
     kinds = " and ".join(service.name for service in services)
-    hint = f"did you mean {' or '.join(spelled)}?" if near else f"{kinds} take {', '.join(known[:6])} …"
+    hint = f"{kinds} take {', '.join(known[:6])} …"
+    near = difflib.get_close_matches(asked.lower(), known, n=2, cutoff=0.5)
+    if asked.isupper():
+        near = [name.upper() for name in near]
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
     raise Invalid(f"unknown storage option {asked[:80]!r} for {kinds}", hint=hint)
 
 

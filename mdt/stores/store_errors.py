@@ -55,8 +55,7 @@ class Place:
     @property
     def service(self) -> Service:
         """What speaks the URL."""
-        scheme = self.url.partition(":")[0]
-        return GCS if scheme == "gs" else S3 if scheme == "s3" else AZURE
+        return {"gs": GCS, "s3": S3}.get(self.url.partition(":")[0], AZURE)
 
     def without_secrets(self, text: str) -> str:
         """Return ``text`` with stars in the place of secrets."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import density
 import pytest
 import tidy
 
@@ -18,7 +19,7 @@ def listed(breaches: list[str]) -> str:
     return "\n".join(["", *breaches])
 
 
-@pytest.mark.parametrize("rule", tidy.PRODUCT_RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*tidy.PRODUCT_RULES, density.density], ids=lambda rule: rule.__name__)
 def test_mdt_and_indexes_keep(rule: tidy.Rule) -> None:
     breaches = tidy.check(tidy.load(ROOT, "mdt", "indexes"), rule)
     assert not breaches, listed(breaches)
@@ -97,6 +98,18 @@ BREACHES = {
     "many middling functions": (
         tidy.share_of_lengths,
         {"mdt/metadata/codec.py": "\n".join(f"def f{i}():\n" + "    x = 1\n" * 9 for i in range(3))},
+    ),
+    "conditional inside another": (
+        density.density,
+        {"mdt/plan/planner.py": "y = 1\n" * 50 + "x = 1 if a else 2 if b else 3\n" + "y = 1\n" * 50},
+    ),
+    "function of many parts": (
+        density.density,
+        {"mdt/metadata/codec.py": "def f(a):\n" + "    a = [b for b in a]\n" * (density.DENSE_PARTS_MAX + 1)},
+    ),
+    "many comprehensions": (
+        density.density,
+        {"mdt/metadata/codec.py": "x = 1\n" * 960 + "x = [y for y in x]\n" * 40},
     ),
     "module without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": "x = 1"}),
     "class without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": DOC + "class Frame:\n    x = 1"}),
