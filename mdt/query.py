@@ -157,13 +157,14 @@ class Scan:
         )
 
     def _plan_on(self, spark: SparkSession) -> ScanPlan:
+        from mdt.engines.spark.engine import SparkEngine
         from mdt.engines.spark.index_tasks import (
             IndexTasks,  # pyspark takes a second to import; only Spark users pay for it
         )
         from mdt.engines.spark.session import classic
         from mdt.plan.planner import plan
 
-        tasks = IndexTasks(classic(spark).sparkContext, with_positions=True)
+        tasks = IndexTasks(SparkEngine(classic(spark)), with_positions=True)
         return plan(self._metadata, self.snapshot, self.predicate, tasks)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,6 +14,7 @@ from mdt.errors import Corrupt
 from mdt.plan.row_sets import Answered
 
 _write = tasks.write
+_answer = index_tasks.answer
 
 
 def fails_first(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
@@ -40,19 +41,15 @@ def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch], atte
     return None
 
 
-class KillsItsWorker(index_tasks.Answers):
-    """Answers the shares of a query; the first attempt of each task takes its Python process along."""
-
-    def __call__(self, parts: Iterable[index_tasks.Share]) -> Iterator[Answered]:
-        context = TaskContext.get()
-        assert context is not None
-        if context.attemptNumber() == 0:
-            os._exit(1)
-        yield from super().__call__(parts)
+def kills_its_worker(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answered:
+    """Answer a share of a query; the first attempt of each task takes its Python process along."""
+    context = TaskContext.get()
+    assert context is not None
+    if context.attemptNumber() == 0:
+        os._exit(1)
+    return _answer(question, share, attempt)
 
 
-class AlwaysFails(index_tasks.Answers):
-    """Loses every attempt."""
-
-    def __call__(self, parts: Iterable[index_tasks.Share]) -> Iterator[Answered]:
-        raise RuntimeError("this executor was lost")
+def always_fails(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answered:
+    """Lose every attempt."""
+    raise RuntimeError("this executor was lost")

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext, TaskContext
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
@@ -138,21 +138,17 @@ class SparkEngine:
 
     def results(self, rows: DataFrame, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each partition."""
-        with in_driver(writing=True):
+        with in_driver("write the files"):
             found = map_in_arrow(rows, partial(_result, function), "result binary").toArrow()
         results: list[bytes] = found["result"].to_pylist()
         return results
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-        """Return what ``function`` says of each share."""
-        with in_driver(writing=True):
-            return each(self.session.sparkContext, function, shares)
-
-
-def each(context: SparkContext, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
-    """Return what ``function`` says of each share in a task of its own; a job of RDDs, which no optimizer sees."""
-    found: list[T] = context.parallelize(shares, len(shares)).mapPartitions(partial(_each, function)).collect()
-    return found
+        """Return what ``function`` says of each share, in a task of its own; may be called while Spark plans a query."""
+        parts = self.session.sparkContext.parallelize(shares, len(shares))  # no optimizer sees a job of RDDs
+        with in_driver("run its tasks"):
+            found: list[T] = parts.mapPartitions(partial(_each, function)).collect()
+        return found
 
 
 def _attempt() -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from mdt import errors
@@ -46,19 +46,19 @@ def in_task() -> Iterator[None]:
 
 
 @contextmanager
-def in_driver(*, writing: bool = False) -> Iterator[None]:
+def in_driver(doing: str = "") -> Iterator[None]:
     """Raise errors of mdt that tasks met as what they were there.
 
-    Raises Unsupported if a worker lacks a package.  ``writing``: any other failure of Spark is Unavailable, since tasks
-    may still run and write.
+    Raises Unsupported if a worker lacks a package.  ``doing``: what tasks do that may go on after the job has failed, as
+    writing; any other failure of Spark is Unavailable then.
     """
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         found = _made_again(str(error))
-        if found is None and writing:
+        if found is None and doing:
             found = Unavailable(
-                f"Spark could not write the files: {_last_line(str(error))}", hint="nothing was committed; try again"
+                f"Spark could not {doing}: {_last_line(str(error))}", hint="nothing was committed; try again"
             )
         if found is None:
             raise

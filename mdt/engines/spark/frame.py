@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
+from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.extracts import Extract, extracted
 from mdt.engines.spark.file_index import Listing, NativeFile, union_frame
 from mdt.engines.spark.index_tasks import IndexTasks
@@ -85,7 +86,7 @@ def _frame(
 ) -> DataFrame:
     """Return a frame of all rows, from which the caller takes those that match ``predicate``."""
     context = classic(spark).sparkContext
-    tasks = IndexTasks(context)
+    tasks = IndexTasks(SparkEngine(spark))
     files = _Files(metadata, pinned, _scratch(spark), tasks, context.applicationId, context.defaultParallelism)
     files.hidden = _with_calls(predicate)
     root = metadata.storage.uri("").rstrip("/")

@@ -19,20 +19,18 @@ SQL execution among them; and nothing that runs in a task waits for the driver.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
-from py4j.protocol import Py4JError
 from pyroaring import BitMap
-from pyspark import SparkContext
-from pyspark.errors import PySparkException
 
 from indexes.base import Int64Array
 from indexes.predicate import Predicate
 from mdt.engines import tasks
-from mdt.engines.spark.failures import in_driver, in_task
+from mdt.engines.engine import Engine
 from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.tasks import Source, source_of
 from mdt.errors import MdtError
@@ -68,11 +66,11 @@ class Share:
 
 
 class IndexTasks:
-    """A :data:`mdt.plan.row_sets.Elsewhere` on one Spark context."""
+    """A :data:`mdt.plan.row_sets.Elsewhere` on an engine."""
 
-    def __init__(self, context: SparkContext, *, with_positions: bool = False) -> None:
+    def __init__(self, engine: Engine[Any], *, with_positions: bool = False) -> None:
         """``with_positions``: whether tasks return the rows that may match, too; Spark's scans do without them."""
-        self._context = context
+        self._engine = engine
         self._with_positions = with_positions
 
     def __call__(self, work: Planning, indexes: Indexes) -> Sequence[Answered] | None:
@@ -90,11 +88,10 @@ class IndexTasks:
             return None
         source = source_of(work.metadata, snapshot, options)
         question = Question(source, work.predicate, tuple(one.spec for one in indexes), self._with_positions)
-        parts = [share(work, asked[part]) for part in dealt(places, weights, self._context.defaultParallelism)]
+        parts = [share(work, asked[part]) for part in dealt(places, weights, self._engine.processors)]
         try:
-            with in_driver():
-                found = self._context.parallelize(parts, len(parts)).mapPartitions(Answers(question)).collect()
-        except (MdtError, PySparkException, Py4JError) as error:
+            found = self._engine.each(partial(answer, question), parts)
+        except MdtError as error:
             warnings.warn(
                 f"{len(indexes)} indexes are read in the driver, because tasks failed: {error}",
                 PlannerWarning,
@@ -126,20 +123,7 @@ def share(work: Planning, rows: Int64Array) -> Share:
     return Share(rows, {i: work.positions[i].serialize() for i in rows.tolist() if i in work.positions})
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What a task does; called by name, so that it is the module of the worker that answers."""
-
-    question: Question
-
-    def __call__(self, parts: Iterable[Share]) -> Iterator[Answered]:
-        """Yield the answer to each share."""
-        with in_task():
-            found = [answer(self.question, share) for share in parts]
-        yield from found
-
-
-def answer(question: Question, share: Share) -> Answered:
+def answer(question: Question, share: Share, attempt: int = 0) -> Answered:
     """Return what the indexes say of a share.  Raises Unsupported if this worker sees another table, or none."""
     metadata, snapshot = opened(question.source)
     maybe = np.zeros(len(snapshot), np.bool_)

@@ -167,14 +167,14 @@ def test_summaries_that_a_task_cannot_read_cost_no_rows_and_are_named(
 def test_a_task_whose_worker_dies_is_run_again(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_tasks, "Answers", failing_tasks.KillsItsWorker)
+    monkeypatch.setattr(index_tasks, "answer", failing_tasks.kills_its_worker)
     assert in_tasks(spark, table, "n = 33") == replace(table.scan("n = 33").explain(), caches={})
 
 
 def test_a_job_that_fails_leaves_the_work_to_the_driver(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_tasks, "Answers", failing_tasks.AlwaysFails)
+    monkeypatch.setattr(index_tasks, "answer", failing_tasks.always_fails)
     with pytest.warns(PlannerWarning, match="this executor was lost"):
         told = table.scan("n = 33").explain(spark)
     assert told.indexes == table.scan("n = 33").explain().indexes

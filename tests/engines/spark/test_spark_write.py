@@ -294,7 +294,10 @@ def test_errors_keep_their_kind_from_task_to_driver() -> None:
         raise FromSpark("ModuleNotFoundError: No module named 'pyarrow'")
     with pytest.raises(FromSpark), failures.in_driver():
         raise FromSpark("a user's function failed")
-    with pytest.raises(Unavailable, match="could not write the files: executor lost"), failures.in_driver(writing=True):
+    with (
+        pytest.raises(Unavailable, match="could not write the files: executor lost"),
+        failures.in_driver("write the files"),
+    ):
         raise FromSpark("\nexecutor lost\n\tat java")
 
 
