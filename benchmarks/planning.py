@@ -50,7 +50,7 @@ _COLD_MDT = """
 import time, json; a = time.perf_counter()
 import pyarrow, pyarrow.compute; pyarrow.scalar(0); b = time.perf_counter()
 import mdt; c = time.perf_counter()
-t = mdt.open(PATH); scan = t.scan(WHERE); found = [scan.snapshot.files["name"][s.row].as_py() for s in scan.plan.segments]
+t = mdt.open(PATH); scan = t.scan(WHERE); found = [scan.snapshot.files.value("name", s.file).as_py() for s in scan.plan.segments]
 d = time.perf_counter()
 """
 _COLD_DELTA = """

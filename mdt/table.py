@@ -424,7 +424,7 @@ class Table:
 
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""
-        return self._metadata.newest().files.table()
+        return self._metadata.newest().listing()
 
 
 def create(

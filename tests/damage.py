@@ -161,7 +161,7 @@ def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
     table = mdt.open(world(codec).storage)
     found = {}
     snapshot = table.snapshot()
-    for i in range(len(snapshot)):
+    for i in snapshot.live_numbers.tolist():
         file = snapshot.segment(i)
         blob = file.page_map
         if blob is None:

@@ -80,7 +80,7 @@ def info(path: TablePath) -> None:
     """Show what the table is and how large it is."""
     found = opened(path)
     definition, snapshot = found.definition, found.snapshot()
-    files = snapshot.files.select(["kind", "size"]).to_pydict()
+    files = snapshot.files.take(("kind", "size"), snapshot.live_numbers).to_pydict()
     rows, logs, size = found.scan().count(), sum(files["kind"]), sum(files["size"])
     columns = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in definition.declared]
     document = {

@@ -36,9 +36,9 @@ class IndexRunner:
         """Summarize ``work`` in tasks; yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         count = min(len(work), _TASKS_PER_PROCESSOR * self.engine.processors)
-        by_row = [(one.row, one.specs) for one in sorted(work, key=lambda one: one.row)]
-        ends = np.linspace(0, len(by_row), count + 1).astype(int).tolist()
-        shares = [Files(source, claim, by_row[start:end]) for start, end in pairwise(ends) if end > start]
+        by_file = [(one.file, one.specs) for one in sorted(work, key=lambda one: one.file)]
+        ends = np.linspace(0, len(by_file), count + 1).astype(int).tolist()
+        shares = [Files(source, claim, by_file[start:end]) for start, end in pairwise(ends) if end > start]
         found: dict[int, Found] = {}
         used = set()
         for summaries in self.engine.each(tasks.summarize, shares):
@@ -49,4 +49,4 @@ class IndexRunner:
                 used.add(row["path"])
         stored = metadata.storage.list(paths.key_maps_dir(claim.instant))
         metadata.storage.delete_many([info.path for info in stored if info.path not in used])  # of lost attempts
-        yield from ((one, found.get(one.row, [])) for one in work)
+        yield from ((one, found.get(one.file, [])) for one in work)

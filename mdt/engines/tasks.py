@@ -63,7 +63,7 @@ BUCKET = "__mdt_bucket"
 class Source:
     """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options.
 
-    ``base_seq``: the base of the driver's snapshot, on which the numbers of file groups depend.  ``storage_options``: those that
+    ``base_seq``: the base of the driver's snapshot, on which the numbers of files and file groups depend.  ``storage_options``: those that
     are no secrets; a task takes credentials from the environment of its own machine.
     """
 
@@ -71,7 +71,7 @@ class Source:
     table_id: str
     seq: int
     options: tuple[tuple[str, str], ...]
-    base_seq: int | None = None
+    base_seq: int
     storage_options: tuple[tuple[str, str], ...] = ()
 
     def parsed(self) -> Options:
@@ -79,11 +79,11 @@ class Source:
         return parse_options(dict(self.options))
 
 
-def source_of(metadata: Metadata, snapshot: Snapshot, options: Options, base_seq: int | None = None) -> Source:
+def source_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> Source:
     """Return where tasks find ``snapshot``."""
     storage = metadata.storage
     return Source(
-        storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), base_seq,
+        storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), snapshot.base.seq,
         tuple(storage.public_options.items()),
     )  # fmt: skip
 
@@ -141,7 +141,7 @@ def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
         _tagged(batch, located, fresh, INSERT, names),
         _tagged(batch, located, returning, RETURN, names),
         _tagged(batch, located, changed, UPDATE, names),
-        _tagged(batch, located, moves, DELETE, snapshot.partitions_of(located.group)),
+        _tagged(batch, located, moves, DELETE, snapshot.file_groups.partitions(located.group)),
         _dropped(batch, located.group[late]),
     ]
 
@@ -157,7 +157,7 @@ def _tagged(
         partition[rows],
         batch.keys.take(pa.array(rows)),
         group[rows],
-        np.full(len(rows), -1, np.int64) if is_new else located.segment[rows],
+        np.full(len(rows), -1, np.int64) if is_new else located.file[rows],
         located.position[rows],
         np.full(len(rows), batch.table.nbytes // max(1, len(batch)), np.int64),
     ]
@@ -244,7 +244,7 @@ def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files to summarize in one task, as (segment row, specifications)."""
+    """Files to summarize in one task, as (file number, specifications)."""
 
     source: Source
     claim: Claim
@@ -252,10 +252,10 @@ class Files:
 
 
 def summarize(files: Files, attempt: int) -> pa.Table:
-    """Summarize files, larger summaries in one object of their own -> SUMMARIES, segment: segment row."""
+    """Summarize files, larger summaries in one object of their own -> SUMMARIES, segment: file number."""
     metadata, snapshot = opened(files.source)
     blobs = BlobWriter(paths.key_maps(files.claim.instant, f"{files.claim.token}-{attempt}"))
-    parts = ((row, summaries_of(metadata, snapshot, row, specs)) for row, specs in files.work)
+    parts = ((file, summaries_of(metadata, snapshot, file, specs)) for file, specs in files.work)
     summaries = list(placed_all(blobs, parts, threads=1))
     blobs.write(metadata.storage)
-    return summaries_table([(spec, row, data) for row, found in summaries for spec, data in found])
+    return summaries_table([(spec, file, data) for file, found in summaries for spec, data in found])

@@ -122,7 +122,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         return changes
 
     def _source(self, snapshot: Snapshot) -> Source:
-        return source_of(self.metadata, snapshot, self.options, snapshot.base.seq)
+        return source_of(self.metadata, snapshot, self.options)
 
     def _refuse(self, tagged: R, counts: Mapping[str, int]) -> None:
         """Refuse keys that exist or occur twice, as an insert must."""

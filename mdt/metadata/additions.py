@@ -31,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Piece:
-    """Files that were added one after the other, ``first`` being the slot of the first one.
+    """Files that were added one after the other, ``first`` being the number of the first one.
 
     ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS of any older ones.
     Segments have their numbers.  ``level``: how often the piece was merged; ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and

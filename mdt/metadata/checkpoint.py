@@ -46,15 +46,16 @@ Int64s = npt.NDArray[np.int64]
 
 def fold(snapshot: Snapshot, units: Sequence[Unit]) -> dict[str, Column]:
     """Return the columns of a base at ``snapshot``; ``units`` may have been merged.  O(files)."""
-    files = snapshot.files.table().combine_chunks()
+    files = snapshot.listing().combine_chunks()
     n = len(files)
     columns = {f"files/{name}": _column(files.select([name]), name) for name in FILES.names}
-    columns["dead"] = Column(simple("dead", snapshot.dead_rows))
+    columns["dead"] = Column(simple("dead", snapshot.dead_rows[snapshot.live]))
     columns["vector"] = _paged(simple("vector", _vectors(snapshot)), SUMMARIES_PER_PAGE)
     groups, order = _groups(files)
     columns |= {name: _named(name, values) for name, values in groups.items()}
     for column in snapshot.stats_columns:
-        table = snapshot.column_stats(column)
+        found = snapshot.column_stats(column)
+        table = None if found is None else snapshot.live_of(found)
         if table is not None and table["values"].null_count < n:
             columns[f"stats/{column}"] = _paged(table.combine_chunks(), STATISTICS_PER_PAGE)
     columns |= _runs(columns, n)
@@ -86,10 +87,12 @@ def _named(name: str, values: object) -> Column:
 
 
 def _vectors(snapshot: Snapshot) -> list[bytes | None]:
+    """Return the deletion vector of each live file, None if it has no dead rows."""
     vectors: list[bytes | None] = [None] * len(snapshot)
-    for i in np.flatnonzero(snapshot.dead_rows).tolist():
-        vector = snapshot.vector(i)
-        vectors[i] = None if vector is None else vector.serialize()
+    numbers = snapshot.live_numbers
+    for at in np.flatnonzero(snapshot.dead_rows[numbers]).tolist():
+        vector = snapshot.vector(int(numbers[at]))
+        vectors[at] = None if vector is None else vector.serialize()
     return vectors
 
 
@@ -193,14 +196,14 @@ def _zones(snapshot: Snapshot, n: int) -> dict[str, Column]:
         return {}
     zones = zones.sort_by([("segment", "ascending"), ("column", "ascending"), ("zone", "ascending")]).combine_chunks()
     every = max(SUMMARIES_PER_PAGE, -(-n // PAGES_MAX))
-    starts = snapshot.segments[::every]
+    starts = snapshot.segment_ids[snapshot.live][::every]
     cuts = [*np.searchsorted(np.asarray(zones["segment"].to_numpy()), starts).tolist(), len(zones)]
     return {"zones": Column(zones.cast(STATS), every, cuts)}
 
 
 def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
     """Return the summaries of an index, aligned with the files, and their sizes."""
-    table = snapshot.summary_table(spec)
+    table = snapshot.live_of(snapshot.summary_table(spec))
     sizes = distinct_sizes(table)
     if not bool((sizes >= 0).any()):
         return {}

@@ -2,7 +2,7 @@
 
 The base keeps ``partition_stats``, bounds of runs of files that follow each other.  Only the pages of statistics that hold
 files of the runs that are left are read and tested; files that records have added since have no runs.  Verdicts are made
-for slots, dead ones included, so that what was read of the base serves every snapshot that stands on it.
+for all files, those that have left included, so that what was read of the base serves every snapshot that stands on it.
 
 Law: a run's bounds cover all of its files, so what proves that no row of the run matches proves it of each file.
 """
@@ -33,7 +33,7 @@ WHOLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """Verdict on some slots.  ``maybe``: bool[n], False is a proof; ``asked``: slots that were tested and have statistics
+    """Verdict on some files.  ``maybe``: bool[n], False is a proof; ``asked``: files that were tested and have statistics
     of a tested column.
     """
 
@@ -43,16 +43,16 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Which runs of files of the base are left.  ``starts``: int64[runs + 1], their first slots, and the end; ``maybe``:
-    bool[runs]; ``asked``: slots in runs that have bounds of a tested column.
+    """Which runs of files of the base are left.  ``starts``: int64[runs + 1], the numbers of their first files, and the end; ``maybe``:
+    bool[runs]; ``asked``: files in runs that have bounds of a tested column.
     """
 
     starts: Int64Array
     maybe: BoolArray
     asked: int
 
-    def slots(self) -> BoolArray:
-        """Return the verdict on each slot of the base -> bool[starts[-1]]."""
+    def files(self) -> BoolArray:
+        """Return the verdict on each file of the base -> bool[starts[-1]]."""
         found = np.zeros(int(self.starts[-1]), np.bool_)
         edges = np.flatnonzero(np.diff(self.maybe, prepend=False, append=False))
         for first, last in self.starts[edges].reshape(-1, 2).tolist():
@@ -60,16 +60,16 @@ class Runs:
         return found
 
     def blocks(self, every: int) -> Int64Array:
-        """Return the numbers of the blocks of ``every`` slots that hold slots of runs that are left, rising."""
+        """Return the numbers of the blocks of ``every`` files that hold files of runs that are left, rising."""
         left = np.flatnonzero(self.maybe)
         change = np.zeros(-(-int(self.starts[-1]) // every) + 1, np.int64)
         np.add.at(change, self.starts[left] // every, 1)
         np.add.at(change, (self.starts[left + 1] - 1) // every + 1, -1)
         return np.flatnonzero(np.cumsum(change)[:-1])
 
-    def holding(self, slots: Int64Array) -> Runs:
-        """Return the same without runs that hold none of ``slots``, which rise."""
-        held = np.searchsorted(slots, self.starts)
+    def holding(self, files: Int64Array) -> Runs:
+        """Return the same without runs that hold none of ``files``, numbers that rise."""
+        held = np.searchsorted(files, self.starts)
         return Runs(self.starts, self.maybe & (held[1:] > held[:-1]), self.asked)
 
 
@@ -115,7 +115,7 @@ class FileStats:
         return Runs(starts, np.ones(len(starts) - 1, np.bool_), 0)
 
     def base_files(self, runs: Runs) -> Tested:
-        """Return what the statistics of single files prove about the slots of the base; others than those of ``runs`` are
+        """Return what the statistics of single files prove about the files of the base; others than those of ``runs`` are
         not read where they stand on pages of their own.
         """
         every = self._every()
@@ -124,10 +124,10 @@ class FileStats:
         blocks = runs.blocks(every) if every else np.empty(0, np.int64)
         count = -(-self._base.rows // every) if every else 0
         if not len(blocks):
-            return Tested(runs.slots(), 0)
+            return Tested(runs.files(), 0)
         if 2 * len(blocks) > count:
             found = self._all_files()
-            return Tested(found.maybe & runs.slots(), found.asked)
+            return Tested(found.maybe & runs.files(), found.asked)
         sizes = np.minimum(every, self._base.rows - every * blocks)
         stored = self._stored()
         self._base.load([f"stats/{name}" for name in stored], (every * blocks).tolist())
@@ -136,16 +136,16 @@ class FileStats:
         maybe = np.zeros(self._base.rows, np.bool_)
         for n, verdict in zip(blocks.tolist(), np.split(found.maybe, np.cumsum(sizes)[:-1]), strict=True):
             maybe[n * every : n * every + len(verdict)] = verdict
-        return Tested(maybe & runs.slots(), found.asked)
+        return Tested(maybe & runs.files(), found.asked)
 
     def _all_files(self) -> Tested:
         return self._tested(self._base.rows, {name: self._whole(name) for name in self._stored()})
 
     def added_files(self) -> Tested:
-        """Return what statistics prove about the slots since the base."""
+        """Return what statistics prove about the files since the base."""
         snapshot = self._snapshot
         parts = {name: snapshot.added_bounds(name, type) for name, type in self.known.items()}
-        return self._tested(snapshot.slots - self._base.rows, parts)
+        return self._tested(snapshot.numbered - self._base.rows, parts)
 
     def warm(self) -> None:
         """Read the statistics of all files."""

@@ -29,6 +29,9 @@ NAME_SEED = 0
 SMALL_LOOKED_AT_MAX = 4_096
 """Changed file groups that are looked at for room, newest first: a small insert must not walk through a large table."""
 
+GROUPED = ("file_id", "partition", "size", "rows", "kind")
+"""Columns of files that file groups are made of."""
+
 _FEW = 16
 """Up to so many names are read from their pages; more from the whole column."""
 
@@ -41,7 +44,7 @@ Recent = tuple[tuple[int, ...], Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One file group as it is now.  ``members``: slots of its files, oldest first; ``bytes``: of them; ``logs``: how many
+    """One file group as it is now.  ``members``: numbers of its files, oldest first; ``bytes``: of them; ``logs``: how many
     are log files.
     """
 
@@ -59,26 +62,6 @@ class Small:
     group: int
     bytes: int
     logs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Files that a commit adds or removes: parallel sequences."""
-
-    slots: Sequence[int]
-    names: Sequence[str]
-    partitions: Sequence[str]
-    sizes: Sequence[int]
-    rows: Sequence[int]
-    kinds: Sequence[int]
-
-    @classmethod
-    def of(cls, table: pa.Table, first_slot: int) -> Files:
-        """Return the files of a table with the columns of FILES, in slots from ``first_slot`` on."""
-        names, partitions, sizes, rows, kinds = (
-            table[name].to_pylist() for name in ("file_id", "partition", "size", "rows", "kind")
-        )
-        return cls(range(first_slot, first_slot + len(table)), names, partitions, sizes, rows, kinds)
 
 
 @dataclass(frozen=True)
@@ -203,17 +186,17 @@ class Groups:
         """Return whether a file group was ever in ``partition`` since the base."""
         return partition in self._partition_codes or partition in self.recent
 
-    def of_slots(self, slots: Int64s) -> Int64s:
-        """Return the group of each slot -> int64[n]."""
-        found = np.empty(len(slots), np.int64)
-        old = slots < self.base.rows
+    def of_files(self, numbers: Int64s) -> Int64s:
+        """Return the group of each of the files ``numbers`` -> int64[n]."""
+        found = np.empty(len(numbers), np.int64)
+        old = numbers < self.base.rows
         if self.base.rows:
-            found[old] = self.base.numpy("group")[slots[old]]
-        found[~old] = self.tail[slots[~old] - self.base.rows]
+            found[old] = self.base.numpy("group")[numbers[old]]
+        found[~old] = self.tail[numbers[~old] - self.base.rows]
         return found
 
     def members(self, number: int) -> Int64s:
-        """Return the slots of a group's files, oldest first -> int64[files]."""
+        """Return the numbers of a group's files, oldest first, none if it is gone -> int64[files]."""
         changed = self.changed.get(number)
         if changed is not None:
             return np.array(changed.members, np.int64)
@@ -290,10 +273,14 @@ class Groups:
 
     # Change
 
-    def after(self, added: Files, removed: Files) -> Groups:
-        """Return the groups after a commit that adds and removes files.  O(files of the commit)."""
+    def after(self, added: pa.Table, first: int, removed: pa.Table, gone: Int64s) -> Groups:
+        """Return the groups after a commit.  O(files of the commit).
+
+        ``added``: its files, which are numbered from ``first`` on; ``removed``: the files ``gone``; both with the columns
+        GROUPED.
+        """
         changed: dict[int, Group] = {}
-        numbers = self._with_new(added.names)
+        numbers = self._with_new(added["file_id"].to_pylist())
         count, weights = self.count, dict[str, list[int]]()
 
         def current(number: int, name: str, partition: str) -> Group:
@@ -302,21 +289,21 @@ class Groups:
                 return known
             return self.group(number) if number < self.base_count else Group(name, partition, (), 0, 0)
 
-        for files, sign in ((removed, -1), (added, 1)):
-            of = self.of_slots(np.array(files.slots, np.int64)).tolist() if sign < 0 else numbers.tolist()
-            for i, number in enumerate(of):
-                group = current(number, files.names[i], files.partitions[i])
-                slot, size, is_base = files.slots[i], files.sizes[i], files.kinds[i] == BASE
-                members = (*group.members, slot) if sign > 0 else tuple(s for s in group.members if s != slot)
+        for files, which, sign in ((removed, gone.tolist(), -1), (added, range(first, first + len(added)), 1)):
+            of = (self.of_files(gone) if sign < 0 else numbers).tolist()
+            columns = (files[name].to_pylist() for name in GROUPED)
+            for file, number, name, partition, size, rows, kind in zip(which, of, *columns, strict=True):
+                group, is_base = current(number, name, partition), kind == BASE
+                members = (*group.members, file) if sign > 0 else tuple(n for n in group.members if n != file)
                 changed[number] = replace(
                     group, members=members, bytes=group.bytes + sign * size, logs=group.logs + sign * (not is_base)
                 )
                 count = max(count, number + 1)
                 if is_base:
-                    for name in (group.partition, _TABLE):
-                        total = weights.setdefault(name, list(self.weight(None if name == _TABLE else name)))
+                    for place in (group.partition, _TABLE):
+                        total = weights.setdefault(place, list(self.weight(None if place == _TABLE else place)))
                         total[0] += sign * size
-                        total[1] += sign * files.rows[i]
+                        total[1] += sign * rows
         new = {changed[n].name: n for n in changed if n >= self.count}
         return replace(
             self, count=count, changed=self.changed.adding(changed), numbers=self.numbers.adding(new),

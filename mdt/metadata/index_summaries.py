@@ -22,6 +22,7 @@ from mdt.limits import INDEX_CACHE_BYTES_MAX, SEGMENTS_KNOWN_MAX, SUMMARIES_CACH
 from mdt.metadata.attachments import Blobs
 from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.recent import Recent
+from mdt.metadata.snapshot import Snapshot
 from mdt.stores.blob import Blob
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ class SummaryCache:
         self._is_local = is_local
         self.opened: Recent[Blob, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX)
         self._ranges: Recent[Blob, memoryview] = Recent(INDEX_CACHE_BYTES_MAX)
-        self._snapshots: Recent[tuple[int, str], Known] = Recent(_SNAPSHOTS_KEPT)
+        self._snapshots: Recent[tuple[int, int, str], Known] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
         """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.  Raises Corrupt.
@@ -107,15 +108,16 @@ class SummaryCache:
         )
         return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
-    def of_snapshot(self, seq: int, spec: str, index: SkippingIndex, segments: int) -> Known:
+    def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> Known:
         """Return what is known of the summaries of one index for one snapshot, to be filled by the caller.
 
-        It is kept for tables of at most SEGMENTS_KNOWN_MAX segments.
+        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the base.
         """
-        if segments > SEGMENTS_KNOWN_MAX:
-            return Known(self, index, segments)
-        found = self._snapshots.get((seq, spec))
-        return found if found is not None else self._snapshots.put((seq, spec), Known(self, index, segments))
+        if snapshot.numbered > SEGMENTS_KNOWN_MAX:
+            return Known(self, index, snapshot.numbered)
+        key = snapshot.seq, snapshot.base.seq, spec
+        found = self._snapshots.get(key)
+        return found if found is not None else self._snapshots.put(key, Known(self, index, snapshot.numbered))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""
@@ -198,11 +200,11 @@ def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
 class Known:
     """The summaries of one index for one snapshot, numbered as they become known; safe to use from threads."""
 
-    def __init__(self, cache: SummaryCache, index: SkippingIndex, segments: int) -> None:
+    def __init__(self, cache: SummaryCache, index: SkippingIndex, files: int) -> None:
         self._cache = cache
         self._index = index
-        self._number = np.zeros(segments, np.int64)  # of the summary, from 1; 0: not known yet
-        self._first = np.zeros(segments, np.int64)
+        self._number = np.zeros(files, np.int64)  # of the summary, from 1; 0: not known yet
+        self._first = np.zeros(files, np.int64)
         self._stored: list[SummaryRef] = []
         self._joint: dict[Blob, int] = {}
         self._lock = Lock()

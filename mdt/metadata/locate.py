@@ -24,13 +24,13 @@ _LOOKED_UP_MAX = 64
 class Located:
     """For n keys where their live row is, or where a dead one is left.
 
-    ``segment``: int64[n], row number in the snapshot's ``files``, or -1: absent.  ``position``: int64[n] in the segment.
+    ``file``: int64[n], number of the file in the snapshot, or -1: absent.  ``position``: int64[n] in the file.
     ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
     where absent or without ordering field.  ``dead_in``: int64[n], number of the file group of the key's own partition in
     which a dead row of it still stands while it does not live in that partition, or -1; empty if nobody asked.
     """
 
-    segment: Int64Array
+    file: Int64Array
     position: Int64Array
     group: Int64Array
     ordering: UInt64Array
@@ -45,7 +45,7 @@ class Located:
     @property
     def found(self) -> npt.NDArray[np.bool_]:
         """Which keys have a live row -> bool[n]."""
-        return self.segment >= 0
+        return self.file >= 0
 
 
 def candidates(
@@ -57,8 +57,8 @@ def candidates(
     this process does not have the key index.
     """
     index = None if metadata.key_index_problem(snapshot) else metadata.key_index(snapshot)
-    number = snapshot.group_number
-    exhaustive = {number[name] for name in snapshot.uncovered if name in number}
+    uncovered = snapshot.file_groups.number(sorted(snapshot.uncovered))
+    exhaustive = set(uncovered[uncovered >= 0].tolist())
     pairs = []
     for unit in snapshot.units:
         groups = snapshot.unit_groups(unit)
@@ -83,12 +83,12 @@ def candidates(
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``segment`` and ``position`` int64[h] of the row,
+    """Pairs (key, live row): ``key`` int64[h] of the keys asked for, ``file`` (its number) and ``position`` int64[h] of the row,
     ``ordering`` uint64[h].  Under partition scope one key may hit a row in each of several partitions.
     """
 
     key: Int64Array
-    segment: Int64Array
+    file: Int64Array
     position: Int64Array
     ordering: UInt64Array
 
@@ -106,20 +106,20 @@ def locate(
     ``partition``: path of each key.
     """
     n = len(hashes)
-    segment, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
+    file, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
     ordering = np.zeros(n, np.uint64)
-    is_global = snapshot.definition.is_global
+    is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
     for found in find(metadata, snapshot, keys, hashes, None if is_global else partition, dead):
-        segment[found.key], position[found.key] = found.segment, found.position
-        group[found.key], ordering[found.key] = snapshot.groups_of(found.segment), found.ordering
-    lives_here = segment >= 0
+        file[found.key], position[found.key] = found.file, found.position
+        group[found.key], ordering[found.key] = groups.of_files(found.file), found.ordering
+    lives_here = file >= 0
     if dead and is_global:
-        lives_here &= snapshot.partitions_of(group) == partition
+        lives_here &= snapshot.file_groups.partitions(group) == partition
     for number, gone in dead:
-        here = gone[~lives_here[gone] & (partition[gone] == snapshot.group_partition[number])]
+        here = gone[~lives_here[gone] & (partition[gone] == groups.partition(number))]
         dead_in[here] = number
-    return Located(segment, position, group, ordering, dead_in)
+    return Located(file, position, group, ordering, dead_in)
 
 
 def find(
@@ -137,7 +137,7 @@ def find(
     """
     key, group = candidates(metadata, snapshot, keys, hashes)
     if partition is not None and len(key):
-        same = partition[key] == snapshot.partitions_of(group)
+        same = partition[key] == snapshot.file_groups.partitions(group)
         key, group = key[same], group[same]
     if not len(key):
         return []
@@ -169,7 +169,7 @@ def _confirm(
     A key is live once in a file group, so one that was found is not looked for in other segments.  Most stand in the base
     file; those that do not, in one of the newest log files.
     """
-    members = snapshot.members[group].tolist()
+    members = snapshot.file_groups.members(group).tolist()
     wanted = hashes.take(key)
     for i in members[:1] + members[:0:-1]:
         segment = snapshot.segment(i)
@@ -201,9 +201,9 @@ def _confirm(
         key, wanted = key[left], wanted.take(left)
 
 
-def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.bool_]:
-    """Return which ``position`` of segment row ``i`` are live -> bool[len(position)]."""
-    dead = snapshot.vector(i)
+def is_live(snapshot: Snapshot, number: int, position: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return which ``position`` of file ``number`` are live -> bool[len(position)]."""
+    dead = snapshot.vector(number)
     if dead is None:
         return np.ones(len(position), dtype=np.bool_)
     if len(position) <= _LOOKED_UP_MAX:
@@ -213,7 +213,7 @@ def is_live(snapshot: Snapshot, i: int, position: Int64Array) -> npt.NDArray[np.
 
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:
     """Return the key map of the base file of ``group``, dead rows included, or None if it has none."""
-    for i in snapshot.members[group].tolist():
+    for i in snapshot.file_groups.members(group).tolist():
         segment = snapshot.segment(i)
         if segment.kind == BASE and segment.key_map is not None:
             return metadata.blobs.key_map(segment.key_map)

@@ -119,8 +119,8 @@ class Metadata:
     def at(self, seq: int, base_seq: int | None = None) -> Snapshot:
         """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit.
 
-        ``base_seq``: the base that it shall stand on, -1 for none.  Processes that tell each other numbers of file groups
-        must name it, because the numbers depend on it; rows do not.
+        ``base_seq``: the base that it shall stand on, -1 for none.  Processes that tell each other numbers of files
+        or file groups must name it, because the numbers depend on it.
         """
         newest = self.newest()
         if not 0 <= seq <= newest.seq:
@@ -143,9 +143,7 @@ class Metadata:
         except Corrupt:
             whole = self._replayed(base_seq)
             columns = folded(whole)
-            return Snapshot(
-                base_seq, whole.definition, columns, whole.last_instant, slots=columns.rows, known=self.segments
-            )
+            return Snapshot(base_seq, whole.definition, columns, whole.last_instant, known=self.segments)
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -326,7 +324,7 @@ class Metadata:
         columns, header = self._columns(seq)
         definition = from_json(header["definition"], path=paths.base_manifest(seq))
         instant = str(header["last_instant"])
-        snapshot = Snapshot(seq, definition, columns, instant, slots=columns.rows, known=self.segments)
+        snapshot = Snapshot(seq, definition, columns, instant, known=self.segments)
         return snapshot, columns, header
 
     def _columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
@@ -403,7 +401,7 @@ def merged_units(snapshot: Snapshot, index: KeyIndex, payload: Payload) -> tuple
         return snapshot.units
     groups = [snapshot.unit_groups(unit) for unit in chosen]
     known = np.unique(np.concatenate(groups))
-    known = known[[n >= 0 and len(snapshot.members[n]) > 0 for n in known.tolist()]]
+    known = known[[n >= 0 and len(snapshot.file_groups.members(n)) > 0 for n in known.tolist()]]
     maps = [_places(known, numbers) for numbers in groups]
     data = index.merge([memoryview(payload(unit)) for unit in chosen], maps, len(known))
     kept = tuple(u for u in snapshot.units if all(u is not c for c in chosen))

@@ -87,20 +87,22 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
     return Snapshot(record.seq, definition, nothing, record.instant, history_since=(_history_row(record),))
 
 
-def _slots(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
-    """Return the slots of segments, -1 for those that have left before the base -> int64[n].
+def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
+    """Return the file numbers of segments, -1 for those that have left before the base -> int64[n].
 
     Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
     """
     wanted = numbers(segments)
     found = np.full(len(wanted), -1, np.int64)
     since = wanted >= (snapshot.base.seq + 1) * SEGMENTS_PER_COMMIT_MAX
+    end = snapshot.numbered
     for i in np.flatnonzero(since).tolist():
-        start = snapshot.starts.get(int(wanted[i]) // SEGMENTS_PER_COMMIT_MAX)
-        slot = snapshot.slots if start is None else start + int(wanted[i]) % SEGMENTS_PER_COMMIT_MAX
-        if slot >= snapshot.slots or snapshot.files.of_slot("segment", slot).as_py() != wanted[i]:
+        seq, ordinal = divmod(int(wanted[i]), SEGMENTS_PER_COMMIT_MAX)
+        start = snapshot.starts.get(seq)
+        number = end if start is None else start + ordinal
+        if number >= end or snapshot.files.value("segment", number).as_py() != wanted[i]:
             raise Corrupt("a commit record changes a segment that does not exist", path=path, got=str(wanted[i]))
-        found[i] = slot
+        found[i] = number
     if snapshot.base.rows and not since.all():
         known = snapshot.base.numpy("files/segment")
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
@@ -112,13 +114,12 @@ def _slots(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
 def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
     table, path = record.table("vectors"), paths.commit(record.seq)
     fresh: dict[int, BitMap] = {}
-    for slot, data in zip(
-        _slots(snapshot, table["segment"], path).tolist(), table["positions"].to_pylist(), strict=True
-    ):
-        if slot >= 0:
-            rows = int(snapshot.files.of_slot("rows", slot).as_py())
-            old, new = snapshot.slot_vector(slot), positions(data, rows, path=path)
-            fresh[slot] = new if old is None else old | new
+    changed = _file_numbers(snapshot, table["segment"], path)
+    for number, data in zip(changed.tolist(), table["positions"].to_pylist(), strict=True):
+        if number >= 0:
+            rows = int(snapshot.files.value("rows", number).as_py())
+            old, new = snapshot.vector(number), positions(data, rows, path=path)
+            fresh[number] = new if old is None else old | new
     return snapshot.vectors_since.adding(fresh)
 
 
@@ -135,14 +136,15 @@ def _uncovered(record: CommitRecord, units: tuple[Unit, ...], key_index: str) ->
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    gone = _slots(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
-    gone = np.setdiff1d(gone[gone >= 0], snapshot.dead)
-    piece = pieces.piece_of(record, snapshot.slots)
+    gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
+    gone = np.setdiff1d(gone[gone >= 0], snapshot.gone)
+    first = snapshot.numbered
+    piece = pieces.piece_of(record, first)
     units = units_of(record.table("units"))
     change = index_change(record)
     files = pieces.NO_FILES if piece is None else piece.files
     known = snapshot.__dict__.get("file_groups")
-    step = ((files, snapshot.slots, gone),) if len(files) or len(gone) else ()
+    step = ((files, first, gone),) if len(files) or len(gone) else ()
     uncovered = _uncovered(record, units, snapshot.definition.key_index)
     return replace(
         snapshot,
@@ -150,10 +152,9 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         definition=change.defined(snapshot.definition),
         last_instant=max(snapshot.last_instant, record.instant),
         pieces=pieces.adding(snapshot.pieces, piece),
-        slots=snapshot.slots + len(files),
-        dead=np.union1d(snapshot.dead, gone) if len(gone) else snapshot.dead,
+        gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
         vectors_since=_vectors(snapshot, record),
-        starts=snapshot.starts.adding({record.seq: snapshot.slots} if len(files) else {}),
+        starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
         units_since=snapshot.units_since + units,
         uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,

@@ -50,7 +50,7 @@ _REQUESTS = 16
 class Wanted:
     """Rows of one segment, whose Parquet bytes are ``length`` bytes from ``offset`` of the file ``path``.
 
-    ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly -> int64[n], n > 0.  ``segment``: its row
+    ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly -> int64[n], n > 0.  ``file``: its number
     in the snapshot's files, for who must know where rows come from.
     """
 
@@ -60,7 +60,7 @@ class Wanted:
     parquet: pa.Buffer | None
     page_map: PageMap
     positions: Int64Array
-    segment: int = -1
+    file: int = -1
 
 
 @dataclass(frozen=True, slots=True)

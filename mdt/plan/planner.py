@@ -18,6 +18,7 @@ from pyroaring import BitMap
 from indexes import column_stats
 from indexes import paths as column_paths
 from indexes.base import BoolArray, Int64Array
+from indexes.buffers import numbers
 from indexes.hashing import hash_keys
 from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
@@ -40,11 +41,11 @@ SETTLED_ROWS_MAX = 1_024
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """One segment to read: ``row`` in the snapshot's files; ``zones``: row groups, None for all; ``positions``: the only
+    """One file to read: its number, ``file``; ``zones``: row groups, None for all; ``positions``: the only
     rows that may match, None for any.
     """
 
-    row: int
+    file: int
     zones: tuple[int, ...] | None = None
     positions: BitMap | None = None
 
@@ -217,7 +218,7 @@ def _by_key(work: Planning) -> None:
         return
     verdict = ~work.snapshot.has_key_map
     for hits in found:
-        i = int(hits.segment[0])
+        i = int(hits.file[0])
         verdict[i] = True
         work.positions[i] = BitMap(hits.position.astype(np.uint32))
     rows = sum(len(p) for p in work.positions.values())
@@ -246,14 +247,13 @@ def _by_statistics(work: Planning) -> None:
         work.unused("column_stats", "nothing_left", "bounds of runs of files, or the key index, left no file")
         return
     if left <= CANDIDATES_MAX and len(runs.maybe) > 1:
-        runs = runs.holding(snapshot.live.slots_of(np.flatnonzero(work.maybe)))
+        runs = runs.holding(np.flatnonzero(work.maybe))
     found = stats.base_files(runs)
     maybe, asked = found.maybe, found.asked
-    if snapshot.slots > snapshot.base.rows:
+    if snapshot.numbered > snapshot.base.rows:
         found = stats.added_files()
         maybe, asked = np.concatenate([maybe, found.maybe]), asked + found.asked
-    verdict, covered = snapshot.live.of(maybe), min(asked, len(snapshot))
-    work.note("column_stats", verdict, covered, f"min, max and counts of {', '.join(stats.tested)}")
+    work.note("column_stats", maybe, min(asked, len(snapshot)), f"min, max and counts of {', '.join(stats.tested)}")
 
 
 def _runs(work: Planning, stats: FileStats) -> Runs:
@@ -271,26 +271,28 @@ def _runs(work: Planning, stats: FileStats) -> Runs:
     except Corrupt as error:
         work.unused("partition_stats", "damaged", str(error))
         return stats.all_runs()
-    verdict = np.concatenate([runs.slots(), np.ones(snapshot.slots - snapshot.base.rows, np.bool_)])
+    verdict = np.concatenate([runs.files(), np.ones(snapshot.numbered - snapshot.base.rows, np.bool_)])
     detail = f"bounds of {len(runs.maybe):,} runs of files, {np.count_nonzero(runs.maybe):,} of them left"
-    work.note("partition_stats", snapshot.live.of(verdict), min(runs.asked, len(snapshot)), detail)
+    work.note("partition_stats", verdict, min(runs.asked, len(snapshot)), detail)
     return runs
 
 
 def _segments(work: Planning) -> list[SegmentScan]:
     """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
-    rows = np.flatnonzero(work.maybe).tolist()
-    zone_rows = {i: np.array(work.snapshot.files["zone_rows"][i].as_py(), dtype=np.int64) for i in rows}
-    several = [i for i in rows if len(zone_rows[i]) > 1 and i not in work.positions]
+    left = np.flatnonzero(work.maybe)
+    files = left.tolist()
+    lists = work.snapshot.files.values("zone_rows", left)
+    zone_rows = {i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)}
+    several = [i for i in files if len(zone_rows[i]) > 1 and i not in work.positions]
     verdicts = _zone_verdicts(work, several, [len(zone_rows[i]) for i in several]) if several else {}
     found = []
-    for i in rows:
-        positions, left = work.positions.get(i), work.zones.get(i)
-        if positions is not None and left is not None:
-            positions = positions & _rows_of(left, zone_rows[i])
+    for i in files:
+        positions, zones = work.positions.get(i), work.zones.get(i)
+        if positions is not None and zones is not None:
+            positions = positions & _rows_of(zones, zone_rows[i])
         maybe = verdicts.get(i) if positions is None else row_groups_with(positions, zone_rows[i])
-        if left is not None:
-            maybe = left if maybe is None else maybe & left
+        if zones is not None:
+            maybe = zones if maybe is None else maybe & zones
         if maybe is None or bool(maybe.all()):
             found.append(SegmentScan(i, None, positions))
         elif maybe.any():
@@ -316,12 +318,12 @@ def row_groups_with(positions: BitMap, zone_rows: Int64Array) -> BoolArray | Non
     return np.array([positions.range_cardinality(start, end) > 0 for start, end in pairs])
 
 
-def _zone_verdicts(work: Planning, rows: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
-    """Return which row groups of segment ``rows``, which have ``counts`` of them, may match -> bool[zones] each.
+def _zone_verdicts(work: Planning, files: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
+    """Return which row groups of ``files``, which have ``counts`` of them, may match -> bool[zones] each.
 
     All of them at once: their statistics are brought into one table a column, where a row group without has nulls.
     """
-    stats = [work.snapshot.zone_stats(i) for i in rows]
+    stats = [work.snapshot.zone_stats(i) for i in files]
     table = pa.concat_tables(stats)
     starts = np.cumsum(counts) - np.array(counts)
     place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["zone"].to_numpy())
@@ -336,7 +338,7 @@ def _zone_verdicts(work: Planning, rows: Sequence[int], counts: Sequence[int]) -
         return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(work.snapshot.definition.schema, name)
 
     verdict = column_stats.prune_predicate(lookup, work.predicate, total)
-    return dict(zip(rows, np.split(verdict, starts[1:]), strict=True))
+    return dict(zip(files, np.split(verdict, starts[1:]), strict=True))
 
 
 def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None) -> Explanation:
@@ -345,17 +347,18 @@ def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int,
     ``where``: the filter as text; ``caches``: name -> (hits, misses) of this process so far.
     """
     snapshot = found.snapshot
-    zone_rows = snapshot.files["zone_rows"].to_pylist()
-    length = np.asarray(snapshot.files["block_length"].to_numpy())
+    counts = numbers(pc.list_value_length(snapshot.files.column("zone_rows")))
+    length = snapshot.files.numpy("block_length")
+    files = np.array([scan.file for scan in found.segments], np.int64)
+    zone_rows = snapshot.files.values("zone_rows", files)
     groups = rows = size = 0
-    for scan in found.segments:
-        mine = zone_rows[scan.row]
+    for scan, mine in zip(found.segments, zone_rows, strict=True):
         read = mine if scan.zones is None else [mine[z] for z in scan.zones]
         groups += len(read)
         rows += sum(read) if scan.positions is None else len(scan.positions)
-        size += int(length[scan.row] * sum(read) / max(1, sum(mine)))
+        size += int(length[scan.file] * sum(read) / max(1, sum(mine)))
     return Explanation(
         seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),
-        row_groups_total=sum(map(len, zone_rows)), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
-        rows_read=rows, bytes_total=int(length.sum()), bytes_read=size, indexes=found.notes, caches=dict(caches or {}),
+        row_groups_total=int(counts[snapshot.live].sum()), row_groups_read=groups, rows_total=int(snapshot.rows.sum()),
+        rows_read=rows, bytes_total=int(length[snapshot.live].sum()), bytes_read=size, indexes=found.notes, caches=dict(caches or {}),
     )  # fmt: skip

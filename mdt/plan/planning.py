@@ -36,7 +36,7 @@ class IndexNote:
 class Planning:
     """The state of a plan.
 
-    ``maybe``: bool[segments]; ``positions``: segment row -> the only rows that may match; ``zones``: segment row -> which of
+    ``maybe``: bool[numbered]; ``positions``: file number -> the only rows that may match; ``zones``: file number -> which of
     its row groups may match, bool[row groups], where an index knows.
     """
 
@@ -51,7 +51,7 @@ class Planning:
     """Where the second round ran, as the end of a sentence; empty: here."""
 
     def note(self, index: str, verdict: BoolArray, covered: int, detail: str) -> None:
-        """Apply a verdict, bool[segments], and record what it did."""
+        """Apply a verdict, bool[numbered], and record what it did."""
         pruned = int(np.count_nonzero(self.maybe & ~verdict))
         self.maybe &= verdict
         self.notes.append(IndexNote(index, True, covered, pruned, "used", detail))

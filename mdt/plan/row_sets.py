@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array, intersected
-from indexes.buffers import column, numbers
+from indexes.buffers import numbers
 from indexes.pieces import HEAD_BYTES
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from mdt.errors import Corrupt
@@ -42,7 +42,7 @@ Indexes = Sequence[TableIndex]
 class Answered:
     """What the second round found out about some segments.
 
-    ``left``: rows of the segments that may match.  ``positions``: of those, as in :class:`Planning`, serialized.
+    ``left``: numbers of the files that may match.  ``positions``: of those, as in :class:`Planning`, serialized.
     ``used``: for each index whether it was asked, how many segments it proved empty, and what it could not read.
     """
 
@@ -108,14 +108,14 @@ class RowSets:
                 work.missing(text, explained(snapshot.definition, text, index))
                 continue
             covered = snapshot.covered(text)
-            known = work.metadata.summaries.of_snapshot(snapshot.seq, text, index, len(snapshot))
+            known = work.metadata.summaries.of_snapshot(snapshot, text, index)
             found = TableIndex(work, text, spec.columns, index, known, covered)
             if all(set(leaf.columns).isdisjoint(spec.columns) for leaf in tests):
                 work.unused(text, "column_not_tested", f"the predicate does not test {', '.join(spec.columns)}")
             elif not any(map(found.can_test, tests)):
                 of = ", ".join(spec.columns)
                 work.unused(text, "operator_not_supported", f"it knows nothing about these tests of {of}")
-            elif covered.any() or not len(covered):
+            elif covered.any() or not len(snapshot):
                 yield found
             else:
                 work.unused(text, "not_covered", "no file is covered yet; t.rebuild_index() or mdt index build")
@@ -137,7 +137,7 @@ class RowSets:
 
     def _zone_verdict(self, usable: Indexes, conjunct: Predicate, asked: Int64Array) -> BoolArray:
         """Return MAYBE or NO for each asked segment, by its row groups; note which of these are left -> bool[n]."""
-        files = self.work.snapshot.files.select(("zone_rows",)).take(column(asked))
+        files = self.work.snapshot.files.take(("zone_rows",), asked)
         zones = np.maximum(numbers(pc.list_value_length(files["zone_rows"])).astype(np.int64), 1)
         of_zones = _verdict(usable, conjunct, int(zones.sum()), lambda one, leaf: one.zone_verdicts(leaf, asked, zones))
         verdict = np.ones(len(asked), np.bool_)
@@ -279,8 +279,8 @@ def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Seque
     parsed, index = index_of(spec)
     if isinstance(index, str) or (columns is not None and not set(columns).intersection(parsed.columns)):
         return
-    rows = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
-    for found in snapshot.index_summaries(spec, rows):
+    files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+    for found in snapshot.index_summaries(spec, files):
         with suppress(Corrupt):
             if found is not None:
                 metadata.summaries.open(index, found).read(0, HEAD_BYTES)

@@ -35,7 +35,7 @@ Rows = list[BitMap | None]
 class TableIndex:
     """One index that can help a plan.
 
-    ``known``: its summaries.  ``covered``: bool[segments].  ``layout``: of the places that are asked about, with ``rows``: int64[places].
+    ``known``: its summaries.  ``covered``: bool[numbered].  ``layout``: of the places that are asked about, with ``rows``: int64[places].
     ``asked``, ``pruned``, ``damaged``: whether it was asked, how many segments it proved empty, which summaries could not
     be read.  ``row_groups``: how many row groups it proved empty in segments that are left.
     """

@@ -16,7 +16,7 @@ from mdt.hudi.partitions import partition_paths
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.scan.reader import SegmentRows, read_at
+from mdt.scan.reader import FileRows, read_at
 
 _NAMED = 10
 """Keys that an error names."""
@@ -24,15 +24,15 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Where n keys live.  ``segment``: int64[n], row in the snapshot's files, -1: nowhere; ``position``: int64[n] in it."""
+    """Where n keys live.  ``file``: int64[n], number of the file, -1: nowhere; ``position``: int64[n] in it."""
 
-    segment: Int64Array
+    file: Int64Array
     position: Int64Array
 
     def those_found(self) -> KeyRows:
         """Return the places of the keys that live, in their order."""
-        live = self.segment >= 0
-        return KeyRows(self.segment[live], self.position[live])
+        live = self.file >= 0
+        return KeyRows(self.file[live], self.position[live])
 
 
 def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows:
@@ -46,23 +46,23 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     if definition.partition_by and set(definition.partition_by) <= set(table.column_names):
         codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
         partition = np.array(names, np.object_)[codes]
-    segment, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
+    file, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
     hashes = hash_keys(keys, definition.hash_seed)
     hits = find(metadata, snapshot, sort_keys(table, definition.key), hashes, partition)
     for hit in hits:
-        segment[hit.key], position[hit.key] = hit.segment, hit.position
-    if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(segment >= 0)):
+        file[hit.key], position[hit.key] = hit.file, hit.position
+    if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
         twice = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
         raise Invalid(
             f"{len(twice)} keys live in several partitions: {_named(keys, twice)}",
             hint=f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
         )
-    return KeyRows(segment, position)
+    return KeyRows(file, position)
 
 
 def require_all(snapshot: Snapshot, table: pa.Table, found: KeyRows) -> None:
     """Raise Invalid, naming the first keys, unless every key lives."""
-    gone = np.flatnonzero(found.segment < 0)
+    gone = np.flatnonzero(found.file < 0)
     if len(gone):
         keys = record_keys(table, snapshot.definition.key)
         raise Invalid(f"{len(gone)} keys are not in the table: {_named(keys, gone)}")
@@ -74,19 +74,19 @@ def _named(keys: pa.Array, rows: Int64Array) -> str:
 
 def rows_at(metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Sequence[str], *, threads: int) -> pa.Table:
     """Return columns ``names`` of the rows at ``where``, in that order; a row of nulls for a key that lives nowhere."""
-    live = np.flatnonzero(where.segment >= 0)
-    wanted = where.segment[live] << 32 | where.position[live]
-    table, found = read_at(metadata, snapshot, list(_by_segment(wanted)), names, threads=threads)
-    if len(live) == len(where.segment) and np.array_equal(found, wanted):
+    live = np.flatnonzero(where.file >= 0)
+    wanted = where.file[live] << 32 | where.position[live]
+    table, found = read_at(metadata, snapshot, list(_by_file(wanted)), names, threads=threads)
+    if len(live) == len(where.file) and np.array_equal(found, wanted):
         return table
     order = np.argsort(found)
-    at = np.full(len(where.segment), -1, np.int64)
+    at = np.full(len(where.file), -1, np.int64)
     at[live] = order[np.searchsorted(found, wanted, sorter=order)]
     return table.take(pa.array(at, mask=at < 0))
 
 
-def _by_segment(wanted: Int64Array) -> Iterator[SegmentRows]:
-    """Yield the rows ``wanted``, segment << 32 | position, of each segment once."""
+def _by_file(wanted: Int64Array) -> Iterator[FileRows]:
+    """Yield the rows ``wanted``, file << 32 | position, of each file once."""
     rows = np.unique(wanted) if len(wanted) > 1 else wanted
     for part in np.split(rows, np.flatnonzero(np.diff(rows >> 32)) + 1) if len(rows) > 1 else (rows,):
         if len(part):

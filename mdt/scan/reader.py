@@ -31,8 +31,8 @@ _LATE_ROWS = 8_192
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
-SegmentRows = tuple[int, Int64Array]
-"""Some rows of one segment: its row in the snapshot's files, and their positions, which rise and are not empty."""
+FileRows = tuple[int, Int64Array]
+"""Some rows of one file: its number, and their positions, which rise and are not empty."""
 
 
 def read(
@@ -48,16 +48,16 @@ def read(
 
 
 def read_at(
-    metadata: Metadata, snapshot: Snapshot, rows: Sequence[SegmentRows], names: Sequence[str], *, threads: int
+    metadata: Metadata, snapshot: Snapshot, rows: Sequence[FileRows], names: Sequence[str], *, threads: int
 ) -> tuple[pa.Table, Int64Array]:
-    """Return columns ``names`` of live rows, and where they stand: row in the snapshot's files << 32 | position -> int64[n]."""
+    """Return columns ``names`` of live rows, and where they stand: file number << 32 | position -> int64[n]."""
     columns = frozenset(names)
     pages, scans = list[Wanted](), list[SegmentScan]()
-    for segment, positions in rows:
-        file = snapshot.segment(segment)
-        found = placed(metadata, segment, file, positions, file.rows, columns)
+    for number, positions in rows:
+        segment = snapshot.segment(number)
+        found = placed(metadata, number, segment, positions, segment.rows, columns)
         if found is None:
-            scans.append(_scan(segment, positions, file))
+            scans.append(_scan(number, positions, segment))
         else:
             pages.append(found)
     reader = _Reader(metadata, ScanPlan(snapshot, None, tuple(scans), ()), tuple(names))
@@ -71,24 +71,24 @@ def read_at(
     )
 
 
-def _scan(segment: int, positions: Int64Array, file: Segment) -> SegmentScan:
-    """Return how the row groups are read that hold ``positions`` of a segment."""
+def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
+    """Return how the row groups are read that hold ``positions`` of a file."""
     wanted = BitMap(positions.tolist())
-    hit = row_groups_with(wanted, np.array(file.row_groups, np.int64))
-    return SegmentScan(segment, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
+    hit = row_groups_with(wanted, np.array(segment.row_groups, np.int64))
+    return SegmentScan(number, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
 
 
 def _places(piece: RowGroups | Rows) -> Int64Array:
     """Return where the rows of a piece of work stand, as :func:`read_at` does."""
     if isinstance(piece, Rows):
-        return np.concatenate([wanted.positions | (wanted.segment << 32) for wanted in piece.wanted])
+        return np.concatenate([wanted.positions | (wanted.file << 32) for wanted in piece.wanted])
     assert piece.scan.positions is not None, "positions are named"
     wanted = np.asarray(piece.scan.positions.to_array()).astype(np.int64)
     starts = np.array([first for first, _ in piece.starts])
     ends = np.array([first + rows for first, rows in piece.starts])
     group = np.searchsorted(starts, wanted, side="right") - 1
     inside = (group >= 0) & (wanted < ends[group])
-    return wanted[inside] | (piece.scan.row << 32)
+    return wanted[inside] | (piece.scan.file << 32)
 
 
 def _run(
@@ -161,7 +161,7 @@ class _Reader:
 
     def _groups(self, piece: RowGroups, schema: pa.Schema) -> pa.Table:
         return read_rows(
-            self._storage, self._plan.snapshot.segment(piece.scan.row), schema,
+            self._storage, self._plan.snapshot.segment(piece.scan.file), schema,
             zones=piece.zones, use_threads=False, footers=self._footers,
         )  # fmt: skip
 
@@ -188,7 +188,7 @@ class _Reader:
         return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
 
     def _mask(self, piece: RowGroups) -> BoolArray | None:
-        dead = self._plan.snapshot.vector(piece.scan.row)
+        dead = self._plan.snapshot.vector(piece.scan.file)
         if dead is None and piece.scan.positions is None:
             return None
         parts = []

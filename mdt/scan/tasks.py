@@ -60,16 +60,16 @@ class Cutter:
         self._plan = plan
         self._schema = schema
         self._names = frozenset(schema.names)
-        rows = np.array([scan.row for scan in plan.segments], np.int64)
-        found = plan.snapshot.files.segments(rows)
-        self._files: dict[int, Segment] = dict(zip(rows.tolist(), found, strict=True))
+        numbers = np.array([scan.file for scan in plan.segments], np.int64)
+        found = plan.snapshot.files.segments(numbers)
+        self._files: dict[int, Segment] = dict(zip(numbers.tolist(), found, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
         """Return the pieces of work, for ``threads`` threads."""
         runs: list[RowGroups | Rows] = []
         single: list[Wanted] = []
         for scan in self._plan.segments:
-            file = self._files[scan.row]
+            file = self._files[scan.file]
             wanted = self._wanted(scan, file)
             if wanted is None:
                 runs += _runs(scan, file.row_groups)
@@ -79,19 +79,19 @@ class Cutter:
 
     def by_pages(self) -> dict[int, int]:
         """Return what :func:`decoded_rows` does."""
-        found = {scan.row: self._wanted(scan, self._files[scan.row]) for scan in self._plan.segments}
+        found = {scan.file: self._wanted(scan, self._files[scan.file]) for scan in self._plan.segments}
         return {row: _decoded(w.positions, _block_rows(w.page_map)) for row, w in found.items() if w is not None}
 
     def _wanted(self, scan: SegmentScan, file: Segment) -> Wanted | None:
         """Return the rows of a segment that are to be read page by page, None if row groups are quicker."""
         if not len(self._schema) or (scan.positions is None and file.rows > SMALL_ROWS):
             return None
-        dead, some = self._plan.snapshot.vector(scan.row), scan.positions
+        dead, some = self._plan.snapshot.vector(scan.file), scan.positions
         if some and scan.zones is None and some.max() < file.rows:
-            return self._placed(scan.row, live_positions(some, dead), file.rows, self._schema)
+            return self._placed(scan.file, live_positions(some, dead), file.rows, self._schema)
         rows = _rows_in(file.row_groups, scan.zones)
         some = rows if some is None else rows & some
-        return self._placed(scan.row, live_positions(some, dead), len(rows), self._schema)
+        return self._placed(scan.file, live_positions(some, dead), len(rows), self._schema)
 
     def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
         """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
@@ -99,17 +99,17 @@ class Cutter:
         before = np.cumsum(rows) - rows
         zone = np.searchsorted(before, numbers, side="right") - 1
         positions = numbers + (first - before)[zone]
-        return self._placed(piece.scan.row, positions, piece.rows, schema)
+        return self._placed(piece.scan.file, positions, piece.rows, schema)
 
-    def _placed(self, row: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
+    def _placed(self, number: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
         names = self._names if schema is self._schema else frozenset(schema.names)
-        return placed(self._metadata, row, self._files[row], positions, rows, names)
+        return placed(self._metadata, number, self._files[number], positions, rows, names)
 
 
 def placed(
-    metadata: Metadata, row: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str]
+    metadata: Metadata, number: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str]
 ) -> Wanted | None:
-    """Return ``positions`` of segment ``row`` with what reading their pages needs.
+    """Return ``positions`` of file ``number`` with what reading their pages needs.
 
     None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are read.
     """
@@ -119,7 +119,7 @@ def placed(
     offset, length = file.block_offset, file.block_length
     whole = metadata.blobs.data_files.get(file.path, file.size) if len(positions) else None
     parquet = None if whole is None else whole.slice(offset, length)
-    return Wanted(file.path, offset, length, parquet, page_map, positions, row)
+    return Wanted(file.path, offset, length, parquet, page_map, positions, number)
 
 
 def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageMap | None:
@@ -142,7 +142,7 @@ def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
 
 
 def decoded_rows(metadata: Metadata, plan: ScanPlan, schema: pa.Schema) -> dict[int, int]:
-    """Return segment row -> how many rows are decoded for its share of ``plan``, of the segments that are read by pages."""
+    """Return file number -> how many rows are decoded for its share of ``plan``, of the files that are read by pages."""
     return Cutter(metadata, plan, schema).by_pages()
 
 

@@ -42,7 +42,7 @@ def within(plan: ScanPlan, limit: int) -> ScanPlan:
     """Return the plan, which has no predicate, with segments and rows for ``limit`` rows only."""
     assert plan.predicate is None, "how many rows match is not known"
     snapshot = plan.snapshot
-    rows = np.array([scan.row for scan in plan.segments], np.int64)
+    rows = np.array([scan.file for scan in plan.segments], np.int64)
     ends = np.cumsum((snapshot.rows - snapshot.dead_rows)[rows])
     last = int(np.searchsorted(ends, limit))
     if last == len(ends):
@@ -56,12 +56,12 @@ def within(plan: ScanPlan, limit: int) -> ScanPlan:
 
 def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentScan:
     """Return the first ``count`` live rows of a segment, which has as many."""
-    dead = snapshot.vector(scan.row)
-    live = BitMap(range(int(snapshot.rows[scan.row])))
+    dead = snapshot.vector(scan.file)
+    live = BitMap(range(int(snapshot.rows[scan.file])))
     if dead is not None:
         live -= dead
     positions = live[:count]
-    ends = np.cumsum(snapshot.segment(scan.row).row_groups)
+    ends = np.cumsum(snapshot.segment(scan.file).row_groups)
     zones = int(np.searchsorted(ends, positions[-1], side="right")) + 1
     return replace(scan, zones=tuple(range(zones)), positions=positions)
 
@@ -124,7 +124,7 @@ def best(
 def known_bounds(plan: ScanPlan, key: SortKey) -> int:
     """Return of how many segments of ``plan`` there are statistics of the column of ``key``."""
     stats = plan.snapshot.column_stats(key.column)
-    rows = pa.array([scan.row for scan in plan.segments], pa.int64())
+    rows = pa.array([scan.file for scan in plan.segments], pa.int64())
     return 0 if stats is None else len(rows) - stats["values"].take(rows).null_count
 
 
@@ -154,8 +154,8 @@ class _Zones:
     def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _Zones:
         """Return those row groups of the segments ``numbers`` of a plan that it reads, in this order."""
         scans = [plan.segments[n] for n in numbers.tolist()]
-        rows_read = pa.array([scan.row for scan in scans], pa.int64())
-        lists = plan.snapshot.files.select(("zone_rows",)).take(rows_read)["zone_rows"]
+        files = np.array([scan.file for scan in scans], np.int64)
+        lists = plan.snapshot.files.take(("zone_rows",), files)["zone_rows"]
         sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
         starts = np.cumsum(sizes) - sizes
         of = np.repeat(np.arange(len(scans)), sizes)
@@ -180,7 +180,7 @@ class _Zones:
 
     def stats(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Return the statistics of ``column`` in each row group, STATS_SCHEMA [n]: where it has none, those of its segment."""
-        rows = np.array([scan.row for scan in self.scans], np.int64)
+        rows = np.array([scan.file for scan in self.scans], np.int64)
         parts = [_file_stats(snapshot, column, rows)]
         at, first = self.of.copy(), len(rows)
         starts = np.searchsorted(self.of, np.arange(len(rows) + 1)).tolist()
@@ -248,7 +248,7 @@ class _Search:
     def run(self, progress: Progress | None) -> pa.Table:
         """Return the best rows."""
         snapshot, first = self._plan.snapshot, self._keys[0]
-        rows = np.array([scan.row for scan in self._plan.segments], np.int64)
+        rows = np.array([scan.file for scan in self._plan.segments], np.int64)
         stats = _file_stats(snapshot, first.column, rows)
         left, size, wanted = _best_first(stats, first), _FILES_FIRST, max(self._limit, _ROWS_FIRST)
         while len(left := left[self._may_hold(stats)[left]]):

@@ -107,11 +107,11 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
     done: list[_Checked] = []
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         checker = _SegmentChecker(metadata, snapshot, remade(metadata, snapshot, pool))
-        for checked in counted(pool.map(checker.run, range(len(snapshot))), len(snapshot), progress):
+        for checked in counted(pool.map(checker.run, snapshot.live_numbers.tolist()), len(snapshot), progress):
             done.append(checked)
             problems += checked.problems
     problems += _check_keys(metadata, snapshot, done)
-    size = int(np.asarray(snapshot.files["size"].to_numpy()).sum())
+    size = int(snapshot.files.numpy("size")[snapshot.live].sum())
     rows = int((snapshot.rows - snapshot.dead_rows).sum())
     warnings: tuple[Problem, ...] = ()
     with suppress(Corrupt):  # a key map that cannot be read is among the problems
@@ -127,7 +127,7 @@ class _SegmentChecker:
         self._options = parse_options(snapshot.definition.options)
 
     def run(self, i: int) -> _Checked:
-        """Return what is wrong with segment row ``i``, and its live keys."""
+        """Return what is wrong with file ``i``, and its live keys."""
         file = self._snapshot.segment(i)
         path = file.path
         nothing = np.empty(0, np.uint64)
@@ -253,8 +253,9 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     if not done or not sum(len(c.hashes) for c in done):
         return
     hashes = KeyHashes(np.concatenate([c.hashes.hi for c in done]), np.concatenate([c.hashes.lo for c in done]))
-    group = np.repeat(snapshot.group_of, [len(c.hashes) for c in done])
-    paths_of = list(snapshot.group_partition)
+    groups = snapshot.file_groups
+    group = np.repeat(groups.of_files(snapshot.live_numbers), [len(c.hashes) for c in done])
+    paths_of = groups.partitions(np.arange(groups.count)).tolist()
     names = {name: i for i, name in enumerate(dict.fromkeys(paths_of))}
     codes = np.array([names[p] for p in paths_of], dtype=np.int64)
     scope = np.zeros(len(group), np.int64) if snapshot.definition.is_global else codes[group]

@@ -76,6 +76,6 @@ def _positions(metadata: Metadata, snapshot: Snapshot, i: int, keys: pa.Array) -
     """
     if not metadata.options(snapshot.definition).write_record_positions or not len(keys):
         return None
-    base = base_key_map(metadata, snapshot, int(snapshot.group_of[i]))
+    base = base_key_map(metadata, snapshot, int(snapshot.file_groups.of_files(np.array([i]))[0]))
     found = positions_in_base(base, hash_keys(keys, snapshot.definition.hash_seed))
     return BitMap(found.astype(np.uint32)) if found is not None and bool(np.all(np.diff(found) > 0)) else None

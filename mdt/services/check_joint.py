@@ -35,7 +35,7 @@ _COLUMN = "values"
 
 def remade(metadata: Metadata, snapshot: Snapshot, threads: Executor) -> frozenset[tuple[str, Blob]]:
     """Return the joint summaries, by index, that the rows of their live segments give again, byte for byte."""
-    found = [(spec, blob, rows) for spec in snapshot.definition.indexes for blob, rows in _whole(snapshot, spec)]
+    found = [(spec, blob, files) for spec in snapshot.definition.indexes for blob, files in _whole(snapshot, spec)]
     same = threads.map(lambda one: _is_remade(metadata, snapshot, *one), found)
     return frozenset((spec, blob) for (spec, blob, _), equal in zip(found, same, strict=True) if equal)
 
@@ -43,23 +43,24 @@ def remade(metadata: Metadata, snapshot: Snapshot, threads: Executor) -> frozens
 def _whole(snapshot: Snapshot, spec: str) -> Iterator[tuple[Blob, list[int]]]:
     """Yield the joint summaries of an index whose live segments follow each other from its first row on, and these."""
     members: dict[Blob, list[tuple[int, int]]] = {}
-    for row, ref in enumerate(snapshot.index_summaries(spec, np.arange(len(snapshot)))):
+    files = snapshot.live_numbers
+    for file, ref in zip(files.tolist(), snapshot.index_summaries(spec, files), strict=True):
         if isinstance(ref, Joint):
-            members.setdefault(ref.blob, []).append((ref.first, row))
+            members.setdefault(ref.blob, []).append((ref.first, file))
     for blob, mine in members.items():
         mine.sort()
-        ends = accumulate((int(snapshot.rows[row]) for _, row in mine), initial=0)
+        ends = accumulate((int(snapshot.rows[file]) for _, file in mine), initial=0)
         if all(first == end for (first, _), end in zip(mine, ends, strict=False)):
-            yield blob, [row for _, row in mine]
+            yield blob, [file for _, file in mine]
 
 
-def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, rows: Sequence[int]) -> bool:
+def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, files: Sequence[int]) -> bool:
     parsed, index = index_of(spec)
     if not isinstance(index, SkippingIndex):
         return False
     top = top_levels(snapshot.definition.schema, [spec])
     with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at
-        segments = snapshot.files.segments(np.array(rows, np.int64))
+        segments = snapshot.files.segments(np.array(files, np.int64))
         parts = [read_rows(metadata.storage, segment, top, use_threads=False) for segment in segments]
         columns = [values_of(part, parsed.columns, index) for part in parts]
         stored = metadata.blobs.read(blob, verify=True).to_pybytes()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-import numpy as np
-
 from mdt.commit import leftovers, publish
 from mdt.commit.recovery import pending, sensible
 from mdt.errors import Corrupt, Invalid
@@ -97,7 +95,7 @@ def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRec
 
 def _check_blobs(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     units = [unit.blob for unit in snapshot.units if unit.blob is not None]
-    maps = [segment.key_map for segment in snapshot.files.segments(np.arange(len(snapshot)))]
+    maps = [segment.key_map for segment in snapshot.files.segments(snapshot.live_numbers)]
     for blob in [*units, *maps]:
         if blob is not None:
             yield from _check_blob(metadata, blob)

@@ -18,13 +18,14 @@ def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
 
     Nothing is wrong for any reader: one of the rows is dead.  Versions before 0.1 placed keys so that had been deleted.
     """
-    segments = enumerate(snapshot.files.segments(np.arange(len(snapshot))))
-    maps = [(i, segment.key_map) for i, segment in segments if segment.key_map is not None]
+    live, groups = snapshot.live_numbers, snapshot.file_groups
+    files = zip(live.tolist(), snapshot.files.segments(live), strict=True)
+    maps = [(number, segment.key_map) for number, segment in files if segment.key_map is not None]
     if not maps:
         return
     hashes = [metadata.blobs.key_map(blob).whole().hashes for _, blob in maps]
-    group = np.repeat(snapshot.groups_of(np.array([i for i, _ in maps])), [len(h) for h in hashes])
-    names, of_group = np.unique(np.array(list(snapshot.group_partition), dtype=object), return_inverse=True)
+    group = np.repeat(groups.of_files(np.array([number for number, _ in maps])), [len(h) for h in hashes])
+    names, of_group = np.unique(groups.partitions(np.arange(groups.count)), return_inverse=True)
     partition = of_group[group]
     hi, lo = (np.concatenate(words) for words in ([h.hi for h in hashes], [h.lo for h in hashes]))
     order = np.lexsort((group, partition, lo, hi))

@@ -44,16 +44,16 @@ class Compaction(Operation[CompactionPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
         """Return the file groups that hold log files or dead rows."""
-        dirty = (snapshot.kind != BASE) | (snapshot.dead_rows > 0)
-        groups = np.unique(snapshot.group_of[dirty]).tolist()
+        dirty = snapshot.live & ((snapshot.kind != BASE) | (snapshot.dead_rows > 0))
+        groups = np.unique(snapshot.file_groups.of_files(np.flatnonzero(dirty))).tolist()
         names = snapshot.file_groups.names(groups)
-        partitions = sorted({snapshot.group_partition[g] for g in groups})
+        partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
         return CompactionPlan(Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups)
 
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write one base file for each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        work = [Slice(snapshot.group_partition[g], g) for g in plan.groups]
+        work = [Slice(snapshot.file_groups.partition(g), g) for g in plan.groups]
         changes = write_slices(shared, work, lambda one: one, self.progress)
         return replace(changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]})
 
@@ -65,8 +65,8 @@ class Compaction(Operation[CompactionPlan]):
         kept = [f for f in changes.files if f.file_id not in lost]
         if not lost or not kept or plan.footprint.txn in theirs.rolled_back:
             return None
-        numbers = {snapshot.group_number[name] for name in lost}
-        gone = {int(s) for g in numbers for s in snapshot.segments[snapshot.members[g]]}
+        numbers = set(snapshot.file_groups.number(sorted(lost)).tolist())
+        gone = {int(s) for g in numbers for s in snapshot.segment_ids[snapshot.file_groups.members(g)]}
         left_out = [paths.partition_file(f.partition, f.name) for f in changes.files if f.file_id in lost]
         extra = {
             "compaction_plan": [o for o in changes.extra["compaction_plan"] if o["fileId"] not in lost],
@@ -83,7 +83,7 @@ class Compaction(Operation[CompactionPlan]):
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:
     """Return what Hudi's compaction plan says of one file group."""
-    members = snapshot.files.segments(snapshot.members[group])
+    members = snapshot.files.segments(snapshot.file_groups.members(group))
     return {
         "baseInstantTime": members[0].base_instant,
         "deltaFilePaths": [m.name for m in members if m.kind != BASE],

@@ -67,9 +67,9 @@ class IndexChange(Operation[WritePlan]):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Segment row ``row`` of a snapshot and the specifications that do not cover it."""
+    """File ``file`` of a snapshot and the specifications that do not cover it."""
 
-    row: int
+    file: int
     specs: tuple[str, ...]
 
 
@@ -125,10 +125,10 @@ class IndexBuild(Operation[_Batch]):
         if not self.failed:
             return uncovered(snapshot, self.specs)
         todo = {}
-        for row, specs in uncovered(snapshot, self.specs).items():
-            segment = int(snapshot.segments[row])
+        for file, specs in uncovered(snapshot, self.specs).items():
+            segment = int(snapshot.segment_ids[file])
             if left := tuple(spec for spec in specs if (spec, segment) not in self.failed):
-                todo[row] = left
+                todo[file] = left
         return todo
 
     def write(self, snapshot: Snapshot, plan: _Batch, claim: Claim) -> Changes:
@@ -137,7 +137,7 @@ class IndexBuild(Operation[_Batch]):
         total = plan.total + self.done
         runner = self.runner or summarize_here
         for work, found in runner(self.metadata, self.options, snapshot, plan.work, claim):
-            segment = int(snapshot.segments[work.row])
+            segment = int(snapshot.segment_ids[work.file])
             covers += [(spec, segment, data) for spec, data in found]
             self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
             self.bytes += sum(_bytes(data) for _, data in found)
@@ -160,7 +160,7 @@ def summarize_here(
     blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
     threads = options.threads("writer")
     with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(lambda one: summaries_of(metadata, snapshot, one.row, one.specs), work)
+        found = pool.map(lambda one: summaries_of(metadata, snapshot, one.file, one.specs), work)
         yield from placed_all(blobs, zip(work, found, strict=True), threads=threads)
     blobs.write(metadata.storage)
 
@@ -172,32 +172,31 @@ def _bytes(summary: SummaryRef) -> int:
     return summary.length if isinstance(summary, Blob) else len(summary)
 
 
-def summaries_of(metadata: Metadata, snapshot: Snapshot, row: int, specs: Sequence[str]) -> Indexed:
-    """Return what ``specs`` find in segment row ``row``; reads only the columns that the indexes need."""
-    segment, columns = snapshot.segment(row), top_levels(snapshot.definition.schema, specs)
+def summaries_of(metadata: Metadata, snapshot: Snapshot, file: int, specs: Sequence[str]) -> Indexed:
+    """Return what ``specs`` find in the file numbered ``file``; reads only the columns that the indexes need."""
+    segment, columns = snapshot.segment(file), top_levels(snapshot.definition.schema, specs)
     table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.blobs.footers)
     return summarize_indexes(specs, table, segment.row_groups)
 
 
 def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[int, tuple[str, ...]]:
-    """Return segment row -> the installed indexes (of ``specs``, default all) that do not cover it.  O(files × indexes)."""
+    """Return file number -> the installed indexes (of ``specs``, default all) that do not cover it.  O(files × indexes)."""
     missing: dict[int, list[str]] = {}
     for spec in snapshot.definition.indexes:
         if (specs is not None and spec not in specs) or isinstance(index_of(spec)[1], str):
             continue
-        rows = np.flatnonzero(~snapshot.covered(spec) & snapshot.has_rows)
-        for row in rows.tolist():
-            missing.setdefault(row, []).append(spec)
-    return {row: tuple(found) for row, found in sorted(missing.items())}
+        for file in np.flatnonzero(~snapshot.covered(spec) & snapshot.has_rows).tolist():
+            missing.setdefault(file, []).append(spec)
+    return {file: tuple(found) for file, found in sorted(missing.items())}
 
 
 def _limited(snapshot: Snapshot, missing: Mapping[int, tuple[str, ...]]) -> Iterator[Work]:
     rows = 0
-    for row, specs in missing.items():
+    for file, specs in missing.items():
         if rows >= INDEX_COMMIT_ROWS:
             return
-        yield Work(row, specs)
-        rows += int(snapshot.rows[row])
+        yield Work(file, specs)
+        rows += int(snapshot.rows[file])
 
 
 def build(

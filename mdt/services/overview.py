@@ -13,7 +13,7 @@ from mdt.services.indexing import coverage, short
 def table_html(path: str, snapshot: Snapshot) -> str:
     """Return a table's definition, counts, columns and indexes as HTML."""
     definition = snapshot.definition
-    logs = int((snapshot.kind == LOG).sum())
+    logs = int(((snapshot.kind == LOG) & snapshot.live).sum())
     live = int((snapshot.rows - snapshot.dead_rows).sum())
     facts = {
         "path": path,

@@ -105,9 +105,9 @@ def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary 
 
 
 def _read(metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingIndex) -> Sequence[memoryview]:
-    rows = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+    files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
     parts = []
-    for found in snapshot.index_summaries(spec, rows):
+    for found in snapshot.index_summaries(spec, files):
         try:
             data = whole(metadata.summaries.open(index, found)) if found is not None else memoryview(b"")
             table_stats.check(data)

@@ -88,7 +88,7 @@ def assign(
         rewrites.update(returns)  # see the head of this module
     return fresh + [
         Assignment(
-            snapshot.group_partition[group], group, is_mor and group not in rewrites, inserts_of.get(group, range(0))
+            snapshot.file_groups.partition(group), group, is_mor and group not in rewrites, inserts_of.get(group, range(0))
         )
         for group in sorted({*touched, *returns, *inserts_of})
     ]

@@ -115,11 +115,11 @@ class WriteJob:
     def _file_id(self, work: Slice) -> str:
         if work.group == NEW:
             return base_file.new_file_id(self.metadata.storage.random_hex(16))
-        return str(self.snapshot.groups.dictionary[work.group].as_py())
+        return self.snapshot.file_groups.name(work.group)
 
     def _members(self, work: Slice) -> list[int]:
-        """Return the segment rows of the file group, oldest first."""
-        return [] if work.group == NEW else self.snapshot.members[work.group].tolist()
+        """Return the numbers of the files of the file group, oldest first."""
+        return [] if work.group == NEW else self.snapshot.file_groups.members(work.group).tolist()
 
     def _fresh(self, task: int, rows: KeyedRows, partition: str, file_name: str) -> pa.Table:
         """Return new rows with their meta columns."""
@@ -165,7 +165,7 @@ class WriteJob:
             zones=zones, base_instant=self.claim.instant, previous=previous,
         )  # fmt: skip
         encoded = key_map.encode(key_map.build(content.hashes, content.ordering)) if len(table) else None
-        removed = tuple(int(self.snapshot.segments[i]) for i in members)
+        removed = tuple(int(self.snapshot.segment_ids[i]) for i in members)
         pages = page_map.encoded(data) if len(table) else None
         gained = _gained(work)
         if work.group == NEW and work.carried is not None:
@@ -216,7 +216,7 @@ class WriteJob:
         Record positions only where the table asks for them: they need header 8, on which Hudi 0.14 and 0.15 fail.
         """
         snapshot, claim = self.snapshot, self.claim
-        members = snapshot.files.segments(snapshot.members[work.group])
+        members = snapshot.files.segments(snapshot.file_groups.members(work.group))
         base_instant = members[0].base_instant
         version = 1 + max(m.log_version for m in members)
         file_id = self._file_id(work)
@@ -244,7 +244,7 @@ class WriteJob:
             rows=0 if rows is None else len(rows), block_offset=offset, zones=zones, base_instant=base_instant,
             previous=base_instant, version=version, base_name=base_name, log_names=(*log_names, name),
         )  # fmt: skip
-        vectors = {int(snapshot.segments[i]): dead for i, dead in work.dead.items()}
+        vectors = {int(snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
         return Written(file, found.indexes, encoded, pages, *_gained(work), vectors=vectors)
 
     def _by_position(self, group: int, rows: R | None) -> tuple[R | None, BitMap | None]:
@@ -294,7 +294,7 @@ def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
 
 
 def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
-    """Return the live rows of segment row ``i`` with meta columns, without the positions in ``ended``."""
+    """Return the live rows of file ``i`` with meta columns, without the positions in ``ended``."""
     table = read_rows(metadata.storage, snapshot.segment(i), with_meta(snapshot.definition.schema))
     dead = snapshot.vector(i)
     gone = ended if dead is None else dead if ended is None else dead | ended

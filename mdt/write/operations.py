@@ -192,7 +192,7 @@ def decide(snapshot: Snapshot, batch: Batch, located: Located) -> tuple[npt.NDAr
         late = located.found & (batch.ordering < located.ordering)
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
-    there = snapshot.partitions_of(located.group)
+    there = snapshot.file_groups.partitions(located.group)
     return late, located.found & ~late & np.asarray(there != partition_names(batch))
 
 

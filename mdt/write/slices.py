@@ -76,7 +76,7 @@ class Slice:
     beside those of the group, or is a base file in their place.
 
     ``carried``: rows that move into a base file; None: the live rows of the group.  ``new``: rows that are written; the first ``updates`` of
-    them replace rows of this group, the keys of the others are new to it.  ``dead``: segment row -> positions that are
+    them replace rows of this group, the keys of the others are new to it.  ``dead``: file number -> positions that are
     replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file names.
     """
 
@@ -129,5 +129,5 @@ def slice_of(batch: KeyedRows, located: Located, one: Assignment, fates: Fates) 
 
 
 def _dead(located: Located, rows: Int64Array) -> dict[int, BitMap]:
-    segment, position = located.segment[rows], located.position[rows]
-    return {int(s): BitMap(position[segment == s].astype(np.uint32)) for s in np.unique(segment)}
+    file, position = located.file[rows], located.position[rows]
+    return {int(n): BitMap(position[file == n].astype(np.uint32)) for n in np.unique(file)}

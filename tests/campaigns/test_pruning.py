@@ -204,7 +204,7 @@ def test_a_list_of_tests_means_what_its_sql_means(tests: list[Any], sql: str) ->
 def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
     table, rows = _clusters()
     plan = planner.plan(table.metadata, table.snapshot(), Unknown("f(n)"))
-    assert sum(table.snapshot().rows[s.row] for s in plan.segments) >= len(rows)
+    assert sum(table.snapshot().rows[s.file] for s in plan.segments) >= len(rows)
     told = planner.explain(planner.plan(table.metadata, table.snapshot(), Or((Unknown("f(n)"), Leaf("n", "=", 3)))))
     assert told.rows_read == told.rows_total
 

@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> mdt.Table:
 
 def test_age_21_is_read_to_row_0_only(table: mdt.Table) -> None:
     scan = table.scan("age = 21")
-    assert [(s.row, list(s.positions or ())) for s in scan.plan.segments] == [(0, [0])]
+    assert [(s.file, list(s.positions or ())) for s in scan.plan.segments] == [(0, [0])]
     assert scan.explain().rows_read == 1 and scan.to_arrow()["id"].to_pylist() == ["p0"]
 
 

@@ -66,7 +66,7 @@ def made(**options: Any) -> mdt.Table:
 
 def refs(table: mdt.Table, spec: str) -> list[SummaryRef | None]:
     snapshot = table.snapshot()
-    return snapshot.index_summaries(spec, np.arange(len(snapshot)))
+    return snapshot.index_summaries(spec, snapshot.live_numbers)
 
 
 def blobs_of(table: mdt.Table, spec: str) -> list[Blob]:

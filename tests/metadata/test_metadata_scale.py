@@ -22,7 +22,6 @@ from mdt.metadata import paths
 from mdt.metadata.checkpoint import differing, folded
 from mdt.metadata.columns import Columns
 from mdt.metadata.file_groups import Groups
-from mdt.metadata.files import Live
 from mdt.metadata.layered import Layered
 from mdt.metadata.replay import apply, first
 from mdt.metadata.snapshot import Snapshot
@@ -112,21 +111,6 @@ def test_a_layered_mapping_holds_what_a_dictionary_holds(items: list[dict[int, i
     assert len(mapping._layers) <= 6
 
 
-@given(slots=st.integers(0, 200), dead=st.sets(st.integers(0, 199)))
-def test_rows_number_the_live_slots(slots: int, dead: set[int]) -> None:
-    gone = sorted(slot for slot in dead if slot < slots)
-    live = Live(slots, np.array(gone, np.int64))
-    truth = [slot for slot in range(slots) if slot not in dead]
-    rows = np.arange(len(truth))
-    assert [live.slot(row) for row in rows.tolist()] == truth == live.slots_of(rows).tolist()
-    assert live.rows_of(np.array(truth, np.int64)).tolist() == rows.tolist()
-    assert live.of(np.arange(slots)).tolist() == truth
-    assert live.of_table(pa.table({"a": np.arange(slots)}))["a"].to_pylist() == truth
-    for row in (len(truth), -len(truth) - 1):
-        with pytest.raises(IndexError):
-            live.slot(row)
-
-
 @given(values=st.lists(st.integers(-5, 5), max_size=40), cut=st.integers(0, 9))
 def test_buffers_are_what_to_numpy_gives(values: list[int], cut: int) -> None:
     array = pa.array(values, pa.int16()).slice(cut)
@@ -166,7 +150,7 @@ def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
     table = mdt.open(many)
     plan = table.scan(f"at = {7 * planning.ROWS}").plan
     (found,) = plan.segments
-    assert plan.snapshot.files["name"][found.row].as_py().startswith("00000007-")
+    assert plan.snapshot.files.value("name", found.file).as_py().startswith("00000007-")
     base = _stored(table)
     # History for the look at Hudi's timeline; dead and rows, statistics, row groups of one file, its name.
     assert base.misses <= 6
@@ -201,8 +185,10 @@ def test_a_commit_touches_what_it_changes(many: Path) -> None:
 
 def _brute_force_small(snapshot: Snapshot, partition: str, bytes_max: int) -> list[tuple[int, int]]:
     size = snapshot.files.numpy("size")
-    groups = [(int(size[rows].sum()), n) for n, rows in enumerate(snapshot.members) if len(rows)]
-    return sorted((s, n) for s, n in groups if s < bytes_max and snapshot.group_partition[n] == partition)
+    groups = snapshot.file_groups
+    members = [(n, groups.members(n)) for n in range(groups.count) if groups.partition(n) == partition]
+    sizes = [(int(size[files].sum()), n) for n, files in members if len(files)]
+    return sorted((s, n) for s, n in sizes if s < bytes_max)
 
 
 @pytest.mark.parametrize("records", [2, 100])
@@ -228,12 +214,62 @@ def test_file_groups_are_found_by_name_in_base_and_pieces(many: Path) -> None:
         groups.name(FILES)
 
 
+def _names(snapshot: Snapshot) -> dict[str, int]:
+    names = snapshot.files.values("name", snapshot.live_numbers)
+    return dict(zip(names, snapshot.live_numbers.tolist(), strict=True))
+
+
+def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing() -> None:
+    table = _table(10_000, table_type="COPY_ON_WRITE")
+    table.upsert(_rows(list(range(20)), 0))
+    table.metadata.compact()
+    before = table.snapshot()
+    for n in (3, 14, 3):
+        table.upsert(_rows([n], n))
+        table.delete(_rows([n + 1], n))
+        snapshot = table.snapshot()
+        snapshot.check()
+        mine, known = _names(snapshot), _names(before)
+        assert all(mine[name] == known[name] for name in mine.keys() & known.keys())
+        assert snapshot.numbered > len(snapshot) == len(mine) == int(snapshot.live.sum())
+        for left in snapshot.gone.tolist():
+            assert not (
+                snapshot.live[left] or snapshot.has_rows[left] or snapshot.rows[left] or snapshot.dead_rows[left]
+            )
+            assert not any(snapshot.covered(spec)[left] for spec in snapshot.definition.indexes)
+            assert snapshot.segment(left).name not in mine
+        assert {scan.file for scan in table.scan().plan.segments} <= set(mine.values())
+        before = snapshot
+    table.metadata.compact()
+    again = table.snapshot()
+    assert again.seq == before.seq and again.live_numbers.tolist() == list(range(len(before))), "numbered anew"
+    assert again.numbered < before.numbered
+
+
+def test_plans_of_one_commit_on_two_bases_number_files_apart() -> None:
+    table = _table(10_000, table_type="COPY_ON_WRITE")
+    table.upsert(_rows(list(range(20)), 0))
+    for n in (3, 14, 5):
+        table.upsert(_rows([n], n))
+    wheres = [f"n = {n}" for n in (0, 3, 5, 14)] + ["n < 4 and id like '%1%'"]
+    before = [table.scan(where).to_arrow().sort_by("id") for where in wheres]
+    seq = table.snapshot().seq
+    table.metadata.compact()
+    assert table.snapshot().seq == seq
+    assert [table.scan(where).to_arrow().sort_by("id") for where in wheres] == before
+
+
+def _group_numbers(snapshot: Snapshot) -> dict[str, int]:
+    names = snapshot.file_groups.all_names()
+    return dict(zip(names, snapshot.file_groups.number(names).tolist(), strict=True))
+
+
 def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
     table = _table(100)
     for n in range(4):
         table.upsert(_rows([n, n + 10], n))
     old = mdt.open(table.storage).snapshot()
-    numbers = {name: old.group_number[name] for name in old.group_number}
+    numbers = _group_numbers(old)
     middle = mdt.open(table.storage)
     middle.metadata.compact()
     table.compact()
@@ -242,14 +278,14 @@ def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
     for base_seq in (-1, old.seq):
         found = mdt.open(table.storage).metadata.at(old.seq, base_seq)
         assert found.base.seq == base_seq and found.seq == old.seq
-        assert base_seq >= 0 or {name: found.group_number[name] for name in found.group_number} == numbers
+        assert base_seq >= 0 or _group_numbers(found) == numbers
         found.check()
     for path in [info.path for info in table.storage.list(paths.base_dir()) if info.path.endswith(".manifest")]:
         kept = mdt.open(table.storage).metadata.at(old.seq, old.seq)
-        expected = {name: kept.group_number[name] for name in kept.group_number}
+        expected = _group_numbers(kept)
         table.storage.delete(path)
         again = mdt.open(table.storage).metadata.at(old.seq, old.seq)
-        assert {name: again.group_number[name] for name in again.group_number} == expected
+        assert _group_numbers(again) == expected
 
 
 def test_a_reader_moves_to_a_newer_base_of_another_process() -> None:

@@ -214,7 +214,7 @@ def test_a_plan_after_a_commit_uses_what_is_known_of_the_base(many: mdt.Table) -
             "nothing is read or made again"
         )
     added = many.scan("device = -1").plan.segments
-    assert added and all(scan.row >= FILES for scan in added), "files that were added are tested too"
+    assert added and all(scan.file >= FILES for scan in added), "files that were added are tested too"
     many.delete(pa.table({"id": ["real_00000000"]}))
     assert many.scan("device = -1 and id = 'real_00000000'").plan.segments == ()
 
@@ -346,10 +346,10 @@ def test_slots_and_blocks_are_those_of_the_runs_that_are_left(
     maybe = np.array(data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_)
     runs = Runs(np.append(0, np.cumsum(sizes)), maybe, 0)
     truth = np.repeat(maybe, sizes)
-    assert runs.slots().tolist() == truth.tolist()
+    assert runs.files().tolist() == truth.tolist()
     assert runs.blocks(every).tolist() == sorted(set((np.flatnonzero(truth) // every).tolist()))
     some = np.array(sorted(data.draw(st.sets(st.integers(0, len(truth) - 1)))), np.int64)
-    held = runs.holding(some).slots()
+    held = runs.holding(some).files()
     assert held[some].tolist() == truth[some].tolist() and not (held & ~truth).any()
     for start, stop in pairwise(runs.starts.tolist()):
         assert held[start:stop].any() == (truth[start] and bool(((some >= start) & (some < stop)).any()))

@@ -165,12 +165,14 @@ def test_keys_are_found_without_page_maps(tmp_path: Path) -> None:
     table = life(tmp_path / "t", "MERGE_ON_READ", "record")
     expected = table.get(["k00007", "k02999"])
     files = table.snapshot().files
-    for path, offset in set(zip(files["key_map_path"].to_pylist(), files["page_map_offset"].to_pylist(), strict=True)):
+    for path, offset in set(
+        zip(files.column("key_map_path").to_pylist(), files.column("page_map_offset").to_pylist(), strict=True)
+    ):
         if offset is not None:
             whole = bytearray((tmp_path / "t" / path).read_bytes())
             whole[offset] ^= 1
             (tmp_path / "t" / path).write_bytes(whole)
     again = mdt.open(tmp_path / "t")
     assert again.get(["k00007", "k02999"]).equals(expected)
-    assert paths.PRIVATE in str(files["key_map_path"].to_pylist()[0])
+    assert paths.PRIVATE in str(files.column("key_map_path").to_pylist()[0])
     assert pc.sum(expected["fare"]).as_py() == pytest.approx(7.1 + 2999.1, abs=0.5)

@@ -56,9 +56,9 @@ def content(storage: Storage) -> dict[tuple[str, int], tuple[bytes, int]]:
     snapshot = metadata.newest()
     found = {}
     for spec in snapshot.definition.indexes:
-        for row in range(len(snapshot)):
+        for row in snapshot.live_numbers.tolist():
             if snapshot.covered(spec)[row] and snapshot.rows[row] > snapshot.dead_rows[row]:
-                found[spec, int(snapshot.segments[row])] = _bytes(metadata, snapshot, spec, row)
+                found[spec, int(snapshot.segment_ids[row])] = _bytes(metadata, snapshot, spec, row)
     return found
 
 
@@ -325,7 +325,7 @@ def test_summaries_are_read_by_ranges_of_their_object() -> None:
 
 
 def _all_summaries(snapshot: Snapshot) -> list[SummaryRef | None]:
-    return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, np.arange(len(snapshot)))]
+    return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, snapshot.live_numbers)]
 
 
 def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:

@@ -33,7 +33,7 @@ VALUES_MAX = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Rows of the segment rows ``segments``.  ``path``: of the copy in the scratch storage, None without rows; its ``size``."""
+    """Rows of the files numbered ``segments``.  ``path``: of the copy in the scratch storage, None without rows; its ``size``."""
 
     segments: frozenset[int]
     path: str | None
@@ -46,7 +46,7 @@ def extracted(
 ) -> Extract | None:  # fmt: skip
     """Copy the rows that ``plan`` leaves of files without dead rows to ``path``, None if Spark had better read the files.
 
-    ``clean``: the segment rows of such files.  ``columns``: all that the query uses.  ``processors``: how many Spark has.
+    ``clean``: the numbers of such files.  ``columns``: all that the query uses.  ``processors``: how many Spark has.
     """
     known = with_meta(plan.snapshot.definition.schema)
     if not columns or any(name not in known.names for name in columns):
@@ -58,7 +58,7 @@ def extracted(
         return None
     wanted = replace(plan, predicate=None, segments=scans)
     tables = list(read(metadata, wanted, schema.names, threads=options.threads("reader")))
-    segments = frozenset(scan.row for scan in scans)
+    segments = frozenset(scan.file for scan in scans)
     if not tables:
         return Extract(segments, None, 0)
     sink = pa.BufferOutputStream()
@@ -75,14 +75,14 @@ def _worth_it(
     metadata: Metadata, rows_min: int, ratio: int, plan: ScanPlan, clean: frozenset[int], schema: pa.Schema
 ) -> tuple[SegmentScan, ...]:
     """Return what to copy: nothing, unless that costs much less than reading the files."""
-    scans = tuple(scan for scan in plan.segments if scan.positions is not None and scan.row in clean)
+    scans = tuple(scan for scan in plan.segments if scan.positions is not None and scan.file in clean)
     rows = plan.snapshot.rows
-    if int(rows[[scan.row for scan in scans]].sum()) < rows_min:
+    if int(rows[[scan.file for scan in scans]].sum()) < rows_min:
         return ()
     if sum(len(scan.positions) for scan in scans if scan.positions is not None) * len(schema) > VALUES_MAX:
         return ()
     decoded = decoded_rows(metadata, replace(plan, predicate=None, segments=scans), schema)
-    chosen = tuple(s for s in scans if s.row in decoded and decoded[s.row] * ratio <= rows[s.row])
-    spared = int(rows[[scan.row for scan in chosen]].sum())
-    values = sum(decoded[scan.row] for scan in chosen) * len(schema)
+    chosen = tuple(s for s in scans if s.file in decoded and decoded[s.file] * ratio <= rows[s.file])
+    spared = int(rows[[scan.file for scan in chosen]].sum())
+    values = sum(decoded[scan.file] for scan in chosen) * len(schema)
     return chosen if spared >= rows_min and values <= VALUES_MAX else ()

@@ -127,9 +127,14 @@ class _View:
     checked: set[int] = field(default_factory=set)
     """Segments whose footers were found to be as written; shared by the views of a frame."""
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """What tells the numbers of these files from those of other views: the commit, and the base that it stands on."""
+        return self.snapshot.seq, self.snapshot.base.seq
+
     @cached_property
     def rows(self) -> dict[str, list[int]]:
-        """Segment rows of clean and of dirty files with at least one live row."""
+        """Numbers of clean and of dirty files with at least one live row."""
         live = self.snapshot.has_rows
         dirty = self.snapshot.dead_rows > 0
         return {"clean": np.flatnonzero(live & ~dirty).tolist(), "dirty": np.flatnonzero(live & dirty).tolist()}
@@ -138,7 +143,7 @@ class _View:
     def files(self) -> dict[str, list[NativeFile]]:
         """The listings of clean and dirty files."""
         names = ("partition", "name", "size", "block_length")
-        columns = [self.snapshot.files[name].to_pylist() for name in names]  # at once: one by one is slow
+        columns = [self.snapshot.files.column(name).to_pylist() for name in names]  # at once: one by one is slow
         return {kind: [self._file(i, *(c[i] for c in columns)) for i in rows] for kind, rows in self.rows.items()}
 
     def _file(self, i: int, partition: str, name: str, size: int, block_length: int) -> NativeFile:
@@ -147,7 +152,7 @@ class _View:
         return NativeFile(_uri(self.scratch, self._block_name(i)), block_length, 0, i)
 
     def _block_name(self, i: int) -> str:
-        return f"{self.snapshot.definition.table_id}/block-{int(self.snapshot.segments[i])}.parquet"
+        return f"{self.snapshot.definition.table_id}/block-{int(self.snapshot.segment_ids[i])}.parquet"
 
     def others(self, extract: Extract) -> list[NativeFile]:
         """Return the file with copied rows, if there are any."""
@@ -156,7 +161,7 @@ class _View:
     @cached_property
     def _unchecked(self) -> npt.NDArray[np.bool_]:
         """Base files whose footers are to be checked: all but those on remote stores, which compare what they send themselves."""
-        known = np.isin(self.snapshot.segments, np.fromiter(self.checked, np.int64))
+        known = np.isin(self.snapshot.segment_ids, np.fromiter(self.checked, np.int64))
         return (self.snapshot.kind == BASE) & ~known & (not self.storage.is_remote)
 
     def preparation(self, rows: Sequence[int]) -> Callable[[], None] | None:
@@ -171,7 +176,7 @@ class _View:
         for segment in self.snapshot.files.segments(fresh):
             check_footer(self.storage, segment)
         self._unchecked[fresh] = False
-        self.checked.update(self.snapshot.segments[fresh].tolist())
+        self.checked.update(self.snapshot.segment_ids[fresh].tolist())
         self.copy_blocks(blocks)
 
     def copy_blocks(self, rows: Sequence[int]) -> None:
@@ -195,7 +200,7 @@ class _View:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, store_schema=False, write_page_checksum=True)
         data = sink.getvalue()
-        name = f"{self.snapshot.definition.table_id}/deleted-{self.snapshot.seq}.parquet"
+        name = f"{self.snapshot.definition.table_id}/deleted-{self.snapshot.seq}-{self.snapshot.base.seq}.parquet"
         self.scratch.put_if_absent(name, data)
         return [NativeFile(_uri(self.scratch, name), len(data), 0, 0)]
 
@@ -245,7 +250,7 @@ class _Files:
         self._scratch = open_storage(scratch, durable=False)
         self.hidden: Predicate | None = None
         self._queries: dict[str, _Query] = {}
-        self._views: OrderedDict[int, _View] = OrderedDict()
+        self._views: OrderedDict[tuple[int, int], _View] = OrderedDict()
         self._checked: set[int] = set()
         self._lock = Lock()
 
@@ -262,10 +267,11 @@ class _Files:
     def view(self, snapshot: Snapshot) -> _View:
         """Return the files of a snapshot."""
         with self._lock:
-            view = self._views.get(snapshot.seq)
+            key = snapshot.seq, snapshot.base.seq
+            view = self._views.get(key)
             if view is None:
-                view = self._views[snapshot.seq] = _View(snapshot, self._metadata.storage, self._scratch, self._checked)
-            self._views.move_to_end(snapshot.seq)
+                view = self._views[key] = _View(snapshot, self._metadata.storage, self._scratch, self._checked)
+            self._views.move_to_end(key)
             while len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
             return view
@@ -329,18 +335,18 @@ class _Lister:
         if self._files.hidden is not None:
             predicate = And((self._files.hidden, predicate))
         if self._kind == "deleted":
-            return Listing(view.snapshot.seq, view.deleted)
+            return Listing(view.version, view.deleted)
         rows, keep = view.rows[self._kind], None
         extract = None
         if predicate != And(()) and rows:
             if self._kind == "clean" and columns is not None:
                 extract = self._files.extract(query, predicate, columns)
-            found = {s.row for s in self._files.plan(pinned, predicate).segments}
+            found = {s.file for s in self._files.plan(pinned, predicate).segments}
             found -= frozenset() if extract is None else extract.segments
             keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
         prepare = view.preparation(rows if keep is None else [rows[n] for n in keep.tolist()])
         others = () if extract is None else view.others(extract)
-        return Listing(view.snapshot.seq, view.files[self._kind], keep, prepare, others)
+        return Listing(view.version, view.files[self._kind], keep, prepare, others)
 
     def release(self, query: str) -> None:
         """Forget what ``query`` was pinned to."""

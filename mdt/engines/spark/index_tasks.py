@@ -59,9 +59,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Segments of one task: int64[n] row numbers in the snapshot, and the only rows that may match, where that is known."""
+    """Files of one task: int64[n], their numbers, and the only rows that may match, where that is known."""
 
-    rows: Int64Array
+    files: Int64Array
     positions: dict[int, bytes]
 
 
@@ -118,16 +118,16 @@ def dealt(places: Places, weights: Int64Array, cores: int) -> list[Int64Array]:
     return [np.sort(part) for part in np.split(places.order, places.start[ends])]
 
 
-def share(work: Planning, rows: Int64Array) -> Share:
-    """Return what a task is told of the segments ``rows``."""
-    return Share(rows, {i: work.positions[i].serialize() for i in rows.tolist() if i in work.positions})
+def share(work: Planning, files: Int64Array) -> Share:
+    """Return what a task is told of ``files``."""
+    return Share(files, {i: work.positions[i].serialize() for i in files.tolist() if i in work.positions})
 
 
 def answer(question: Question, share: Share, attempt: int = 0) -> Answered:
     """Return what the indexes say of a share.  Raises Unsupported if this worker sees another table, or none."""
     metadata, snapshot = opened(question.source)
-    maybe = np.zeros(len(snapshot), np.bool_)
-    maybe[share.rows] = True
+    maybe = np.zeros(snapshot.numbered, np.bool_)
+    maybe[share.files] = True
     positions = {i: BitMap.deserialize(data) for i, data in share.positions.items()}
     work = Planning(metadata, snapshot, question.predicate, maybe, positions)
     return RowSets(work).answer(question.indexes, with_positions=question.with_positions)

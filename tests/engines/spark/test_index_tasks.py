@@ -211,14 +211,14 @@ def test_jobs_start_wherever_spark_plans_a_scan(spark: SparkSession, table: Tabl
 def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = table.snapshot()
     options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
-    source = Source(table.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options)
+    source = Source(table.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options, snapshot.base.seq)
     question = Question(source, Leaf("n", "=", 33), ("bitmap/1(n)",), True)
-    share = Share(np.arange(len(snapshot)), {0: BitMap([1]).serialize()})
+    share = Share(snapshot.live_numbers, {0: BitMap([1]).serialize()})
     found = answer(question, share)
     assert len(found.left) < len(snapshot) and not found.used["bitmap/1(n)"][2]
     monkeypatch.setattr("mdt.plan.row_sets.index_of", lambda text: (parse_spec(text), "bitmap is not installed"))
     found = answer(question, share)
-    assert found.left.tolist() == list(range(len(snapshot)))
+    assert found.left.tolist() == snapshot.live_numbers.tolist()
     assert found.positions == share.positions
     assert found.used == {"bitmap/1(n)": (True, 0, ["bitmap is not installed"])}
 

@@ -51,7 +51,7 @@ def _summaries(table: Table) -> dict[tuple[str, int], tuple[bytes, int]]:
             first = summary.first if isinstance(summary, Joint) else 0
             blob = summary.blob if isinstance(summary, Joint) else summary
             read = table.metadata.blobs.read(blob, verify=True).to_pybytes() if isinstance(blob, Blob) else blob
-            found[spec, int(snapshot.segments[row])] = read, first
+            found[spec, int(snapshot.segment_ids[row])] = read, first
     return found
 
 
@@ -105,7 +105,7 @@ def test_small_files_that_a_task_writes_share_summaries(spark: SparkSession, tab
         spark.createDataFrame(_rows(0, 1200).slice(0, 900).to_pylist(), "id string, city string, n long, note string")
     )
     snapshot = table.snapshot()
-    fresh = np.flatnonzero(snapshot.segments >= snapshot.seq << 20)
+    fresh = np.flatnonzero(snapshot.segment_ids >= snapshot.seq << 20)
     refs = snapshot.index_summaries(snapshot.definition.indexes[0], fresh)
     assert len(fresh) > 1 and any(isinstance(ref, Joint) and ref.first for ref in refs) and None not in refs
     assert table.scan("n = 33").count() == sum(i * 7919 % 500 == 33 for i in range(1200))

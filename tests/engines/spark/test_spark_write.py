@@ -304,9 +304,9 @@ def test_errors_keep_their_kind_from_task_to_driver() -> None:
 def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
     table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
     for source in (
-        tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, ()),
-        tasks.Source(table.path, "another id", 0, ()),
-        tasks.Source(table.path, table.definition.table_id, 7, ()),
+        tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, (), -1),
+        tasks.Source(table.path, "another id", 0, (), -1),
+        tasks.Source(table.path, table.definition.table_id, 7, (), -1),
     ):
         with pytest.raises(Unsupported, match="does not find"):
             list(tasks.tag(source, iter(arrow(rows(random.Random(0), [1])).to_batches())))
