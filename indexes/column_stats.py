@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -28,7 +28,8 @@ from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
 from indexes.buffers import column, flags, mask
 from indexes.like import parse_like
-from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
+from indexes.predicate import Call, Leaf, Predicate
+from indexes.verdicts import verdicts
 
 BOUND_BYTES_MAX = 64
 """Longest bound of a string or binary column; long enough for keys such as UUIDs and most paths."""
@@ -238,21 +239,16 @@ def prune_predicate(
     >>> prune_predicate(lambda name: (stats, pa.int64()) if name == "n" else None, both, 2).tolist()
     [False, True]
     """
-    match predicate:
-        case Unknown():
-            return np.ones(n, dtype=np.bool_)
-        case And(children):
-            parts = [prune_predicate(lookup, child, n) for child in children]
-            return np.logical_and.reduce(parts) if parts else np.ones(n, dtype=np.bool_)
-        case Or(children):
-            parts = [prune_predicate(lookup, child, n) for child in children]
-            return np.logical_or.reduce(parts) if parts else np.zeros(n, dtype=np.bool_)
-    found = None if isinstance(predicate, Call) else lookup(predicate.column)
-    if found is None:
-        return np.ones(n, dtype=np.bool_)
-    if found[0].num_rows != n:
-        raise ValueError(f"statistics of {predicate.column!r} cover {found[0].num_rows} segments instead of {n}")
-    return prune(found[0], predicate, found[1])
+
+    def ask(leaf: Leaf) -> Iterator[BoolArray]:
+        found = None if isinstance(leaf, Call) else lookup(leaf.column)
+        if found is None:
+            return
+        if found[0].num_rows != n:
+            raise ValueError(f"statistics of {leaf.column!r} cover {found[0].num_rows} segments instead of {n}")
+        yield prune(found[0], leaf, found[1])
+
+    return verdicts(predicate, n, ask)
 
 
 class ColumnStats(SkippingIndex):

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,8 @@ _KERNELS: dict[str, Any] = {
     ">=": pc.greater_equal,
 }
 
+T = TypeVar("T")
+Join = Callable[[Sequence[T]], T]
 Test = Callable[[Any], Any]
 """From values (Array or ChunkedArray) [n] to bool[n]; null where SQL says unknown."""
 
@@ -196,6 +198,21 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             yield from leaves(child)
 
 
+def evaluate(predicate: Predicate, test: Callable[[Leaf | Unknown], T], both: Join[T], either: Join[T]) -> T:
+    """Return what a predicate comes to: ``test`` of its leaves, joined by ``both`` under And and by ``either`` under Or.
+
+    Without children And is true and Or is false, which the joins of no values must say.
+
+    >>> known = And((Leaf("a", "=", 1), Or((Leaf("b", "=", 2), Leaf("c", "=", 3)))))
+    >>> evaluate(known, lambda leaf: leaf.column != "b", all, any)
+    True
+    """
+    if isinstance(predicate, Leaf | Unknown):
+        return test(predicate)
+    values = [evaluate(child, test, both, either) for child in predicate.children]
+    return both(values) if isinstance(predicate, And) else either(values)
+
+
 def simplify(predicate: Predicate) -> Predicate:
     """Return an equivalent predicate: nested And in And and Or in Or flattened, constants and single children lifted.
 
@@ -272,30 +289,32 @@ def _not_starting(column: str, value: object) -> Predicate:
 
 
 def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
-    match predicate:
-        case Call():
-            return _bind_call(predicate, schema)
-        case Leaf():
-            return _bind_leaf(predicate, schema)
-        case Unknown(text):
-            raise ValueError(f"{text!r} is not understood here; evaluate it in the engine that made it")
-    tests = [_bind(child, schema) for child in predicate.children]
+    def test(leaf: Leaf | Unknown) -> Test:
+        match leaf:
+            case Unknown(text):
+                raise ValueError(f"{text!r} is not understood here; evaluate it in the engine that made it")
+        return _bind_call(leaf, schema) if isinstance(leaf, Call) else _bind_leaf(leaf, schema)
+
+    return evaluate(predicate, test, _all_of, _any_of)
+
+
+def _all_of(tests: Sequence[Test]) -> Test:
+    def run(table: Any) -> Any:
+        # Without Not above it, unknown and false lead to the same rows, so two-valued work may stop early.
+        mask = tests[0](table)
+        for test in tests[1:]:
+            if not pc.any(mask).as_py():
+                return mask
+            mask = pc.and_kleene(mask, test(table))
+        return mask
+
+    return run if tests else lambda table: _constant(table.num_rows, True)
+
+
+def _any_of(tests: Sequence[Test]) -> Test:
     if not tests:
-        verdict = isinstance(predicate, And)
-        return lambda table: _constant(table.num_rows, verdict)
-    # Without Not above them, unknown and false lead to the same rows, so the cheaper two-valued work may stop early.
-    if isinstance(predicate, And):
-        return lambda table: _all(tests, table)
+        return lambda table: _constant(table.num_rows, False)
     return lambda table: reduce(pc.or_kleene, (test(table) for test in tests))
-
-
-def _all(tests: list[Test], table: Any) -> Any:
-    mask = tests[0](table)
-    for test in tests[1:]:
-        if not pc.any(mask).as_py():
-            return mask
-        mask = pc.and_kleene(mask, test(table))
-    return mask
 
 
 def _bind_call(call: Call, schema: pa.Schema) -> Callable[[Any], Any]:

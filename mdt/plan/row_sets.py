@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from indexes.base import BoolArray, Int64Array, intersected
 from indexes.buffers import numbers
 from indexes.pieces import HEAD_BYTES
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
+from indexes.verdicts import verdicts
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import explained, index_of
@@ -193,15 +194,7 @@ def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
 
 def _verdict(indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[TableIndex, Leaf], BoolArray]) -> BoolArray:
     """Return MAYBE or NO of n segments or row groups, about which ``ask`` asks an index -> bool[n]."""
-    match predicate:
-        case Unknown():
-            return np.ones(n, np.bool_)
-        case And(children):
-            return _reduced(np.logical_and, [_verdict(indexes, c, n, ask) for c in children], True, n)
-        case Or(children):
-            return _reduced(np.logical_or, [_verdict(indexes, c, n, ask) for c in children], False, n)
-    able = [ask(one, predicate) for one in indexes if one.can_test(predicate)]
-    return _reduced(np.logical_and, able, True, n)
+    return verdicts(predicate, n, lambda leaf: (ask(one, leaf) for one in indexes if one.can_test(leaf)))
 
 
 def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]) -> None:
@@ -313,7 +306,3 @@ def _cost(predicate: Predicate) -> int:
     if isinstance(predicate, Leaf):
         return _CHEAP.get(predicate.op, _OTHER_OP)
     return _OTHER_OP + 1
-
-
-def _reduced(join: np.ufunc, parts: Sequence[BoolArray], empty: bool, n: int) -> BoolArray:
-    return np.asarray(reduce(join, parts) if parts else np.full(n, empty), np.bool_)

@@ -88,7 +88,10 @@ def assign(
         rewrites.update(returns)  # see the head of this module
     return fresh + [
         Assignment(
-            snapshot.file_groups.partition(group), group, is_mor and group not in rewrites, inserts_of.get(group, range(0))
+            snapshot.file_groups.partition(group),
+            group,
+            is_mor and group not in rewrites,
+            inserts_of.get(group, range(0)),
         )
         for group in sorted({*touched, *returns, *inserts_of})
     ]

@@ -7,7 +7,7 @@ zone of its session, have no say.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from indexes import functions, paths, values
 from indexes.like import parse_like
-from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown, match_query
+from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_query
 from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type
 from mdt.errors import Unsupported
@@ -51,15 +51,21 @@ def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:
 
 def to_column(predicate: Predicate, schema: pa.Schema) -> Column:
     """Return ``predicate`` on columns of ``schema``.  Raises Unsupported for what has no reference semantics."""
-    if isinstance(predicate, And | Or):
-        children = [to_column(child, schema) for child in predicate.children]
-        join = operator.and_ if isinstance(predicate, And) else operator.or_
-        return reduce(join, children) if children else sf.lit(isinstance(predicate, And))
-    if isinstance(predicate, Unknown):
-        raise Unsupported(f"the filter {predicate.text!r} cannot be handed to Spark")
-    if isinstance(predicate, Call):
-        return _call(predicate, schema)
-    return _leaf(predicate, _path(paths.names(schema, predicate.column)), paths.type_at(schema, predicate.column))
+
+    def test(leaf: Leaf | Unknown) -> Column:
+        if isinstance(leaf, Unknown):
+            raise Unsupported(f"the filter {leaf.text!r} cannot be handed to Spark")
+        if isinstance(leaf, Call):
+            return _call(leaf, schema)
+        return _leaf(leaf, _path(paths.names(schema, leaf.column)), paths.type_at(schema, leaf.column))
+
+    def both(found: Sequence[Column]) -> Column:
+        return reduce(operator.and_, found) if found else sf.lit(True)
+
+    def either(found: Sequence[Column]) -> Column:
+        return reduce(operator.or_, found) if found else sf.lit(False)
+
+    return evaluate(predicate, test, both, either)
 
 
 def _call(call: Call, schema: pa.Schema) -> Column:
