@@ -68,22 +68,24 @@ class DeleteWhere(Operation[DeadPlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> DeadPlan:
         dead: dict[int, dict[int, BitMap]] = {}
         for scan in plan(self.metadata, snapshot, self.predicate).segments:
-            table = read_rows(self.metadata.storage, snapshot.segment(scan.row), snapshot.definition.schema)
+            table = read_rows(self.metadata.storage, snapshot.segment(scan.file), snapshot.definition.schema)
             mask = matches(self.predicate, table).to_numpy()
-            live = live_mask(len(table), snapshot.vector(scan.row))
+            live = live_mask(len(table), snapshot.vector(scan.file))
             hit = np.flatnonzero(mask if live is None else mask & live)
             if len(hit):
-                dead.setdefault(int(snapshot.group_of[scan.row]), {})[scan.row] = BitMap(hit.astype(np.uint32))
+                dead.setdefault(int(snapshot.file_groups.of_files(np.array([scan.file]))[0]), {})[scan.file] = BitMap(
+                    hit.astype(np.uint32)
+                )
         names = frozenset(snapshot.file_groups.names(sorted(dead)))
         deleted = sum(len(positions) for of in dead.values() for positions in of.values())
-        partitions = sorted({snapshot.group_partition[group] for group in dead})
+        partitions = sorted({snapshot.file_groups.partition(group) for group in dead})
         return DeadPlan(Footprint(txn, names), partitions, {"deleted": deleted}, bool(dead), dead)
 
     def write(self, snapshot: Snapshot, plan: DeadPlan, claim: Claim) -> Changes:
         def slice_of(group: int) -> Slice:
             dead, is_log = plan.dead[group], snapshot.definition.is_mor
             keys = self._keys(snapshot, dead) if is_log else None
-            return Slice(snapshot.group_partition[group], group, is_log, dead=dead, deleted=keys)
+            return Slice(snapshot.file_groups.partition(group), group, is_log, dead=dead, deleted=keys)
 
         return write_slices(WriteJob.of(self.metadata, snapshot, self.options, claim), sorted(plan.dead), slice_of)
 
@@ -137,8 +139,8 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
     table = filled(**{"mdt.small.file.bytes": 0})
     table.bulk_insert(rows(range(100, 110), 1, 7.0))
     snapshot = table.snapshot()
-    old = [group for group in range(len(snapshot.group_partition)) if snapshot.group_partition[group].endswith("x")]
-    segments = [i for group in old for i in snapshot.members[group].tolist() if snapshot.rows[i]]
+    old = [group for group in range(snapshot.file_groups.count) if snapshot.file_groups.partition(group).endswith("x")]
+    segments = [i for group in old for i in snapshot.file_groups.members(group).tolist() if snapshot.rows[i]]
     before = table.scan("city = 'x'").to_arrow()
 
     def by_fare() -> list[pa.Table]:
@@ -150,14 +152,14 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
 
         def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
             return WritePlan(
-                Footprint(txn, frozenset(snapshot.file_groups.names(old))), [snapshot.group_partition[old[0]]]
+                Footprint(txn, frozenset(snapshot.file_groups.names(old))), [snapshot.file_groups.partition(old[0])]
             )
 
         def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
             shared = WriteJob.of(table.metadata, snapshot, table.options, claim)
             work = [Slice(plan.partitions[0], NEW, carried=by_fare)]
             changes = write_slices(shared, work, lambda one: one)
-            gone = [int(snapshot.segments[i]) for group in old for i in snapshot.members[group].tolist()]
+            gone = [int(snapshot.segment_ids[i]) for group in old for i in snapshot.file_groups.members(group).tolist()]
             return replace(changes, removed=gone)
 
     assert len(old) > 1
