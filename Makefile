@@ -9,7 +9,7 @@ RUN    := $(VENV)/bin/python
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench ssb nightly clean java
+.PHONY: help demo test quick check bench ssb nightly clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ check: $(VENV)/.installed  ## ruff and mypy --strict
 
 test: check java  ## check, then every test but the nightly ones
 	$(RUN) -m pytest -n $(WORKERS) --dist worksteal
+
+quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
+	$(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "not nightly and not slow"
 
 nightly: check java  ## check, then every test
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "nightly or not nightly" --timeout 3600

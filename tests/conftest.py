@@ -63,6 +63,40 @@ _site = tempfile.TemporaryDirectory(prefix="mdt-site-")
 """What an installer leaves behind of tests/example_index: on the path before any module is collected, since some ask for indexes."""
 
 
+SLOW_FOLDERS = ("campaigns/", "engines/", "foreign/", "golden/", "house/")
+SLOW_MODULES = (
+    "test_claims.py",
+    "test_example_geo.py",
+    "test_indexing.py",
+    "test_mutants_bitmap.py",
+    "test_mutants_skipping.py",
+    "test_s3.py",
+)
+SLOW_TESTS = (
+    "test_a_change_within_the_tick_of_the_clock", "test_a_no_is_a_proof", "test_a_plan_by_runs_is_the_plan_by_files",
+    "test_a_pruned_scan_", "test_a_reader_moves_to_a_newer_base", "test_keys_of_a_megabyte", "test_processes_share_the_cache",
+    "test_scans_with_functions_and_row_group_verdicts", "test_the_bytes_of_an_index_count", "test_the_first_rows_in_an_order",
+    "test_the_stream_reads_as_it_is_read", "test_what_was_created_is_what_a_scan_returns",
+)  # fmt: skip
+"""What `make quick` leaves out, and whatever asks for Spark: by where it stands under tests, or how its name begins.  All of it
+is marked ``slow``; the rules of the house are not."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow."""
+    tests = Path(__file__).resolve().parent
+    for item in items:
+        place = item.path.relative_to(tests).as_posix() if item.path.is_relative_to(tests) else ""
+        is_slow = (
+            "spark" in getattr(item, "fixturenames", ())
+            or place.startswith(SLOW_FOLDERS)
+            or item.path.name in SLOW_MODULES
+            or item.name.startswith(SLOW_TESTS)
+        )
+        if is_slow and item.path.name != "test_tidy.py":
+            item.add_marker("slow")
+
+
 GC_OBJECTS = 100_000
 """New objects between two collections of cycles.  At Python's 700 a sixth of the time of the suite went into going through
 the thousands of tests, syntax trees and histories that live for long anyhow."""
