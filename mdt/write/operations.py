@@ -264,7 +264,9 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
         key_map, page_map = (None if data is None else blobs.add(data) for data in (w.key_map, w.page_map))
         files.append(replace(w.file, key_map=key_map, page_map=page_map, summaries=tuple(summaries)))
         kept.append(w)
-    units = _units(shared.metadata.key_index(shared.snapshot), blobs, kept)
+    grown = [w for w in kept if len(w.gained)]
+    # What only moves rows goes on where the package of the key index is missing.
+    units = _units(shared.metadata.key_index(shared.snapshot), blobs, grown) if grown else []
     blobs.write(shared.metadata.storage)
     return Changes(
         files=files,
@@ -274,10 +276,8 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     )
 
 
-def _units(index: KeyIndex, blobs: BlobWriter, done: Sequence[Written]) -> list[Unit]:
-    grown = [w for w in done if len(w.gained)]
-    if not grown:
-        return []
+def _units(index: KeyIndex, blobs: BlobWriter, grown: Sequence[Written]) -> list[Unit]:
+    """Return the unit of the keys that the slices ``grown``, at least one, have gained."""
     keys = pa.concat_arrays([w.gained for w in grown])
     hashes = KeyHashes(
         np.concatenate([w.gained_hashes.hi for w in grown]), np.concatenate([w.gained_hashes.lo for w in grown])
