@@ -123,7 +123,7 @@ class SkippingIndex(ABC):
     The table may have several segments summarized as one, whose positions it then tells apart.
     """
 
-    zones: ClassVar[bool] = False
+    row_groups: ClassVar[bool] = False
     """Whether every row group is summarized, and proved, alone.
 
     :meth:`summarize` then gets the rows of one row group at a time and :meth:`prune` answers for row groups, as column
@@ -259,8 +259,8 @@ class Candidates:
 class KeyIndex(ABC):
     """Finds the file groups in which record keys may live.
 
-    The table hands over the keys that a commit *inserts*, with the group of each; the index returns one *unit* of
-    bytes for them.  A key stays in its group until it is deleted, so updates need no unit.  Stale entries (deleted
+    The table hands over the keys that a commit *inserts*, with the group of each; the index returns one *key part* of
+    bytes for them.  A key stays in its group until it is deleted, so updates need no key part.  Stale entries (deleted
     keys) are allowed: the table confirms every pair exactly.
     """
 
@@ -272,7 +272,7 @@ class KeyIndex(ABC):
 
     @abstractmethod
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
-        """Return the unit for n inserted keys.
+        """Return the key part for n inserted keys.
 
         ``keys``: string or binary[n], whose bytes are in the order of the table's key columns (of one string column: the
         record keys); ``hashes``: of the record keys; ``group``: int64[n] in [0, groups), the group of
@@ -280,15 +280,15 @@ class KeyIndex(ABC):
         """
 
     @abstractmethod
-    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """Return a superset of the pairs (key, group of the unit) for m keys, given as to :meth:`build`.
+    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """Return a superset of the pairs (key, group of the key part) for m keys, given as to :meth:`build`.
 
-        Raises ValueError for bytes that it did not write; the table then takes all groups of the unit as candidates.
+        Raises ValueError for bytes that it did not write; the table then takes all groups of the key part as candidates.
         """
 
     @abstractmethod
-    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
-        """Return one unit that answers as all ``units`` together.
+    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """Return one key part that answers as all ``key_parts`` together.
 
-        ``groups[i]``: int64[groups of unit i], the new number in [0, total) of each old group, or -1 to forget it.
+        ``groups[i]``: int64[groups of key part i], the new number in [0, total) of each old group, or -1 to forget it.
         """

@@ -25,11 +25,11 @@ about 8 values on; values that are rare beside frequent ones, or lie together, m
 with some favour for values, not the number of values.
 
 Integers need no other form: neighbours that differ by 1 cost the dictionary about 20 bytes for 256 of them.  Nulls have
-a bitmap of their own.  Every bitmap and every block of the dictionary is a piece (``indexes.pieces``) that is
+a bitmap of their own.  Every bitmap and every block of the dictionary is a block (``indexes.blocks``) that is
 read and checked alone: ``age = 21`` reads one block and one bitmap, or one block and the slices.  Answers are exact;
 only LIKE with a wildcard inside, over more than 1,024 values that share its literal prefix, gives a superset.
 
-Pieces: 0 the header (form uint8, rows, nulls, distinct values uint32, code of the value left out or -1 int32;
+Blocks: 0 the header (form uint8, rows, nulls, distinct values uint32, code of the value left out or -1 int32;
 little-endian); the dictionary; the nulls, if there are any; the bitmaps by code (empty for the one left out), or the
 slices, highest first.
 """
@@ -51,9 +51,9 @@ from indexes import bit_slices, dictionary
 from indexes import values as order
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.bit_slices import Range
+from indexes.blocks import Blocks, pack
 from indexes.dictionary import Dictionary
 from indexes.key_ranges import OPS, KeyRanges
-from indexes.pieces import Pieces, pack
 from indexes.positions import CONTAINER_ROWS, from_positions, to_bitmap
 from indexes.predicate import Leaf
 
@@ -162,7 +162,7 @@ def _open(summaries: Sequence[Summary], type: pa.DataType) -> Iterator[_Opened]:
 class _Opened:
     """One summary, its header and dictionary read.  ``parsed``: what a call has worked out, for all its summaries."""
 
-    pieces: Pieces
+    blocks: Blocks
     form: Form
     rows: int
     nulls: int
@@ -175,19 +175,19 @@ class _Opened:
 
     @classmethod
     def of(cls, summary: Summary, width: int | None, parsed: dict[Any, Any]) -> _Opened:
-        pieces = Pieces.open(summary, _KIND)
-        header = pieces.read(0)
+        blocks = Blocks.open(summary, _KIND)
+        header = blocks.read(0)
         if len(header) != _HEADER.size:
             raise ValueError(f"the header of a bitmap summary has {_HEADER.size} bytes, this one {len(header)}")
         form, rows, nulls, distinct, left_out = _HEADER.unpack(header)
-        keys = Dictionary.open(pieces, 1, width, parsed)
-        first = 1 + keys.pieces_used + (nulls > 0)
+        keys = Dictionary.open(blocks, 1, width, parsed)
+        first = 1 + keys.blocks_used + (nulls > 0)
         bitmaps = distinct if form == 0 else bit_slices.slice_count(distinct)
-        if form >= len(_FORMS) or keys.count != distinct or first + bitmaps != pieces.count:
-            raise ValueError(f"a bitmap summary of {distinct} values and {pieces.count} pieces contradicts itself")
+        if form >= len(_FORMS) or keys.count != distinct or first + bitmaps != blocks.count:
+            raise ValueError(f"a bitmap summary of {distinct} values and {blocks.count} blocks contradicts itself")
         if nulls > rows or distinct > rows - nulls or not _NONE <= left_out < distinct:
             raise ValueError(f"a bitmap summary counts {distinct} values and {nulls} nulls in {rows} rows")
-        return cls(pieces, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
+        return cls(blocks, _FORMS[form], rows, nulls, distinct, left_out, keys, first, parsed)
 
     def share(self, parsed: dict[Any, Any]) -> None:
         """Begin another call."""
@@ -229,14 +229,14 @@ class _Opened:
     def rows_of_nulls(self) -> BitMap:
         if not self.nulls:
             return BitMap()
-        found = to_bitmap(self.pieces.read(self.first - 1))
+        found = to_bitmap(self.blocks.read(self.first - 1))
         if len(found) != self.nulls or found.max() >= self.rows:
             raise ValueError(f"a bitmap of {self.nulls} nulls in {self.rows} rows holds {len(found)}")
         return found
 
     def _of_slices(self, ranges: list[Range], within: BitMap | None) -> BitMap:
         if self.slices is None:
-            self.slices = [to_bitmap(data) for data in self.pieces.read_range(self.first, self.pieces.count)]
+            self.slices = [to_bitmap(data) for data in self.blocks.read_range(self.first, self.blocks.count)]
         if within is None:
             return bit_slices.select(self.slices, ranges, self.present())
         return bit_slices.select(self.slices, ranges, within - self.rows_of_nulls() if self.nulls else within.copy())
@@ -250,13 +250,13 @@ class _Opened:
         return self._joined(ranges)
 
     def _joined(self, ranges: list[Range]) -> BitMap:
-        data = [piece for start, stop in ranges for piece in self._bitmaps(start, stop)]
+        data = [block for start, stop in ranges for block in self._bitmaps(start, stop)]
         if len(data) == 1:
             return to_bitmap(data[0])
         return BitMap.union(BitMap(), *map(to_bitmap, data))
 
     def _bitmaps(self, start: int, stop: int) -> list[memoryview]:
-        return self.pieces.read_range(self.first + start, self.first + stop) if start < stop else []
+        return self.blocks.read_range(self.first + start, self.first + stop) if start < stop else []
 
 
 def _intersected(some: list[Range], others: list[Range]) -> list[Range]:

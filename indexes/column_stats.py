@@ -108,15 +108,15 @@ def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
     return _stats(low, high, values.type, nulls, nans, len(values), size)
 
 
-def summarize_zones(values: pa.Array | pa.ChunkedArray, zone_rows: Sequence[int]) -> list[Stats]:
-    """Return the statistics of consecutive runs of rows (row groups), ``zone_rows[i]`` rows each.
+def summarize_row_groups(values: pa.Array | pa.ChunkedArray, row_group_rows: Sequence[int]) -> list[Stats]:
+    """Return the statistics of consecutive runs of rows (row groups), ``row_group_rows[i]`` rows each.
 
     Raises ValueError if the runs do not add up to the rows.
     """
-    if sum(zone_rows) != len(values) or any(rows < 0 for rows in zone_rows):
-        raise ValueError(f"zones of {sum(zone_rows)} rows in all do not divide {len(values)} rows")
-    starts = accumulate(zone_rows, initial=0)
-    return [summarize(values.slice(start, rows)) for start, rows in zip(starts, zone_rows, strict=False)]
+    if sum(row_group_rows) != len(values) or any(rows < 0 for rows in row_group_rows):
+        raise ValueError(f"row groups of {sum(row_group_rows)} rows in all do not divide {len(values)} rows")
+    starts = accumulate(row_group_rows, initial=0)
+    return [summarize(values.slice(start, rows)) for start, rows in zip(starts, row_group_rows, strict=False)]
 
 
 def _outermost(choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[bytes | None]) -> bytes | None:
@@ -127,30 +127,30 @@ def _outermost(choose: Callable[[Sequence[bytes]], bytes], bounds: Sequence[byte
     return choose(known)
 
 
-def merge(zones: Sequence[Stats]) -> Stats:
-    """Return the statistics of all rows of ``zones`` together; equal to summarizing them at once, but for ``size``.
+def merge(row_groups: Sequence[Stats]) -> Stats:
+    """Return the statistics of all rows of ``row_groups`` together; equal to summarizing them at once, but for ``size``.
 
-    O(zones).  At equal bounds a zone whose bound is exact holds the extreme value itself.
+    O(row groups).  At equal bounds a row group whose bound is exact holds the extreme value itself.
 
     >>> ab, cd = summarize(pa.array(["a", "b"])), summarize(pa.array(["c", "d", None]))
     >>> both = merge([ab, cd])
     >>> both.min, both.max, both.nulls, both.values
     (b'a', b'd', 1, 5)
     """
-    filled = [zone for zone in zones if zone.nulls < zone.values]
-    low = _outermost(min, [zone.min for zone in filled])
-    high = _outermost(max, [zone.max for zone in filled])
-    low_is_exact = low is not None and any(zone.min_exact and zone.min == low for zone in filled)
-    high_is_exact = high is not None and any(zone.max_exact and zone.max == high for zone in filled)
+    filled = [row_group for row_group in row_groups if row_group.nulls < row_group.values]
+    low = _outermost(min, [row_group.min for row_group in filled])
+    high = _outermost(max, [row_group.max for row_group in filled])
+    low_is_exact = low is not None and any(row_group.min_exact and row_group.min == low for row_group in filled)
+    high_is_exact = high is not None and any(row_group.max_exact and row_group.max == high for row_group in filled)
     return Stats(
         low,
         high,
         low_is_exact,
         high_is_exact,
-        sum(zone.nulls for zone in zones),
-        sum(zone.nans for zone in zones),
-        sum(zone.values for zone in zones),
-        sum(zone.size for zone in zones),
+        sum(row_group.nulls for row_group in row_groups),
+        sum(row_group.nans for row_group in row_groups),
+        sum(row_group.values for row_group in row_groups),
+        sum(row_group.size for row_group in row_groups),
     )
 
 

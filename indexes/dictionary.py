@@ -1,7 +1,7 @@
 """The distinct keys of a column, sorted, in blocks: finding a key's rank reads one block.
 
 Keys are those of ``indexes.values``; a key's *rank* is the number of keys below it.  The keys lie in consecutive pieces
-of a container (``indexes.pieces``): one that says where each block begins, then the blocks of 256 keys.
+of a container (``indexes.blocks``): one that says where each block begins, then the blocks of 256 keys.
 
 - index: width of the keys (uint8; 0 = any width), number of keys (uint32), then per block, for keys of 8 bytes, its
   first key (uint64); for others, offsets (uint32 [blocks + 1]) into the *separators* that follow them: the shortest
@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import UInt64Array
-from indexes.pieces import Pieces
+from indexes.blocks import Blocks
 
 BLOCK_KEYS = 256
 """Keys of one block."""
@@ -74,7 +74,7 @@ def words_of(keys: pa.Array) -> UInt64Array:
 
 
 def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
-    """Return the pieces of sorted, distinct keys: the index, then the blocks.  O(bytes), vectorised.
+    """Return sorted, distinct keys as blocks: the index, then the keys.  O(bytes), vectorised.
 
     ``keys``: uint64[n] for keys of 8 bytes, binary[n] for others; ``width``: of all keys, None if it varies.
     """
@@ -91,11 +91,11 @@ def pack(keys: pa.Array | UInt64Array, width: int | None) -> list[bytes]:
 
 @dataclass(slots=True)
 class Dictionary:
-    """The keys of one summary.  ``count``: how many; ``pieces_used``: the index and the blocks; blocks are read late."""
+    """The keys of one summary.  ``count``: how many; ``blocks_used``: the index and the blocks; blocks are read late."""
 
     count: int
-    pieces_used: int
-    _pieces: Pieces = field(repr=False)
+    blocks_used: int
+    _container: Blocks = field(repr=False)
     _first: int = field(repr=False)
     _words: UInt64Array | None = field(repr=False)
     _separators: list[bytes] = field(repr=False)
@@ -103,25 +103,25 @@ class Dictionary:
     _recent: dict[int, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def open(cls, pieces: Pieces, first: int, width: int | None, parsed: dict[Any, Any] | None = None) -> Dictionary:
+    def open(cls, container: Blocks, first: int, width: int | None, parsed: dict[Any, Any] | None = None) -> Dictionary:
         """Read the index, piece ``first``; raises ValueError unless its keys have ``width`` bytes (None: any).
 
         ``parsed`` is for many dictionaries that are asked one after the other: pass the same dict to all of them, and
         blocks that are equal, as those of many segments of one column are, are decoded once.
         """
-        data = pieces.read(first)
+        data = container.read(first)
         if len(data) < _INDEX.size or data[0] != (width or 0):
             raise ValueError(f"not the index of a dictionary of keys of {width or 'any'} bytes")
         count = _INDEX.unpack_from(data)[1]
         blocks = -(-count // BLOCK_KEYS)
-        if first + 1 + blocks > pieces.count:
-            raise ValueError(f"a summary of {pieces.count} pieces has no dictionary of {count} keys")
+        if first + 1 + blocks > container.count:
+            raise ValueError(f"a summary of {container.count} blocks has no dictionary of {count} keys")
         words, separators = None, []
         if width == _WORD:
             words = _word_index(data[_INDEX.size :], blocks)
         else:
             separators = _separator_index(data[_INDEX.size :], blocks)
-        return cls(count, 1 + blocks, pieces, first + 1, words, separators, {} if parsed is None else parsed)
+        return cls(count, 1 + blocks, container, first + 1, words, separators, {} if parsed is None else parsed)
 
     def share(self, parsed: dict[Any, Any]) -> None:
         """Use another ``parsed``, see :meth:`open`; for a dictionary that is kept from call to call."""
@@ -132,9 +132,9 @@ class Dictionary:
 
         O(m log keys); reads the blocks that bounds fall into.  Raises ValueError for a damaged block.
 
-        >>> from indexes import base, pieces
-        >>> blob = pieces.pack(pack(pa.array([b"Bergen", b"Oslo", b"Rome"]), None), kind=b"example")
-        >>> cities = Dictionary.open(Pieces.open(base.InMemory(blob), b"example"), 0, None)
+        >>> from indexes import base, blocks
+        >>> data = blocks.pack(pack(pa.array([b"Bergen", b"Oslo", b"Rome"]), None), kind=b"example")
+        >>> cities = Dictionary.open(Blocks.open(base.InMemory(data), b"example"), 0, None)
         >>> cities.ranks(Bounds.of([b"Oslo", b"Paris"], None)), cities.keys(1, 3)
         ([1, 2], [b'Oslo', b'Rome'])
         """
@@ -194,7 +194,7 @@ class Dictionary:
         known: UInt64Array | None = self._recent.get(block)
         if known is not None:
             return known
-        data = bytes(self._pieces.read(self._first + block))
+        data = bytes(self._container.read(self._first + block))
         same = (data, int(self._words[block]))
         found: UInt64Array | None = self._parsed.get(same)
         if found is None:
@@ -207,7 +207,7 @@ class Dictionary:
         known: _TextBlock | None = self._recent.get(block)
         if known is not None:
             return known
-        data = bytes(self._pieces.read(self._first + block))
+        data = bytes(self._container.read(self._first + block))
         same = (data, self._keys_in(block))
         found: _TextBlock | None = self._parsed.get(same)
         if found is None:

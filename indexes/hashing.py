@@ -1,7 +1,7 @@
 """128-bit hashes of record keys: MurmurHash3_x64_128, seeded per table.
 
 ``(hi << 64) | lo`` of the result equals ``mmh3.hash128(key, seed)``; that is the contract, and the words are persisted
-in key maps and units.  MurmurHash3 is Austin Appleby's public-domain function (SMHasher, ``MurmurHash3.cpp``).
+in key maps and key parts.  MurmurHash3 is Austin Appleby's public-domain function (SMHasher, ``MurmurHash3.cpp``).
 
 Two ways lead to the same words.  Many short keys are hashed by numpy, one 16-byte block of all keys at a time, in
 pieces that stay in the processor's cache.  Few keys, and long ones, go to the C function of ``mmh3`` one by one.

@@ -110,10 +110,10 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
     matrix = _decode(text, type_code)
     rows, answer = byte_rows(keys), np.zeros(len(keys), np.bool_)
     for start in range(0, len(rows), _PIECE_KEYS):
-        piece = slice(start, start + _PIECE_KEYS)
-        positions = _positions(rows.rows(piece), matrix.bits, matrix.hashes)
+        block = slice(start, start + _PIECE_KEYS)
+        positions = _positions(rows.rows(block), matrix.bits, matrix.hashes)
         for line in matrix.rows:
-            answer[piece] |= ((line[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 != 0).all(axis=0)
+            answer[block] |= ((line[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 != 0).all(axis=0)
     return answer
 
 

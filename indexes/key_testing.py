@@ -25,11 +25,11 @@ from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.hashing import hash_keys
 
 GROUPS = 5
-"""Groups of every generated unit."""
+"""Groups of every generated key part."""
 HOSTILE_BYTES_MAX = 16 * 2**20
-"""Memory that a look-up in a unit of a few hundred hostile bytes may take."""
+"""Memory that a look-up in a key part of a few hundred hostile bytes may take."""
 LARGE_KEYS = 5000
-"""Keys of the one large unit: more than one shard, piece or block of any structure."""
+"""Keys of the one large key part: more than one shard, piece or block of any structure."""
 
 _SEED = 7
 _LONG = "p" * 70
@@ -77,7 +77,7 @@ def truth(made: Inserts, asked: Sequence[str]) -> Pairs:
 class KeyIndexConformance:
     """Tests that every key index must pass; set ``index`` in a subclass whose name starts with Test.
 
-    ``false_share_max``: largest share of pairs (absent key, group) that may be candidates in the large unit.
+    ``false_share_max``: largest share of pairs (absent key, group) that may be candidates in the large key part.
     """
 
     index: ClassVar[KeyIndex]
@@ -88,11 +88,11 @@ class KeyIndexConformance:
     def test_locate_finds_every_inserted_key(self, made: Inserts, more: list[str]) -> None:
         """Candidates are a superset of the truth, in bytes and in a view of them, and each pair comes once."""
         asked = [*more, *made.keys]
-        unit = self._build(made)
-        assert self._locate(unit, asked) >= truth(made, asked)
-        assert self._locate(memoryview(unit), asked) == self._locate(unit, asked)
+        key_part = self._build(made)
+        assert self._locate(key_part, asked) >= truth(made, asked)
+        assert self._locate(memoryview(key_part), asked) == self._locate(key_part, asked)
 
-    def test_locate_finds_every_key_of_a_large_unit(self) -> None:
+    def test_locate_finds_every_key_of_a_large_key_part(self) -> None:
         """Shuffled keys, some in two groups, all found; absent ones rarely."""
         made = _large()
         found = self._locate(self._build(made), made.keys)
@@ -104,21 +104,21 @@ class KeyIndexConformance:
     def test_one_key_at_a_time_answers_as_all_together(self) -> None:
         """Looking up keys singly gives the pairs of the batch."""
         made = _large()
-        unit, asked = self._build(made), [*made.keys[:60], *_ODD_KEYS]
-        single = {(at, group) for at, key in enumerate(asked) for _, group in self._locate(unit, [key])}
-        assert single == self._locate(unit, asked)
+        key_part, asked = self._build(made), [*made.keys[:60], *_ODD_KEYS]
+        single = {(at, group) for at, key in enumerate(asked) for _, group in self._locate(key_part, [key])}
+        assert single == self._locate(key_part, asked)
 
     @given(parts=st.lists(inserts(), max_size=4), data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_merge_answers_as_all_units_renumbered(self, parts: list[Inserts], data: st.DataObject) -> None:
-        """Every unit has new group numbers of its own; -1 forgets a group; two groups may become one."""
+    def test_merge_answers_as_all_key_parts_renumbered(self, parts: list[Inserts], data: st.DataObject) -> None:
+        """Every key part has new group numbers of its own; -1 forgets a group; two groups may become one."""
         total = data.draw(st.integers(1, 8))
         numbers = [data.draw(st.lists(st.integers(-1, total - 1), min_size=GROUPS, max_size=GROUPS)) for _ in parts]
         asked = [key for part in parts for key in part.keys] + list(_ODD_KEYS)
         self._check_merge(parts, numbers, total, asked)
 
-    def test_merge_of_large_units_forgets_and_renumbers(self) -> None:
-        """Two large units, where a group moves, a group is forgotten and two become one."""
+    def test_merge_of_large_key_parts_forgets_and_renumbers(self) -> None:
+        """Two large key parts, where a group moves, a group is forgotten and two become one."""
         made = _large()
         half = LARGE_KEYS // 2
         parts = [Inserts(made.keys[:half], made.group[:half]), Inserts(made.keys[half:], made.group[half:])]
@@ -126,14 +126,14 @@ class KeyIndexConformance:
 
     @given(made=inserts())
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-    def test_equal_inserts_give_equal_units(self, made: Inserts) -> None:
-        """Units depend on their arguments only; so does what is merged from them."""
-        unit, numbers = self._build(made), np.arange(GROUPS, dtype=np.int64)
-        assert unit == self._build(made)
-        merged = self.index.merge([unit, unit], [numbers, numbers], GROUPS)
-        assert merged == self.index.merge([unit, unit], [numbers, numbers], GROUPS)
+    def test_equal_inserts_give_equal_key_parts(self, made: Inserts) -> None:
+        """Key parts depend on their arguments only; so does what is merged from them."""
+        key_part, numbers = self._build(made), np.arange(GROUPS, dtype=np.int64)
+        assert key_part == self._build(made)
+        merged = self.index.merge([key_part, key_part], [numbers, numbers], GROUPS)
+        assert merged == self.index.merge([key_part, key_part], [numbers, numbers], GROUPS)
 
-    def test_equal_large_inserts_give_equal_units(self) -> None:
+    def test_equal_large_inserts_give_equal_key_parts(self) -> None:
         """The same, where sorting, sizing and hashing have something to decide."""
         assert self._build(_large()) == self._build(_large())
 
@@ -141,30 +141,36 @@ class KeyIndexConformance:
     @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
     def test_hostile_bytes_raise_value_error_or_give_candidates(self, made: Inserts, data: st.DataObject) -> None:
         """Foreign, truncated, extended and overwritten bytes; no other exception."""
-        unit = self._build(made)
-        at, junk = data.draw(st.integers(0, len(unit))), data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8))
-        for bad in (junk, unit[:at], unit + b"\0", unit[:at] + junk, unit[:at] + junk + unit[at + len(junk) :]):
+        key_part = self._build(made)
+        at, junk = data.draw(st.integers(0, len(key_part))), data.draw(st.binary(max_size=9) | st.just(b"\xff" * 8))
+        for bad in (
+            junk,
+            key_part[:at],
+            key_part + b"\0",
+            key_part[:at] + junk,
+            key_part[:at] + junk + key_part[at + len(junk) :],
+        ):
             self._survives(bad, made)
 
-    def test_huge_numbers_in_a_unit_are_not_believed(self) -> None:
-        """Runs of 0xff and of 0x7f over every part of a small unit never make a look-up allocate much."""
+    def test_huge_numbers_in_a_key_part_are_not_believed(self) -> None:
+        """Runs of 0xff and of 0x7f over every part of a small key part never make a look-up allocate much."""
         made = Inserts(list(_ODD_KEYS), [at % GROUPS for at in range(len(_ODD_KEYS))])
-        unit = self._build(made)
+        key_part = self._build(made)
         tracemalloc.start()
         try:
-            for at in range(0, min(len(unit), 400), 4):
+            for at in range(0, min(len(key_part), 400), 4):
                 for junk in (b"\xff" * 8, b"\xff\xff\xff\x7f"):
-                    self._survives(unit[:at] + junk + unit[at + len(junk) :], made)
+                    self._survives(key_part[:at] + junk + key_part[at + len(junk) :], made)
             assert tracemalloc.get_traced_memory()[1] <= HOSTILE_BYTES_MAX
         finally:
             tracemalloc.stop()
 
     def test_every_flipped_bit_is_found_or_harmless(self) -> None:
-        """A unit with one flipped bit is refused, or still finds every key."""
+        """A key part with one flipped bit is refused, or still finds every key."""
         made = Inserts(list(_ODD_KEYS[:6]), [at % GROUPS for at in range(6)])
-        unit = self._build(made)
-        for bit in range(8 * len(unit)):
-            damaged = bytearray(unit)
+        key_part = self._build(made)
+        for bit in range(8 * len(key_part)):
+            damaged = bytearray(key_part)
             damaged[bit // 8] ^= 1 << bit % 8
             try:
                 found = self._locate(bytes(damaged), made.keys)
@@ -173,12 +179,12 @@ class KeyIndexConformance:
             assert found >= truth(made, made.keys), f"bit {bit % 8} of byte {bit // 8}"
 
     def test_nothing_in_nothing_out(self) -> None:
-        """No keys inserted, no keys asked, no units merged."""
+        """No keys inserted, no keys asked, no key parts merged."""
         empty = self._build(Inserts([], []))
         merged = self.index.merge([], [], GROUPS)
-        for unit in (empty, merged):
-            assert self._locate(unit, []) == set()
-            assert self._locate(unit, ["a", "b"]) == set()
+        for key_part in (empty, merged):
+            assert self._locate(key_part, []) == set()
+            assert self._locate(key_part, ["a", "b"]) == set()
         assert self._locate(self._build(Inserts(["a"], [0])), []) == set()
 
     def test_the_name_ends_in_a_version(self) -> None:
@@ -190,26 +196,26 @@ class KeyIndexConformance:
         array, hashes = hashed(made.keys)
         return self.index.build(array, hashes, np.array(made.group, np.int64), GROUPS)
 
-    def _locate(self, unit: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS) -> Pairs:
-        found = self.index.locate(unit, *hashed(asked))
+    def _locate(self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS) -> Pairs:
+        found = self.index.locate(key_part, *hashed(asked))
         _check_candidates(found, len(asked), groups)
         return set(zip(found.key.tolist(), found.group.tolist(), strict=True))
 
-    def _survives(self, unit: bytes, made: Inserts) -> None:
+    def _survives(self, key_part: bytes, made: Inserts) -> None:
         """ValueError, or positions that exist: of the keys asked for, and no negative group."""
         try:
-            found = self.index.locate(unit, *hashed(made.keys))
+            found = self.index.locate(key_part, *hashed(made.keys))
         except ValueError:
             return
         _check_candidates(found, len(made.keys), np.iinfo(np.int64).max)
 
     def _check_merge(self, parts: list[Inserts], numbers: list[list[int]], total: int, asked: list[str]) -> None:
-        units = [self._build(part) for part in parts]
+        key_parts = [self._build(part) for part in parts]
         renumber: list[Int64Array] = [np.array(new, np.int64) for new in numbers]
-        found = self._locate(self.index.merge(units, renumber, total), asked, total)
+        found = self._locate(self.index.merge(key_parts, renumber, total), asked, total)
         expected: Pairs = set()
-        for unit, new in zip(units, numbers, strict=True):
-            expected |= {(key, new[group]) for key, group in self._locate(unit, asked) if new[group] >= 0}
+        for key_part, new in zip(key_parts, numbers, strict=True):
+            expected |= {(key, new[group]) for key, group in self._locate(key_part, asked) if new[group] >= 0}
         assert found == expected
 
 

@@ -71,7 +71,7 @@ class Registry:
     def register(self, index: _Class) -> _Class:
         """Offer ``index`` under its ``name``.  The same class again is no change.
 
-        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, one with both ``zones`` and
+        Raises ValueError for a name that is not like ``"bitmap/1"``, an abstract class, one with both ``row_groups`` and
         ``finds_rows``, or a name that another class of the same contract has.
         """
         if not (isinstance(index, type) and issubclass(index, SkippingIndex | KeyIndex)) or isabstract(index):
@@ -79,9 +79,9 @@ class Registry:
         name = getattr(index, "name", None)
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValueError(f"{_where(index)}: name {name!r} is not of the form 'bitmap/1'")
-        if issubclass(index, SkippingIndex) and index.zones and index.finds_rows:
+        if issubclass(index, SkippingIndex) and index.row_groups and index.finds_rows:
             raise ValueError(
-                f"{_where(index)}: zones and finds_rows exclude each other; rows are finer than row groups"
+                f"{_where(index)}: row groups and finds_rows exclude each other; rows are finer than row groups"
             )
         with self._lock:
             taken: IndexClass

@@ -4,7 +4,7 @@ It answers ``match`` from the rows of the query's tokens, and what implies token
 or is like it holds the n-grams of its parts, and the words that stand whole in it.  The rows that it names are a
 superset; the reference decides.
 
-Format "text/1", little-endian: pieces (``indexes.pieces``) of kind ``text/1``, the first a header, the others blocks.
+Format "text/1", little-endian: a container of blocks (``indexes.blocks``) of kind ``text/1``, the first a header, the others blocks.
 A *part* is bytes whose length the reader knows, compressed with zstd where that makes it clearly shorter.
 
 ======  ============================================================================================================
@@ -40,9 +40,9 @@ from pyroaring import BitMap
 
 from indexes import tokenizers, values
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
+from indexes.blocks import Blocks, pack
 from indexes.characters import buffers
 from indexes.like import parse_like
-from indexes.pieces import Pieces, pack
 from indexes.predicate import Leaf, match_query
 from indexes.tokenizers import Tokenizer
 
@@ -135,7 +135,7 @@ class TextIndex(SkippingIndex):
         tokens = tokenizer.query(text)
         if tokenizer.spec == self.tokenizer.spec or not tokens:
             return [tokens] if tokens else []
-        if not tokenizer.cuts_pieces:
+        if not tokenizer.cuts_words:
             return None
         return [[found for token in tokens for found in self.tokenizer.implied(token, True, True)]]
 
@@ -288,21 +288,21 @@ class _Reader:
     identity: bytes
     rows: int
     _fences: _Texts
-    _pieces: Pieces
+    _container: Blocks
     _blocks: dict[int, _Block] = field(default_factory=dict)
 
     @classmethod
     def open(cls, summary: Summary) -> _Reader:
         """Read the header.  Raises ValueError for bytes that are no summary."""
-        pieces = Pieces.open(summary, _KIND)
-        header = pieces.read(0)
+        container = Blocks.open(summary, _KIND)
+        header = container.read(0)
         _require(len(header) >= _HEADER.size, "its header is too short")
         rows, named, size = _HEADER.unpack_from(header)
         start = _HEADER.size + named
-        middle = start + max(pieces.count - 2, 0) * _UINT32.itemsize
+        middle = start + max(container.count - 2, 0) * _UINT32.itemsize
         _require(rows < _ROWS_MAX and middle + size == len(header), "the lengths in its header do not add up")
         fences = _Texts.of(header[start:middle], bytes(header[middle:]))
-        return cls(bytes(header[_HEADER.size : start]), rows, fences, pieces)
+        return cls(bytes(header[_HEADER.size : start]), rows, fences, container)
 
     def postings(self, tokens: Iterable[bytes]) -> list[UInt32Array] | None:
         """Return the rows of each token, ascending, None if one has no rows."""
@@ -315,12 +315,12 @@ class _Reader:
         return found
 
     def _rows_of(self, token: bytes) -> UInt32Array | None:
-        if self._pieces.count < 2:
+        if self._container.count < 2:
             return None
         at = self._fences.not_above(token)
         block = self._blocks.get(at)
         if block is None:
-            block = _Block.read(self._pieces.read(at + 1), self.rows)
+            block = _Block.read(self._container.read(at + 1), self.rows)
             if len(self._blocks) >= BLOCKS_KEPT:
                 self._blocks.clear()
             self._blocks[at] = block
@@ -338,16 +338,16 @@ class _Block:
     _planes: list[memoryview]
 
     @classmethod
-    def read(cls, piece: memoryview, rows: int) -> _Block:
+    def read(cls, data: memoryview, rows: int) -> _Block:
         """Decode a block of a segment of ``rows``.  Raises ValueError for what is no block."""
-        _require(len(piece) >= _BLOCK.size, "a block is too short")
-        terms, postings, size, *lengths = _BLOCK.unpack_from(piece)
+        _require(len(data) >= _BLOCK.size, "a block is too short")
+        terms, postings, size, *lengths = _BLOCK.unpack_from(data)
         _require(terms <= _BLOCK_BYTES_READ_MAX, "a block has too many terms")
         _require(postings <= _BLOCK_BYTES_READ_MAX + rows, "a block has too many postings")
         _require(size <= _BLOCK_BYTES_READ_MAX + _TERM_BYTES_MAX, "the terms of a block are too long")
         bounds = [*accumulate(lengths, initial=_BLOCK.size)]
-        _require(bounds[-1] == len(piece), "the lengths in a block do not add up")
-        parts = [piece[low:high] for low, high in pairwise(bounds)]
+        _require(bounds[-1] == len(data), "the lengths in a block do not add up")
+        parts = [data[low:high] for low, high in pairwise(bounds)]
         width = terms * _UINT32.itemsize
         directory = memoryview(_grown(parts[0], 2 * width + size))
         counts = np.frombuffer(directory[width : 2 * width], _UINT32)

@@ -45,8 +45,8 @@ class Tokenizer(ABC):
     version: str = "1"
     """Changes whenever some text would get other tokens than before."""
 
-    cuts_pieces: ClassVar[bool] = False
-    """Whether every token is a piece of the folded text, so that other tokenizers' tokens may be looked for in it."""
+    cuts_words: ClassVar[bool] = False
+    """Whether every token is a stretch of the folded text, so that other tokenizers' tokens may be looked for in it."""
 
     @property
     @abstractmethod
@@ -92,7 +92,7 @@ class Tokenizer(ABC):
     def _may_hold(self, values: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return which of n texts are worth to be cut -> bool[n]: cheaply found, because most texts are not."""
         found = np.full(len(values), bool(wanted))
-        if self.cuts_pieces:
+        if self.cuts_words:
             for token in wanted:
                 found &= np.asarray(pc.match_substring_regex(values, pattern=pattern(token)).fill_null(False))
         return found
@@ -108,7 +108,7 @@ class Word(Tokenizer):
     ['black', 'lost']
     """
 
-    cuts_pieces = True
+    cuts_words = True
 
     @property
     def spec(self) -> str:
@@ -139,7 +139,7 @@ class Ngram(Tokenizer):
     (['osl', 'slo'], [])
     """
 
-    cuts_pieces = True
+    cuts_words = True
 
     def __init__(self, n: str = "3") -> None:
         if not (n.isascii() and n.isdecimal()) or not 1 <= int(n) <= NGRAM_MAX:
@@ -199,7 +199,7 @@ class Chinese(Tokenizer):
     before.  Raises ValueError without the package jieba.
     """
 
-    cuts_pieces = True
+    cuts_words = True
 
     def __init__(self) -> None:
         metadata = import_module("importlib.metadata")  # takes as long to load as all the rest of this package

@@ -80,7 +80,7 @@ SUMMARIES_CACHE_BYTES_MAX = 256 << 20
 """Opened summaries kept in one process, as bytes in storage: what an index keeps of a summary in memory is about as much."""
 
 SUMMARY_OPEN_BYTES = 4096
-"""What an opened summary takes besides: its table of pieces."""
+"""What an opened summary takes besides: its table of blocks."""
 
 SEGMENTS_KNOWN_MAX = 8192
 """Segments of a snapshot of which summaries are found without a look at the metadata table."""
@@ -160,8 +160,8 @@ KEY_MAP_CACHE_BYTES_MAX = 1 << 30
 RECORDS_CACHED_MAX = 128
 """Commit records kept in one process: a few compactions of the metadata, so that conflict checks do not read them again."""
 
-UNITS_OPEN_MAX = 64
-"""Units of the key index that one process keeps open: mapping one of 2 M keys again costs 0.1 ms, as much as the look-up."""
+KEY_PARTS_OPEN_MAX = 64
+"""Parts of the key index that one process keeps open: mapping one of 2 M keys again costs 0.1 ms, as much as the look-up."""
 
 SUMMARY_FILES_OPEN_MAX = 64
 """Every commit makes an object of summaries; a process may open some 1,000 files, and needs few of these twice."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from mdt.errors import Invalid
 
 Progress = Callable[[int, int], None]
-"""Called in the calling thread with the number of things (files, pieces of work) that are done and of all.  What it raises
+"""Called in the calling thread with the number of things (files, tasks) that are done and of all.  What it raises
 ends the call: a write is then rolled back."""
 ProgressOption = Progress | bool | None
 """What ``progress=`` takes: a :data:`Progress`, True for a bar on stderr if that is a terminal, None or False for neither."""

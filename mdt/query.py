@@ -132,7 +132,7 @@ class Scan:
         from mdt.plan.planner import explain
 
         metadata = self._metadata
-        caches = {**metadata.cache_counts(), **metadata.blobs.cache_counts(), **metadata.summaries.cache_counts()}
+        caches = {**metadata.cache_counts(), **metadata.objects.cache_counts(), **metadata.summaries.cache_counts()}
         found = self.plan if spark is None else self._plan_on(spark)
         told = explain(
             found, where=self._where_text(), caches={name: found for name, found in caches.items() if any(found)}
@@ -207,7 +207,7 @@ class Scan:
     def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
         """Return the rows as one table; in no particular order unless ``order_by`` says one.
 
-        ``progress``: a function that takes the number of pieces of work that are done and of all (with a limit that ends
+        ``progress``: a function that takes the number of tasks that are done and of all (with a limit that ends
         reading early, of files), or True for a bar on the terminal.
         """
         if not self.columns:

@@ -15,7 +15,7 @@ from mdt.display import visible
 from mdt.errors import Corrupt, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.row_sets import warm_index
+from mdt.plan.position_search import warm_index
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.query import Scan, Where, checked_columns, declared_columns
 from mdt.schema.declared import Restoration

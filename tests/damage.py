@@ -163,10 +163,10 @@ def spans(codec: str) -> dict[str, list[tuple[int, int]]]:
     snapshot = table.snapshot()
     for i in snapshot.live_numbers.tolist():
         file = snapshot.segment(i)
-        blob = file.page_map
-        if blob is None:
+        stored = file.page_map
+        if stored is None:
             continue
-        page_map = table.metadata.blobs.page_map(blob)
+        page_map = table.metadata.objects.page_map(stored)
         info = page_map.info
         starts = (file.block_offset + np.concatenate([info[:, OFFSET], page_map.start])).tolist()
         data = max(int((info[:, OFFSET] + info[:, SIZE]).max()), 0) + file.block_offset

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from mdt.engines import tasks
 from mdt.engines.spark import index_tasks
 from mdt.errors import Corrupt
-from mdt.plan.row_sets import Answered
+from mdt.plan.position_search import Answer
 
 _write = tasks.write
 _answer = index_tasks.answer
@@ -41,7 +41,7 @@ def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch], atte
     return None
 
 
-def kills_its_worker(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answered:
+def kills_its_worker(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answer:
     """Answer a share of a query; the first attempt of each task takes its Python process along."""
     context = TaskContext.get()
     assert context is not None
@@ -50,6 +50,6 @@ def kills_its_worker(question: index_tasks.Question, share: index_tasks.Share, a
     return _answer(question, share, attempt)
 
 
-def always_fails(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answered:
+def always_fails(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answer:
     """Lose every attempt."""
     raise RuntimeError("this executor was lost")

@@ -277,7 +277,7 @@ def test_tuning_options_shape_the_files(tmp_path: Path) -> None:
     assert {"id", "v"} >= set(table.snapshot().stats["column"].to_pylist()) >= {"v"}
     big = trees.create(tmp_path / "u", data.schema, options={"mdt.row.group.rows": 1024})
     big.upsert(data)
-    assert [len(z) for z in big.files()["zone_rows"].to_pylist()] == [5]
+    assert [len(z) for z in big.files()["row_group_rows"].to_pylist()] == [5]
     assert big.scan("v = 4321").explain().row_groups_read == 1
     assert trees.assert_readers_agree(table, tmp_path / "t") == trees.assert_readers_agree(big, tmp_path / "u")
 
@@ -286,8 +286,8 @@ def test_the_metadata_is_compacted_as_often_as_the_option_says(tmp_path: Path) -
     table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.metadata.compact.records": 2})
     for i in range(5):
         table.upsert(rows(range(i, i + 3), i))
-    base = tmp_path / "t" / ".hoodie" / ".mdt" / "base"
-    assert len(list(base.glob("*.manifest"))) == 2
+    checkpoints = tmp_path / "t" / ".hoodie" / ".mdt" / "checkpoints"
+    assert len(list(checkpoints.glob("*.manifest"))) == 2
     assert len(trees.assert_readers_agree(mdt.open(tmp_path / "t"), tmp_path / "t")) == 7
 
 
@@ -430,7 +430,7 @@ def test_the_filters_of_the_key_index_grow_with_the_precision_asked_for(tmp_path
         trees.create(tmp_path / name, SCHEMA, options=options)
         table = mdt.open(tmp_path / name, at_open)
         table.upsert(rows(range(1000)))
-        return sum(unit.size for unit in table.snapshot().units)
+        return sum(key_part.size for key_part in table.snapshot().key_parts)
 
     plain = unit_bytes("plain", {}, {})
     assert unit_bytes("kept", {"mdt.bloom.fpp": 1e-6}, {}) > 1.5 * plain

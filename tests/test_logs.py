@@ -121,7 +121,7 @@ def test_a_damaged_index_is_warned_of_once(table: mdt.Table, caplog: pytest.LogC
     table.upsert(
         pa.table({"id": [f"k{i}" for i in numbers], "v": numbers, "status": [f"s{i}" for i in numbers]}, SCHEMA)
     )
-    for info in table.storage.list(f"{paths.PRIVATE}/blobs"):
+    for info in table.storage.list(f"{paths.PRIVATE}/attachments"):
         data = table.storage.read(info.path)
         table.storage.replace(info.path, data[:8] + b"\xff" * (len(data) - 8))
     again = mdt.open(table.storage)

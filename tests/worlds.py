@@ -127,9 +127,12 @@ def assert_clean(storage: Storage) -> None:
         assert name == "hoodie.properties" or name.partition(".")[0] in instants, f"a stray instant {name}"
     known = {path for r in records for path in r.table("files")["key_map_path"].to_pylist()}
     known |= {
-        path for r in records for name in ("units", "summaries", "covers") for path in r.table(name)["path"].to_pylist()
+        path
+        for r in records
+        for name in ("key_parts", "summaries", "covers")
+        for path in r.table(name)["path"].to_pylist()
     }
-    assert {info.path for info in storage.list(f"{paths.PRIVATE}/blobs")} <= known, "orphan summaries"
+    assert {info.path for info in storage.list(f"{paths.PRIVATE}/attachments")} <= known, "orphan summaries"
 
 
 @dataclass(frozen=True, eq=False)

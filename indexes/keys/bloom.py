@@ -1,4 +1,4 @@
-r"""``bloom/1``: key ranges and Bloom filters, one of each per group and unit.
+r"""``bloom/1``: key ranges and Bloom filters, one of each per group and key part.
 
 A key is compared with all ranges in one pass over an interval tree, then with the filters of the ranges that hold it.
 Ordered keys are settled by the ranges, shuffled keys by the filters.  The filters grow with the data: about 10.5 bits
@@ -67,9 +67,9 @@ class BloomKeyIndex(KeyIndex):
 
     >>> from indexes.hashing import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
-    >>> unit = BloomKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
+    >>> key_part = BloomKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])
-    >>> found = BloomKeyIndex().locate(unit, asked, hash_keys(asked, 0))
+    >>> found = BloomKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
     >>> found.key.tolist(), found.group.tolist()  # id_3 may live in group 1, id_4 nowhere
     ([0], [1])
     """
@@ -91,11 +91,11 @@ class BloomKeyIndex(KeyIndex):
         owner = dense[group]
         filters, blocks = bloom.build_many(hashes, owner, len(present), self._fpp)
         low, high = _bounds(keys, owner)
-        return _encode(_Unit(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8)))
+        return _encode(_KeyPart(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8)))
 
-    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole unit first: O(unit)."""
-        opened = _open(unit)
+    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part first: O(key part)."""
+        opened = _open(key_part)
         tree = IntervalTree(_bound_array(opened.low), _bound_array(opened.high))
         filters = bloom.filter_set(opened.filters.data, opened.blocks)
         step = max(1, _PAIRS_PER_PASS // max(1, len(opened.group)))
@@ -107,13 +107,13 @@ class BloomKeyIndex(KeyIndex):
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
         return _unique(key, group, opened)
 
-    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  O(bytes): the entries are kept one by one."""
         _check_groups(total)
-        parts = [_renumber(_open(unit), new) for unit, new in zip(units, groups, strict=True)]
+        parts = [_renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)]
         none = np.zeros(0, np.int64)
         return _encode(
-            _Unit(
+            _KeyPart(
                 total,
                 np.concatenate([none, *(part.group for part in parts)]),
                 np.concatenate([none, *(part.blocks for part in parts)]),
@@ -125,8 +125,8 @@ class BloomKeyIndex(KeyIndex):
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """A verified unit.  ``group``, ``blocks``: int64[e]; ``low``, ``high``: e bounds; ``filters``: uint8[32 B]."""
+class _KeyPart:
+    """A verified key part.  ``group``, ``blocks``: int64[e]; ``low``, ``high``: e bounds; ``filters``: uint8[32 B]."""
 
     group_count: int
     group: Int64Array
@@ -136,37 +136,39 @@ class _Unit:
     filters: npt.NDArray[np.uint8]
 
 
-def _open(unit: bytes | memoryview) -> _Unit:
-    """Verify all of ``unit`` before anything is taken from it.  Raises ValueError."""
-    view = memoryview(unit).cast("B")
+def _open(key_part: bytes | memoryview) -> _KeyPart:
+    """Verify all of ``key_part`` before anything is taken from it.  Raises ValueError."""
+    view = memoryview(key_part).cast("B")
     if len(view) < _HEADER.size + _CRC.size:
-        raise ValueError(f"bloom unit: {len(view)} bytes are no header")
+        raise ValueError(f"bloom key part: {len(view)} bytes are no header")
     magic, entries, groups, blocks, bound_bytes = _HEADER.unpack_from(view)
     size = _HEADER.size + bloom.BLOCK_BYTES * blocks + 10 * entries + bound_bytes + _CRC.size
     if magic != _MAGIC or groups > GROUPS_MAX or len(view) != size:
-        raise ValueError(f"bloom unit: not a unit of version 1, or {len(view)} bytes instead of {size}")
+        raise ValueError(f"bloom key part: not a key part of version 1, or {len(view)} bytes instead of {size}")
     (check,) = _CRC.unpack_from(view, size - _CRC.size)
     if zlib.crc32(view[: size - _CRC.size]) != check:
-        raise ValueError("bloom unit: damaged (CRC)")
+        raise ValueError("bloom key part: damaged (CRC)")
     at = _HEADER.size + bloom.BLOCK_BYTES * blocks
     group = np.frombuffer(view, np.dtype("<u4"), entries, at).astype(np.int64)
     filter_blocks = np.frombuffer(view, np.dtype("<u4"), entries, at + 4 * entries).astype(np.int64)
     low, high = _read_bounds(view[at + 8 * entries : at + 10 * entries], view[at + 10 * entries : size - _CRC.size])
     if entries and int(group.max()) >= groups:
-        raise ValueError(f"bloom unit: group {group.max()} of {groups}")
+        raise ValueError(f"bloom key part: group {group.max()} of {groups}")
     filters = np.frombuffer(view, np.uint8, bloom.BLOCK_BYTES * blocks, _HEADER.size)
     bloom.filter_set(filters.data, filter_blocks)
-    return _Unit(groups, group, filter_blocks, low, high, filters)
+    return _KeyPart(groups, group, filter_blocks, low, high, filters)
 
 
-def _encode(unit: _Unit) -> bytes:
-    bounds = [*unit.low, *unit.high]
+def _encode(key_part: _KeyPart) -> bytes:
+    bounds = [*key_part.low, *key_part.high]
     body = b"".join(bound for bound in bounds if bound is not None)
     parts = [
-        _HEADER.pack(_MAGIC, len(unit.group), unit.group_count, len(unit.filters) // bloom.BLOCK_BYTES, len(body)),
-        unit.filters.tobytes(),
-        unit.group.astype(np.dtype("<u4")).tobytes(),
-        unit.blocks.astype(np.dtype("<u4")).tobytes(),
+        _HEADER.pack(
+            _MAGIC, len(key_part.group), key_part.group_count, len(key_part.filters) // bloom.BLOCK_BYTES, len(body)
+        ),
+        key_part.filters.tobytes(),
+        key_part.group.astype(np.dtype("<u4")).tobytes(),
+        key_part.blocks.astype(np.dtype("<u4")).tobytes(),
         bytes(_NO_BOUND if bound is None else len(bound) for bound in bounds),
         body,
     ]
@@ -182,12 +184,12 @@ def _read_bounds(sizes: memoryview, body: memoryview) -> tuple[list[bytes | None
         if size == _NO_BOUND:
             bounds.append(None)
         elif size > BOUND_BYTES_MAX or at + size > len(body):
-            raise ValueError(f"bloom unit: a bound of {size} bytes at byte {at} of {len(body)}")
+            raise ValueError(f"bloom key part: a bound of {size} bytes at byte {at} of {len(body)}")
         else:
             bounds.append(bytes(body[at : at + size]))
             at += size
     if at != len(body):
-        raise ValueError(f"bloom unit: {len(body)} bytes of bounds, {at} used")
+        raise ValueError(f"bloom key part: {len(body)} bytes of bounds, {at} used")
     return bounds[: len(sizes) // 2], bounds[len(sizes) // 2 :]
 
 
@@ -211,26 +213,26 @@ def _bound_array(bounds: list[bytes | None]) -> pa.Array:
     return pa.array(bounds, pa.large_binary())
 
 
-def _renumber(unit: _Unit, new: Int64Array) -> _Unit:
-    """The entries of a unit under new group numbers, without the forgotten ones."""
-    if len(new) != unit.group_count:
-        raise ValueError(f"bloom unit: {unit.group_count} groups, but new numbers for {len(new)}")
-    group = new[unit.group]
+def _renumber(key_part: _KeyPart, new: Int64Array) -> _KeyPart:
+    """The entries of a key part under new group numbers, without the forgotten ones."""
+    if len(new) != key_part.group_count:
+        raise ValueError(f"bloom key part: {key_part.group_count} groups, but new numbers for {len(new)}")
+    group = new[key_part.group]
     kept = group >= 0
-    blocks = unit.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(kept, unit.blocks)]
-    low = [bound for bound, keep in zip(unit.low, kept, strict=True) if keep]
-    high = [bound for bound, keep in zip(unit.high, kept, strict=True) if keep]
-    return _Unit(unit.group_count, group[kept], unit.blocks[kept], low, high, blocks.ravel())
+    blocks = key_part.filters.reshape(-1, bloom.BLOCK_BYTES)[np.repeat(kept, key_part.blocks)]
+    low = [bound for bound, keep in zip(key_part.low, kept, strict=True) if keep]
+    high = [bound for bound, keep in zip(key_part.high, kept, strict=True) if keep]
+    return _KeyPart(key_part.group_count, group[kept], key_part.blocks[kept], low, high, blocks.ravel())
 
 
-def _unique(key: Int64Array, group: Int64Array, unit: _Unit) -> Candidates:
+def _unique(key: Int64Array, group: Int64Array, key_part: _KeyPart) -> Candidates:
     """Drop repeated pairs, which exist only if a group has several entries."""
-    if len(np.unique(unit.group)) == len(unit.group):
+    if len(np.unique(key_part.group)) == len(key_part.group):
         return Candidates(key, group)
-    pairs = np.unique(key * unit.group_count + group)
-    return Candidates(pairs // unit.group_count, pairs % unit.group_count)
+    pairs = np.unique(key * key_part.group_count + group)
+    return Candidates(pairs // key_part.group_count, pairs % key_part.group_count)
 
 
 def _check_groups(groups: int) -> None:
     if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a bloom unit numbers up to {GROUPS_MAX} groups, got {groups}")
+        raise ValueError(f"a bloom key part numbers up to {GROUPS_MAX} groups, got {groups}")

@@ -1,7 +1,7 @@
 r"""``record/1``: sorted key hashes with their groups.
 
 One probe answers for a key, whatever the number of groups, and the answer is exact but for 64-bit hash collisions.
-The unit is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and
+The key part is made to be mapped, not read: a key looks at the header, at one entry of the fan-out, and at one shard, and
 each of the three is verified before it is believed.
 
 Byte layout, little-endian, nothing between the parts:
@@ -24,7 +24,7 @@ The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups
 the same function (seed 0) over its hashes.  A look-up of many keys touches every shard; this hash runs at twice the
 speed of zlib's CRC-32 and is the largest part of the time that remains.
 
-Shards hold 1,000 to 2,000 entries: of a unit of 5 M entries one look-up checks the fan-out (64 KiB) and one shard
+Shards hold 1,000 to 2,000 entries: of a key part of 5 M entries one look-up checks the fan-out (64 KiB) and one shard
 (15 KiB).
 """
 
@@ -60,9 +60,9 @@ class RecordKeyIndex(KeyIndex):
 
     >>> from indexes.hashing import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
-    >>> unit = RecordKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
+    >>> key_part = RecordKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 0, 1]), groups=2)
     >>> asked = pa.array(["id_3", "id_4"])
-    >>> found = RecordKeyIndex().locate(unit, asked, hash_keys(asked, 0))
+    >>> found = RecordKeyIndex().locate(key_part, asked, hash_keys(asked, 0))
     >>> found.key.tolist(), found.group.tolist()  # id_3 may live in group 1, id_4 nowhere
     ([0], [1])
     """
@@ -75,9 +75,9 @@ class RecordKeyIndex(KeyIndex):
         _check_groups(groups)
         return _encode(hashes.hi, group.astype(np.uint32), groups)
 
-    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`.  Equal hashes give all their groups."""
-        opened = _open(unit)
+        opened = _open(key_part)
         if len(hashes) == 1:
             return opened.locate_one(int(hashes.hi[0]))
         order = np.argsort(hashes.hi)
@@ -95,18 +95,18 @@ class RecordKeyIndex(KeyIndex):
         left, key = _spread(left, times), np.repeat(order, times)
         return Candidates(key.astype(np.int64), opened.groups_at(left))
 
-    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
-        """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log units): sorted runs are merged."""
+    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log key parts): sorted runs are merged."""
         _check_groups(total)
-        parts = [_renumber(_open(unit), new) for unit, new in zip(units, groups, strict=True)]
+        parts = [_renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)]
         hashes = [np.zeros(0, np.uint64), *(part[0] for part in parts)]
         numbers = [np.zeros(0, np.uint32), *(part[1] for part in parts)]
         return _encode(np.concatenate(hashes), np.concatenate(numbers), total)
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
-    """An opened unit: header and fan-out are verified, the arrays are views that are not."""
+class _KeyPart:
+    """An opened key part: header and fan-out are verified, the arrays are views that are not."""
 
     bits: int
     group_count: int
@@ -125,13 +125,13 @@ class _Unit:
         found = _checksums(self.hashes.data, self.groups.data, starts, ends)
         wrong = np.flatnonzero(found != self.checks[shards])
         if len(wrong):
-            raise ValueError(f"record unit: shard {shards[wrong[0]]} is damaged")
+            raise ValueError(f"record key part: shard {shards[wrong[0]]} is damaged")
 
     def groups_at(self, entries: Int64Array | slice) -> Int64Array:
         """Return the groups of some entries -> int64[n]."""
         group = self.groups[entries].astype(np.int64)
         if len(group) and int(group.max()) >= self.group_count:
-            raise ValueError(f"record unit: group {group.max()} of {self.group_count}")
+            raise ValueError(f"record key part: group {group.max()} of {self.group_count}")
         return group
 
     def locate_one(self, wanted: int) -> Candidates:
@@ -166,28 +166,28 @@ class _Unit:
         return bool(np.any(self.hashes[left[inside] + 1] == wanted[inside]))
 
 
-def _open(unit: bytes | memoryview) -> _Unit:
+def _open(key_part: bytes | memoryview) -> _KeyPart:
     """Verify header and fan-out and return views; reads nothing else.  Raises ValueError."""
-    view = memoryview(unit).cast("B")
+    view = memoryview(key_part).cast("B")
     if len(view) < _FAN_OUT_AT:
-        raise ValueError(f"record unit: {len(view)} bytes are no header")
+        raise ValueError(f"record key part: {len(view)} bytes are no header")
     magic, count, group_count, bits = _HEADER.unpack_from(view)
     if magic != _MAGIC or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
-        raise ValueError("record unit: not a header of version 1")
+        raise ValueError("record key part: not a header of version 1")
     checks_at = _FAN_OUT_AT + 8 * ((1 << bits) + 1)
     hashes_at = checks_at + 8 * (1 << bits)
     if len(view) != hashes_at + 12 * count:
-        raise ValueError(f"record unit: {len(view)} bytes instead of {hashes_at + 12 * count}")
+        raise ValueError(f"record key part: {len(view)} bytes instead of {hashes_at + 12 * count}")
     (check,) = _CHECK.unpack_from(view, _HEADER.size)
     if zlib.crc32(view[_FAN_OUT_AT:hashes_at], zlib.crc32(view[: _HEADER.size])) != check:
-        raise ValueError("record unit: header or fan-out is damaged")
+        raise ValueError("record key part: header or fan-out is damaged")
     starts = np.frombuffer(view, np.dtype("<u8"), (1 << bits) + 1, _FAN_OUT_AT)
     if starts[0] != 0 or starts[-1] != count or not bool(np.all(starts[1:] >= starts[:-1])):
-        raise ValueError("record unit: the fan-out does not cover the entries")
+        raise ValueError("record key part: the fan-out does not cover the entries")
     checks = np.frombuffer(view, np.dtype("<u8"), 1 << bits, checks_at)
     hashes = np.frombuffer(view, np.dtype("<u8"), count, hashes_at)
     groups = np.frombuffer(view, np.dtype("<u4"), count, hashes_at + 8 * count)
-    return _Unit(bits, group_count, starts, checks, hashes, groups)
+    return _KeyPart(bits, group_count, starts, checks, hashes, groups)
 
 
 def _encode(hashes: UInt64Array, groups: UInt32Array, group_count: int) -> bytes:
@@ -217,18 +217,18 @@ def _sorted_pairs(hashes: UInt64Array, groups: UInt32Array) -> tuple[UInt64Array
     return hashes, groups
 
 
-def _renumber(unit: _Unit, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
-    """Verified hashes and new group numbers of a unit, without the forgotten groups."""
-    if len(new) != unit.group_count:
-        raise ValueError(f"record unit: {unit.group_count} groups, but new numbers for {len(new)}")
-    unit.verify(np.arange(1 << unit.bits, dtype=np.int64))
-    if unit.count and int(unit.groups.max()) >= unit.group_count:
-        raise ValueError(f"record unit: group {unit.groups.max()} of {unit.group_count}")
-    numbers = new[unit.groups]
+def _renumber(key_part: _KeyPart, new: Int64Array) -> tuple[UInt64Array, UInt32Array]:
+    """Verified hashes and new group numbers of a key part, without the forgotten groups."""
+    if len(new) != key_part.group_count:
+        raise ValueError(f"record key part: {key_part.group_count} groups, but new numbers for {len(new)}")
+    key_part.verify(np.arange(1 << key_part.bits, dtype=np.int64))
+    if key_part.count and int(key_part.groups.max()) >= key_part.group_count:
+        raise ValueError(f"record key part: group {key_part.groups.max()} of {key_part.group_count}")
+    numbers = new[key_part.groups]
     kept = numbers >= 0
     if bool(kept.all()):
-        return unit.hashes, numbers.astype(np.uint32)
-    return unit.hashes[kept], numbers[kept].astype(np.uint32)
+        return key_part.hashes, numbers.astype(np.uint32)
+    return key_part.hashes[kept], numbers[kept].astype(np.uint32)
 
 
 def _spread(starts: npt.NDArray[np.integer], times: npt.NDArray[np.integer]) -> Int64Array:
@@ -259,4 +259,4 @@ def _checksums(hashes: memoryview, groups: memoryview, starts: Sequence[int], en
 
 def _check_groups(groups: int) -> None:
     if not 0 <= groups <= GROUPS_MAX:
-        raise ValueError(f"a record unit numbers up to {GROUPS_MAX} groups, got {groups}")
+        raise ValueError(f"a record key part numbers up to {GROUPS_MAX} groups, got {groups}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from indexes.base import KeyHashes
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import KeyMap
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 TABLE = "*"
 """Stands for every partition in :attr:`Footprint.absent` under table scope."""
@@ -36,7 +36,7 @@ class Footprint:
     token: int | None = None
 
 
-def check(mine: Footprint, theirs: CommitRecord, load: Callable[[Blob], KeyMap]) -> str | None:
+def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
     """Return why ``mine`` cannot commit after ``theirs``, or None if it can.
 
     ``load`` gives the key map of a file that ``theirs`` added: the keys of an added file are those that it inserted,
@@ -64,7 +64,7 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[Blob], KeyMap])
         absent = mine.absent.get(TABLE, mine.absent.get(file["partition"]))
         if absent is None or file["key_map_path"] is None or len(absent) == 0:
             continue
-        blob = Blob(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
-        if bool((load(blob).find(absent) >= 0).any()):
+        stored = ObjectRange(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
+        if bool((load(stored).find(absent) >= 0).any()):
             return f"commit {theirs.seq} inserted a key that this transaction found absent"
     return None

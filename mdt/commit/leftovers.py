@@ -81,9 +81,9 @@ def _timeline(listing: Listing) -> list[str]:
 
 def token_of(path: str) -> int | None:
     """Return the token in the path of a data file or object of summaries, None for anything else."""
-    blob = names.blob_of(path)
-    if blob is not None:
-        return blob[1]
+    stored = names.stored_of(path)
+    if stored is not None:
+        return stored[1]
     return None if path.startswith(f"{paths.HUDI}/") else names.token_of(path.rpartition("/")[2])
 
 
@@ -92,8 +92,8 @@ def _is_unclaimed(path: str, claimed: set[str], tokens: set[int]) -> bool:
     token = token_of(path)
     if token is None or token in tokens:
         return False
-    blob, instant = names.blob_of(path), names.instant_of(path.rpartition("/")[2])
-    return (instant if blob is None else blob[0]) not in claimed
+    stored, instant = names.stored_of(path), names.instant_of(path.rpartition("/")[2])
+    return (instant if stored is None else stored[0]) not in claimed
 
 
 def referred_to(records: Iterable[CommitRecord]) -> set[str]:
@@ -104,7 +104,7 @@ def referred_to(records: Iterable[CommitRecord]) -> set[str]:
         used.update(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
         for section, column in (
             ("files", "key_map_path"),
-            ("units", "path"),
+            ("key_parts", "path"),
             ("summaries", "path"),
             ("covers", "path"),
         ):

@@ -17,7 +17,7 @@ from indexes.base import KeyHashes
 from mdt.commit.conflicts import Footprint
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import NewFile, SummaryRef
-from mdt.metadata.key_parts import Unit
+from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.snapshot import Snapshot
 
 
@@ -51,7 +51,7 @@ class Changes:
     files: Sequence[NewFile] = ()
     removed: Sequence[int] = ()
     vectors: Mapping[int, BitMap] = field(default_factory=dict)
-    units: Sequence[Unit] = ()
+    key_parts: Sequence[KeyPart] = ()
     covers: Sequence[tuple[str, int, SummaryRef]] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     absent: Mapping[str, KeyHashes] | None = None

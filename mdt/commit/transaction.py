@@ -27,7 +27,7 @@ from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.metadata.file_group import files_table
-from mdt.metadata.key_parts import units_table
+from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
@@ -174,7 +174,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "vectors": pa.table([[s for s, _ in vectors], [v.serialize() for _, v in vectors]], schema=VECTORS),
         "summaries": summaries_table(summaries),
         "covers": summaries_table(changes.covers),
-        "units": units_table(tuple(changes.units)),
+        "key_parts": key_parts_table(tuple(changes.key_parts)),
     }
 
 
@@ -190,7 +190,7 @@ def _commit(
     seq = snapshot.seq + 1
     while True:
         while (theirs := metadata.record(seq)) is not None:
-            why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.blobs.key_map)
+            why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map)
             if why is not None:
                 part = operation.narrow(snapshot, plan, changes, theirs)
                 if part is None:
@@ -269,7 +269,7 @@ def remove_files(metadata: Metadata, instant: str, token: int, partitions: Seque
     what carries those of a transaction in the log stays.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
-    doomed = [info.path for info in storage.list(paths.key_maps_dir(instant))]
+    doomed = [info.path for info in storage.list(paths.attachments_of(instant))]
     doomed += [info.path for partition in partitions for info in storage.list_dir(partition)]
     doomed = [path for path in doomed if is_written_by(path, instant, token) and not may_be_referred_to(snapshot, path)]
     storage.delete_many(doomed)
@@ -278,16 +278,16 @@ def remove_files(metadata: Metadata, instant: str, token: int, partitions: Seque
 
 def is_written_by(path: str, instant: str, token: int) -> bool:
     """Return whether an object carries a transaction's token and, where its name has one, its instant."""
-    blob, name = names.blob_of(path), path.rpartition("/")[2]
-    if blob is not None:
-        return blob == (instant, token)
+    stored, name = names.stored_of(path), path.rpartition("/")[2]
+    if stored is not None:
+        return stored == (instant, token)
     return names.token_of(name) == token and names.instant_of(name) in (None, instant)
 
 
 def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
     """Return whether a record of the table may refer to a data file or object of summaries; False is a proof.  O(1)."""
-    blob, name = names.blob_of(path), path.rpartition("/")[2]
-    if blob is not None:
-        return blob[0] in snapshot.instants
+    stored, name = names.stored_of(path), path.rpartition("/")[2]
+    if stored is not None:
+        return stored[0] in snapshot.instants
     instant = names.instant_of(name)
     return instant in snapshot.instants if instant is not None else names.token_of(name) in snapshot.log.tokens

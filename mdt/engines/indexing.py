@@ -47,6 +47,6 @@ class IndexRunner:
                 assert data is not None, "a task returns summaries"
                 found.setdefault(row["segment"], []).append((row["index"], data))
                 used.add(row["path"])
-        stored = metadata.storage.list(paths.key_maps_dir(claim.instant))
+        stored = metadata.storage.list(paths.attachments_of(claim.instant))
         metadata.storage.delete_many([info.path for info in stored if info.path not in used])  # of lost attempts
         yield from ((one, found.get(one.file, [])) for one in work)

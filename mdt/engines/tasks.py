@@ -23,7 +23,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.hudi.keys import sort_keys
 from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
-from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -63,7 +63,7 @@ BUCKET = "__mdt_bucket"
 class Source:
     """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options.
 
-    ``base_seq``: the base of the driver's snapshot, on which the numbers of files and file groups depend.  ``storage_options``: those that
+    ``checkpoint_seq``: the checkpoint of the driver's snapshot, on which the numbers of files and file groups depend.  ``storage_options``: those that
     are no secrets; a task takes credentials from the environment of its own machine.
     """
 
@@ -71,7 +71,7 @@ class Source:
     table_id: str
     seq: int
     options: tuple[tuple[str, str], ...]
-    base_seq: int
+    checkpoint_seq: int
     storage_options: tuple[tuple[str, str], ...] = ()
 
     def parsed(self) -> Options:
@@ -83,7 +83,7 @@ def source_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> Sourc
     """Return where tasks find ``snapshot``."""
     storage = metadata.storage
     return Source(
-        storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), snapshot.base.seq,
+        storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), snapshot.checkpoint.seq,
         tuple(storage.public_options.items()),
     )  # fmt: skip
 
@@ -101,7 +101,7 @@ def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
     metadata = _metadata(source.url, source.table_id, source.options, source.storage_options)
     try:
-        snapshot = metadata.at(source.seq, source.base_seq)
+        snapshot = metadata.at(source.seq, source.checkpoint_seq)
     except Invalid as error:
         raise _elsewhere(source) from error
     if snapshot.definition.table_id != source.table_id:
@@ -123,14 +123,14 @@ def tagged_schema(schema: pa.Schema) -> pa.Schema:
 
 def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part with CONTROL columns; equal keys must be in one part."""
-    pieces = [batch for batch in batches if batch.num_rows]
-    for part in _tag(source, pieces) if pieces else ():
+    additions = [batch for batch in batches if batch.num_rows]
+    for part in _tag(source, additions) if additions else ():
         yield from part.to_batches()
 
 
-def _tag(source: Source, pieces: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     metadata, snapshot = opened(source)
-    batch = normalize(pa.Table.from_batches(pieces), snapshot.definition)
+    batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
     late, moved = decide(snapshot, batch, located)
     fresh, returning = new_here(located, moved)
@@ -189,8 +189,8 @@ class Work:
 
 def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write the buckets among the rows of one part; return what was written, see :mod:`mdt.write.transfer`."""
-    pieces = [batch for batch in batches if batch.num_rows]
-    return encode(_write(work, pa.Table.from_batches(pieces), attempt)) if pieces else None
+    additions = [batch for batch in batches if batch.num_rows]
+    return encode(_write(work, pa.Table.from_batches(additions), attempt)) if additions else None
 
 
 def _write(work: Work, table: pa.Table, attempt: int) -> Finished:
@@ -206,7 +206,7 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Finished:
     numbers = np.unique(control[BUCKET]).tolist()
     done = (shared.run(n, slice_of(batch, located, work.buckets[n], _fates(control, batch, n))) for n in numbers)
     changes = collect(shared, done, threads=1, part=f"-{attempt}")
-    return Finished(changes.files, changes.units, changes.removed, dict(changes.vectors))
+    return Finished(changes.files, changes.key_parts, changes.removed, dict(changes.vectors))
 
 
 def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
@@ -254,8 +254,8 @@ class Files:
 def summarize(files: Files, attempt: int) -> pa.Table:
     """Summarize files, larger summaries in one object of their own -> SUMMARIES, segment: file number."""
     metadata, snapshot = opened(files.source)
-    blobs = BlobWriter(paths.key_maps(files.claim.instant, f"{files.claim.token}-{attempt}"))
+    objects = AttachmentWriter(paths.attachment(files.claim.instant, f"{files.claim.token}-{attempt}"))
     parts = ((file, summaries_of(metadata, snapshot, file, specs)) for file, specs in files.work)
-    summaries = list(placed_all(blobs, parts, threads=1))
-    blobs.write(metadata.storage)
+    summaries = list(placed_all(objects, parts, threads=1))
+    objects.write(metadata.storage)
     return summaries_table([(spec, file, data) for file, found in summaries for spec, data in found])

@@ -25,7 +25,7 @@ from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.tasks import DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.errors import Invalid
 from mdt.metadata import paths
-from mdt.metadata.attachments import Blobs
+from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import NewFile
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -113,8 +113,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             files=files,
             removed=[s for d in done for s in d.removed],
             vectors={s: v for d in done for s, v in d.vectors.items()},
-            units=[u for d in done for u in d.units],
-            absent=_WrittenKeys(self.metadata.blobs, files, snapshot.definition.is_global),
+            key_parts=[u for d in done for u in d.key_parts],
+            absent=_WrittenKeys(self.metadata.objects, files, snapshot.definition.is_global),
         )
         if self.progress is not None:
             self.progress(len(files), len(files))
@@ -207,9 +207,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         storage = self.metadata.storage
         used = {paths.partition_file(f.partition, f.name) for f in changes.files}
         used |= {f.key_map.path for f in changes.files if f.key_map is not None}
-        used |= {u.blob.path for u in changes.units if u.blob is not None}
+        used |= {u.stored.path for u in changes.key_parts if u.stored is not None}
         found = [info.path for partition in partitions for info in storage.list_dir(partition)]
-        found += [info.path for info in storage.list(paths.key_maps_dir(claim.instant))]
+        found += [info.path for info in storage.list(paths.attachments_of(claim.instant))]
         mine = [path for path in found if is_written_by(path, claim.instant, claim.token)]
         storage.delete_many([path for path in mine if path not in used])
 
@@ -230,14 +230,14 @@ class _WrittenKeys(Mapping[str, KeyHashes]):
     Loaded from their key maps when a conflict check asks, which is only when somebody else committed meanwhile.
     """
 
-    def __init__(self, blobs: Blobs, files: Sequence[NewFile], is_global: bool) -> None:
-        self._blobs = blobs
+    def __init__(self, objects: ObjectReader, files: Sequence[NewFile], is_global: bool) -> None:
+        self._objects = objects
         self._files = files
         self._is_global = is_global
 
     def __getitem__(self, partition: str) -> KeyHashes:
         maps = [
-            self._blobs.key_map(f.key_map).whole().hashes
+            self._objects.key_map(f.key_map).whole().hashes
             for f in self._files
             if f.key_map is not None and (f.partition == partition or partition == TABLE)
         ]

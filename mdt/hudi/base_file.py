@@ -133,14 +133,14 @@ def encode(
         **_paging(table, page_bytes, compression),
     )
     full, rest = divmod(len(table), row_group_rows)
-    zones = [row_group_rows] * full + ([rest] if rest or not full else [])
+    row_groups = [row_group_rows] * full + ([rest] if rest or not full else [])
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
         known = _footer(avro_schema, min_key, max_key, bloom, bloom_type)
-        writer.add_key_value_metadata(known | {digests.KEY: digests.reserved(len(zones) * len(leaves))})
+        writer.add_key_value_metadata(known | {digests.KEY: digests.reserved(len(row_groups) * len(leaves))})
     data = sink.getvalue()
     digests.fill(data)
-    return data, zones
+    return data, row_groups
 
 
 def _codec(compression: str, has_dictionary: bool) -> str:

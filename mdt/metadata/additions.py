@@ -1,4 +1,4 @@
-"""What commit records have added since the base: files with their statistics and summaries, a few tables at a time."""
+"""What commit records have added since the checkpoint: files with their statistics and summaries, a few tables at a time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.columns import SUMMARY, no_rows
 from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
 from mdt.metadata.file_group import FILES, Joint, SummaryRef
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 PIECES_MERGED = 16
-"""So many pieces of one size become one: a query looks into few tables, and a row is copied once for each power."""
+"""So many additions of one size become one: a query looks into few tables, and a row is copied once for each power."""
 
 COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
 """Summaries of older segments, and the record that brought them."""
@@ -30,11 +30,11 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Piece:
+class Addition:
     """Files that were added one after the other, ``first`` being the number of the first one.
 
     ``files`` FILES; ``stats`` STATS and ``summaries`` SUMMARIES of these files; ``covers`` COVERS of any older ones.
-    Segments have their numbers.  ``level``: how often the piece was merged; ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and
+    Segments have their numbers.  ``level``: how often the addition was merged; ``stats_of``, ``bounds_of``: answers of :meth:`column_stats` and
     :meth:`bounds` so far.
     """
 
@@ -57,12 +57,12 @@ class Piece:
 
     @cached_property
     def _whole(self) -> pa.Table:
-        return self.stats.filter(mask(numbers(self.stats["zone"]) < 0))
+        return self.stats.filter(mask(numbers(self.stats["row_group"]) < 0))
 
     @cached_property
-    def _zones(self) -> tuple[pa.Table, Int64s]:
-        zones = self.stats.filter(mask(numbers(self.stats["zone"]) >= 0)).sort_by("segment").combine_chunks()
-        return zones, numbers(zones["segment"])
+    def _row_groups(self) -> tuple[pa.Table, Int64s]:
+        row_groups = self.stats.filter(mask(numbers(self.stats["row_group"]) >= 0)).sort_by("segment").combine_chunks()
+        return row_groups, numbers(row_groups["segment"])
 
     @cached_property
     def stats_columns(self) -> list[str]:
@@ -86,14 +86,14 @@ class Piece:
             self.bounds_of[name] = found
         return found
 
-    def zone_stats(self, segment: int) -> pa.Table:
+    def row_group_stats(self, segment: int) -> pa.Table:
         """Return the statistics of the row groups of a segment, schema STATS."""
-        zones, segments = self._zones
-        return _run(zones, segments, segment)
+        row_groups, segments = self._row_groups
+        return _run(row_groups, segments, segment)
 
-    def all_zones(self) -> pa.Table:
+    def all_row_groups(self) -> pa.Table:
         """Return the statistics of all row groups, by segment, schema STATS."""
-        return self._zones[0]
+        return self._row_groups[0]
 
 
 def _run(table: pa.Table, segments: Int64s, segment: int) -> pa.Table:
@@ -101,7 +101,7 @@ def _run(table: pa.Table, segments: Int64s, segment: int) -> pa.Table:
     return table.slice(start, stop - start)
 
 
-def zones_of(page: pa.Table, segment: int) -> pa.Table:
+def row_groups_of(page: pa.Table, segment: int) -> pa.Table:
     """Return the rows of ``segment`` in a table that is sorted by segment."""
     return _run(page, numbers(page["segment"]), segment)
 
@@ -126,12 +126,12 @@ def numbered(table: pa.Table, seq: int) -> pa.Table:
     return table.set_column(table.schema.get_field_index("segment"), "segment", segment)
 
 
-def piece_of(record: CommitRecord, first: int) -> Piece | None:
+def addition_of(record: CommitRecord, first: int) -> Addition | None:
     """Return what ``record`` adds, None if that is nothing."""
     files, covers = record.table("files"), record.table("covers")
     if not len(files) and not len(covers):
         return None
-    return Piece(
+    return Addition(
         first,
         numbered(files, record.seq).combine_chunks(),
         numbered(record.table("stats"), record.seq).combine_chunks(),
@@ -140,45 +140,51 @@ def piece_of(record: CommitRecord, first: int) -> Piece | None:
     )
 
 
-def adding(pieces: tuple[Piece, ...], new: Piece | None) -> tuple[Piece, ...]:
-    """Return ``pieces`` with one more; equal ones at the end are merged when there are many."""
+def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addition, ...]:
+    """Return ``additions`` with one more; equal ones at the end are merged when there are many."""
     if new is None:
-        return pieces
-    pieces = (*pieces, new)
-    while len(pieces) >= PIECES_MERGED and len({p.level for p in pieces[-PIECES_MERGED:]}) == 1:
-        pieces = (*pieces[:-PIECES_MERGED], merged(pieces[-PIECES_MERGED:]))
-    return pieces
+        return additions
+    additions = (*additions, new)
+    while len(additions) >= PIECES_MERGED and len({p.level for p in additions[-PIECES_MERGED:]}) == 1:
+        additions = (*additions[:-PIECES_MERGED], merged(additions[-PIECES_MERGED:]))
+    return additions
 
 
-def merged(parts: Sequence[Piece]) -> Piece:
-    """Return pieces that follow each other as one."""
+def merged(parts: Sequence[Addition]) -> Addition:
+    """Return additions that follow each other as one."""
 
     def joined(name: str) -> pa.Table:
         return pa.concat_tables([getattr(part, name) for part in parts]).combine_chunks()
 
     level = parts[0].level + 1
-    return Piece(parts[0].first, joined("files"), joined("stats"), joined("summaries"), joined("covers"), level)
+    return Addition(parts[0].first, joined("files"), joined("stats"), joined("summaries"), joined("covers"), level)
 
 
 @dataclass(frozen=True)
 class Summaries:
-    """The summaries of one index among pieces, oldest first; those before record ``since`` were forgotten."""
+    """The summaries of one index among additions, oldest first; those before record ``since`` were forgotten."""
 
     segments: Int64s
     table: pa.Table
 
     @classmethod
-    def among(cls, pieces: Sequence[Piece], index: str, since: int) -> Summaries:
-        """Collect what ``pieces`` know of the index with the specification ``index``.  O(rows of its pieces)."""
+    def among(cls, additions: Sequence[Addition], index: str, since: int) -> Summaries:
+        """Collect what ``additions`` know of the index with the specification ``index``.  O(rows of its additions)."""
         found = []
-        for piece in pieces:
-            own = piece.summaries.filter(pc.equal(piece.summaries["index"], index)) if len(piece.summaries) else None
+        for addition in additions:
+            own = (
+                addition.summaries.filter(pc.equal(addition.summaries["index"], index))
+                if len(addition.summaries)
+                else None
+            )
             if own is not None:
                 found.append(own.filter(pc.greater_equal(own["segment"], since * SEGMENTS_PER_COMMIT_MAX)))
-        for piece in pieces:
-            if len(piece.covers):
-                wanted = pc.and_(pc.equal(piece.covers["index"], index), pc.greater_equal(piece.covers["seq"], since))
-                found.append(piece.covers.filter(wanted).drop_columns(["seq"]))
+        for addition in additions:
+            if len(addition.covers):
+                wanted = pc.and_(
+                    pc.equal(addition.covers["index"], index), pc.greater_equal(addition.covers["seq"], since)
+                )
+                found.append(addition.covers.filter(wanted).drop_columns(["seq"]))
         table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
         return cls(numbers(table["segment"]), table.select(SUMMARY.names))
 
@@ -194,8 +200,8 @@ NO_FILES = no_rows(FILES)
 def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
     """Return the summary in a row of SUMMARIES, or None."""
     if row["path"] is not None:
-        blob = Blob(row["path"], row["offset"], row["length"], row["crc"])
-        return blob if row["first"] is None else Joint(blob, row["first"])
+        stored = ObjectRange(row["path"], row["offset"], row["length"], row["crc"])
+        return stored if row["first"] is None else Joint(stored, row["first"])
     payload: bytes | None = row["payload"]
     return payload
 
@@ -228,12 +234,15 @@ def distinct_sizes(table: pa.Table) -> Int64s:
 
 def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
     """Return (specification, segment, summary) triples as a table with the schema SUMMARIES."""
-    blobs = [data.blob if isinstance(data, Joint) else data if isinstance(data, Blob) else None for _, _, data in rows]
+    objects = [
+        data.stored if isinstance(data, Joint) else data if isinstance(data, ObjectRange) else None
+        for _, _, data in rows
+    ]
     columns = [
         [spec for spec, _, _ in rows],
         [segment for _, segment, _ in rows],
         [data if isinstance(data, bytes) else None for _, _, data in rows],
-        *([getattr(blob, name, None) for blob in blobs] for name in ("path", "offset", "length", "crc")),
+        *([getattr(stored, name, None) for stored in objects] for name in ("path", "offset", "length", "crc")),
         [data.first if isinstance(data, Joint) else None for _, _, data in rows],
     ]
     return pa.table(columns, schema=SUMMARIES)

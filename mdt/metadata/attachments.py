@@ -1,7 +1,7 @@
 """Larger summaries: bytes that commit records refer to instead of carrying them.
 
-A :class:`BlobWriter` collects the pieces of one transaction into one object; :class:`Blobs` reads pieces back, checks
-their CRC once, and keeps what was read within a byte limit.  On a local disk pieces are memory-mapped.
+A :class:`AttachmentWriter` collects the attachments of one transaction into one object; :class:`ObjectReader` reads ranges back, checks
+their CRC once, and keeps what was read within a byte limit.  On a local disk they are memory-mapped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mdt.metadata import key_map
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.recent import Recent
 from mdt.parquet.mapped_files import MappedFiles
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -35,57 +35,57 @@ _ALIGNMENT = 8
 _T = TypeVar("_T")
 
 
-class BlobWriter:
-    """Collects pieces for one new object; not thread-safe."""
+class AttachmentWriter:
+    """Collects attachments for one new object; not thread-safe."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._parts: list[bytes] = []
         self._size = 0
 
-    def add(self, data: bytes) -> Blob:
+    def add(self, data: bytes) -> ObjectRange:
         """Append ``data``, aligned to 8 bytes, and return where it will stand.  O(len(data))."""
-        blob = Blob(self.path, self._size, len(data), zlib.crc32(data))
+        stored = ObjectRange(self.path, self._size, len(data), zlib.crc32(data))
         padding = -len(data) % _ALIGNMENT
         self._parts += [data, bytes(padding)]
         self._size += len(data) + padding
-        return blob
+        return stored
 
     def write(self, storage: Storage) -> None:
-        """Create the object if any piece was added."""
+        """Create the object if anything was added."""
         if self._parts:
             storage.create(self.path, self._parts)
 
 
-class Blobs:
-    """Reads pieces of summary objects; safe for many threads."""
+class ObjectReader:
+    """Reads ranges of objects; safe for many threads."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
-        self.key_maps: Recent[Blob, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
-        self.page_maps: Recent[Blob, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
+        self.key_maps: Recent[ObjectRange, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
+        self.page_maps: Recent[ObjectRange, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
         self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX)
         """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
         self._lock = Lock()
         self.data_files = MappedFiles(storage)
         """Data files that look-ups have opened."""
 
-    def read(self, blob: Blob, *, verify: bool) -> pa.Buffer:
-        """Return the bytes of ``blob``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
+    def read(self, stored: ObjectRange, *, verify: bool) -> pa.Buffer:
+        """Return the bytes of ``stored``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
         with self._lock:
-            file = self._opened(blob.path)
-            if blob.offset < 0 or blob.length < 0 or blob.offset + blob.length > file.size():
+            file = self._opened(stored.path)
+            if stored.offset < 0 or stored.length < 0 or stored.offset + stored.length > file.size():
                 raise Corrupt(
-                    "a summary object is too short", path=blob.path, offset=blob.offset,
-                    expected=str(blob.offset + blob.length), got=str(file.size()),
+                    "a summary object is too short", path=stored.path, offset=stored.offset,
+                    expected=str(stored.offset + stored.length), got=str(file.size()),
                 )  # fmt: skip
-            file.seek(blob.offset)
-            data = file.read_buffer(blob.length)
-        if verify and zlib.crc32(data) != blob.crc:
+            file.seek(stored.offset)
+            data = file.read_buffer(stored.length)
+        if verify and zlib.crc32(data) != stored.crc:
             raise Corrupt(
-                "a summary is damaged", path=blob.path, offset=blob.offset,
-                expected=f"{blob.crc:08x}", got=f"{zlib.crc32(data):08x}",
+                "a summary is damaged", path=stored.path, offset=stored.offset,
+                expected=f"{stored.crc:08x}", got=f"{zlib.crc32(data):08x}",
             )  # fmt: skip
         return data
 
@@ -106,27 +106,27 @@ class Blobs:
         self._files.move_to_end(path)
         return file
 
-    def key_map(self, blob: Blob) -> KeyMap:
-        """Return the key map at ``blob``, which verifies itself where it is looked into; from memory if it was read before."""
-        return self._decoded(self.key_maps, blob, key_map.decode, lambda _: blob.length, verify=False)
+    def key_map(self, stored: ObjectRange) -> KeyMap:
+        """Return the key map at ``stored``, which verifies itself where it is looked into; from memory if it was read before."""
+        return self._decoded(self.key_maps, stored, key_map.decode, lambda _: stored.length, verify=False)
 
-    def page_map(self, blob: Blob) -> PageMap:
-        """Return the page map at ``blob``, from memory if it was read before."""
+    def page_map(self, stored: ObjectRange) -> PageMap:
+        """Return the page map at ``stored``, from memory if it was read before."""
         from mdt.parquet import page_map
 
-        return self._decoded(self.page_maps, blob, page_map.decode, lambda found: found.nbytes)
+        return self._decoded(self.page_maps, stored, page_map.decode, lambda found: found.nbytes)
 
     def _decoded(
         self,
-        cache: Recent[Blob, _T],
-        blob: Blob,
+        cache: Recent[ObjectRange, _T],
+        stored: ObjectRange,
         decode: Callable[..., _T],
         size: Callable[[_T], int],
         *,
         verify: bool = True,
     ) -> _T:
-        found = cache.get(blob)
+        found = cache.get(stored)
         if found is None:
-            found = decode(self.read(blob, verify=verify), path=blob.path, offset=blob.offset)
-            cache.put(blob, found, size(found))
+            found = decode(self.read(stored, verify=verify), path=stored.path, offset=stored.offset)
+            cache.put(stored, found, size(found))
         return found

@@ -1,7 +1,7 @@
-"""From a snapshot to the columns of a base: the same state, compacted.
+"""From a snapshot to the columns of a checkpoint: the same state, compacted.
 
-A pure function of the table's state, units aside: whoever folds the same records gets the same columns, with the same
-numbers for files and file groups.  So a damaged column of a base can be made again from the log.
+A pure function of the table's state, key parts aside: whoever folds the same records gets the same columns, with the same
+numbers for files and file groups.  So a damaged column of a checkpoint can be made again from the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mdt.metadata.columns import BuiltColumns, Column, Columns, schema_of, simpl
 from mdt.metadata.commit_log import STATS
 from mdt.metadata.file_group import BASE, FILES
 from mdt.metadata.file_groups import NAME_SEED
-from mdt.metadata.key_parts import Unit, numbered_table
+from mdt.metadata.key_parts import KeyPart, numbered_table
 from mdt.metadata.snapshot import Snapshot
 
 FILES_PER_PAGE = 8_192
@@ -31,12 +31,12 @@ STATISTICS_PER_PAGE = 32_768
 """Likewise for column statistics, of which a plan reads one page or all: 1 M files have 31, of
 2 MB each; with a quarter of it a test that no run answers takes 20 % longer in a new process."""
 PAGES_MAX = 1_024
-"""Of one column; the page table of a base with many columns stays small."""
+"""Of one column; the page table of a checkpoint with many columns stays small."""
 
-RUN_FILES_MAX = 1_024
-"""Files that share one row of partition_stats: 1 M files have 977 runs, which a plan tests in 0.1 ms."""
-RUN_FILES_MIN = 128
-"""A partition with so many files in a row has runs of its own; shorter ones share them, so runs stay few."""
+STRIPE_FILES_MAX = 1_024
+"""Files that share one row of partition_stats: 1 M files have 977 stripes, which a plan tests in 0.1 ms."""
+STRIPE_FILES_MIN = 128
+"""A partition with so many files in a row has stripes of its own; shorter ones share them, so stripes stay few."""
 
 WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length"))
 """Columns of files that plans and writers need as a whole."""
@@ -44,8 +44,8 @@ WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length"))
 Int64s = npt.NDArray[np.int64]
 
 
-def fold(snapshot: Snapshot, units: Sequence[Unit]) -> dict[str, Column]:
-    """Return the columns of a base at ``snapshot``; ``units`` may have been merged.  O(files)."""
+def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str, Column]:
+    """Return the columns of a checkpoint at ``snapshot``; ``key_parts`` may have been merged.  O(files)."""
     files = snapshot.listing().combine_chunks()
     n = len(files)
     columns = {f"files/{name}": _column(files.select([name]), name) for name in FILES.names}
@@ -58,19 +58,19 @@ def fold(snapshot: Snapshot, units: Sequence[Unit]) -> dict[str, Column]:
         table = None if found is None else snapshot.live_of(found)
         if table is not None and table["values"].null_count < n:
             columns[f"stats/{column}"] = _paged(table.combine_chunks(), STATISTICS_PER_PAGE)
-    columns |= _runs(columns, n)
-    columns |= _zones(snapshot, n)
+    columns |= _stripes(columns, n)
+    columns |= _row_groups(snapshot, n)
     for spec in snapshot.indexed():
         if spec in snapshot.definition.indexes:
             columns |= _summaries(snapshot, spec)
     columns["history"] = Column(snapshot.history.combine_chunks())
-    columns["units"] = Column(_units(snapshot, units, order))
+    columns["key_parts"] = Column(_key_parts(snapshot, key_parts, order))
     return columns
 
 
-def folded(snapshot: Snapshot) -> BuiltColumns:
-    """Return the columns of ``snapshot`` in memory, units as they are."""
-    return BuiltColumns(snapshot.seq, len(snapshot), fold(snapshot, snapshot.units))
+def checkpoint_of(snapshot: Snapshot) -> BuiltColumns:
+    """Return the columns of ``snapshot`` in memory, key parts as they are."""
+    return BuiltColumns(snapshot.seq, len(snapshot), to_checkpoint(snapshot, snapshot.key_parts))
 
 
 def _column(table: pa.Table, name: str) -> Column:
@@ -121,7 +121,7 @@ def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
         paths = paths.combine_chunks()
     partition = np.asarray(paths.indices.to_numpy()).astype(np.int64)
     by_size = np.lexsort((sizes, partition))
-    count, base = len(paths.dictionary), kind == BASE
+    count, checkpoint = len(paths.dictionary), kind == BASE
     of_file = partition[group] if len(group) else nothing
     found: dict[str, object] = {
         "group": group,
@@ -136,8 +136,8 @@ def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:
         "group_by_size": by_size,
         "partition_name": paths.dictionary,
         "partition_start": np.searchsorted(partition[by_size], np.arange(count + 1)),
-        "partition_bytes": _sums(of_file[base], size[base], count),
-        "partition_rows": _sums(of_file[base], rows[base], count),
+        "partition_bytes": _sums(of_file[checkpoint], size[checkpoint], count),
+        "partition_rows": _sums(of_file[checkpoint], rows[checkpoint], count),
     }
     return found, {name: number for number, name in enumerate(names.to_pylist())}
 
@@ -149,35 +149,35 @@ def _sums(of: Int64s, values: Int64s, count: int) -> Int64s:
     return sums
 
 
-def run_starts(partition: Int64s) -> Int64s:
-    """Return the first file of each run -> int64[runs].  ``partition``: of each file, int64[n].
+def stripe_starts(partition: Int64s) -> Int64s:
+    """Return the first file of each stripe -> int64[stripes].  ``partition``: of each file, int64[n].
 
-    A run has at most RUN_FILES_MAX files, all of one partition where that has RUN_FILES_MIN in a row.  O(n).
+    A stripe has at most STRIPE_FILES_MAX files, all of one partition where that has STRIPE_FILES_MIN in a row.  O(n).
     """
     bounds = np.flatnonzero(np.diff(partition, prepend=-1, append=-1))
-    is_long = np.diff(bounds) >= RUN_FILES_MIN
+    is_long = np.diff(bounds) >= STRIPE_FILES_MIN
     kept = bounds[1:-1][is_long[1:] | is_long[:-1]]
-    return np.union1d(kept, np.arange(0, len(partition), RUN_FILES_MAX))
+    return np.union1d(kept, np.arange(0, len(partition), STRIPE_FILES_MAX))
 
 
-def _runs(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
+def _stripes(columns: Mapping[str, Column], n: int) -> dict[str, Column]:
     """Return partition_stats of tables whose statistics have several pages; a single one is as soon tested."""
     if n <= STATISTICS_PER_PAGE:
         return {}
     group, partition = (numbers(columns[name].table["value"]) for name in ("group", "group_partition"))
-    starts = run_starts(partition[group])
+    starts = stripe_starts(partition[group])
     stats = {name.partition("/")[2]: columns[name].table for name in columns if name.startswith("stats/")}
     unions = {f"partition_stats/{name}": Column(column_stats.union(table, starts)) for name, table in stats.items()}
-    return {"run_start": Column(simple("run_start", np.append(starts, n))), **unions} if unions else {}
+    return {"stripe_start": Column(simple("stripe_start", np.append(starts, n))), **unions} if unions else {}
 
 
-def wrong_runs(columns: Columns) -> list[str]:
+def wrong_stripes(columns: Columns) -> list[str]:
     """Return the columns of partition_stats that are not what the statistics of files give.  O(files)."""
-    if "run_start" not in columns:
+    if "stripe_start" not in columns:
         return []
-    starts = columns.numpy("run_start").astype(np.int64)
+    starts = columns.numpy("stripe_start").astype(np.int64)
     if len(starts) < 2 or starts[0] or starts[-1] != columns.rows or bool(np.any(np.diff(starts) < 1)):
-        return ["run_start"]
+        return ["stripe_start"]
     names = columns.names("partition_stats")
     tables = {
         f"partition_stats/{n}": columns.table(f"stats/{n}").combine_chunks() for n in names if f"stats/{n}" in columns
@@ -190,15 +190,17 @@ def wrong_runs(columns: Columns) -> list[str]:
     ]
 
 
-def _zones(snapshot: Snapshot, n: int) -> dict[str, Column]:
-    zones = snapshot.all_zones()
-    if not len(zones):
+def _row_groups(snapshot: Snapshot, n: int) -> dict[str, Column]:
+    row_groups = snapshot.all_row_groups()
+    if not len(row_groups):
         return {}
-    zones = zones.sort_by([("segment", "ascending"), ("column", "ascending"), ("zone", "ascending")]).combine_chunks()
+    row_groups = row_groups.sort_by(
+        [("segment", "ascending"), ("column", "ascending"), ("row_group", "ascending")]
+    ).combine_chunks()
     every = max(SUMMARIES_PER_PAGE, -(-n // PAGES_MAX))
     starts = snapshot.segment_ids[snapshot.live][::every]
-    cuts = [*np.searchsorted(np.asarray(zones["segment"].to_numpy()), starts).tolist(), len(zones)]
-    return {"zones": Column(zones.cast(STATS), every, cuts)}
+    cuts = [*np.searchsorted(np.asarray(row_groups["segment"].to_numpy()), starts).tolist(), len(row_groups)]
+    return {"row_groups": Column(row_groups.cast(STATS), every, cuts)}
 
 
 def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
@@ -211,11 +213,11 @@ def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
     return {f"sizes/{spec}": Column(column), f"summaries/{spec}": _paged(table, SUMMARIES_PER_PAGE)}
 
 
-def _units(snapshot: Snapshot, units: Sequence[Unit], number: Mapping[str, int]) -> pa.Table:
-    """Return units with the numbers that their groups have in the base."""
+def _key_parts(snapshot: Snapshot, key_parts: Sequence[KeyPart], number: Mapping[str, int]) -> pa.Table:
+    """Return key parts with the numbers that their groups have in the checkpoint."""
     groups = snapshot.file_groups
     renumbered = np.array([number.get(name, -1) for name in groups.all_names()] + [-1], np.int64)
-    parts = [(unit, renumbered[unit.numbers_in(groups)]) for unit in units]
+    parts = [(key_part, renumbered[key_part.numbers_in(groups)]) for key_part in key_parts]
     uncovered = sorted(number[name] for name in snapshot.uncovered if name in number)
     return numbered_table(parts, np.array(uncovered, np.int64))
 

@@ -1,10 +1,10 @@
-"""What column statistics prove about the files of a snapshot: bounds of runs of files first, then of single files.
+"""What column statistics prove about the files of a snapshot: bounds of stripes first, then of single files.
 
-The base keeps ``partition_stats``, bounds of runs of files that follow each other.  Only the pages of statistics that hold
-files of the runs that are left are read and tested; files that records have added since have no runs.  Verdicts are made
-for all files, those that have left included, so that what was read of the base serves every snapshot that stands on it.
+The checkpoint keeps ``partition_stats``, bounds of stripes that follow each other.  Only the pages of statistics that hold
+files of the stripes that are left are read and tested; files that records have added since have no stripes.  Verdicts are made
+for all files, those that have left included, so that what was read of the checkpoint serves every snapshot that stands on it.
 
-Law: a run's bounds cover all of its files, so what proves that no row of the run matches proves it of each file.
+Law: a stripe's bounds cover all of its files, so what proves that no row of the run matches proves it of each file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mdt.errors import Corrupt
 from mdt.metadata.snapshot import Snapshot
 
 CANDIDATES_MAX = 4_096
-"""Up to so many files that are left by cheaper tests are looked for in runs and pages; of more files most pages are read."""
+"""Up to so many files that are left by cheaper tests are looked for in stripes and pages; of more files most pages are read."""
 
 WHOLE = -1
 """Stands for all blocks of a column."""
@@ -42,9 +42,9 @@ class Tested:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """Which runs of files of the base are left.  ``starts``: int64[runs + 1], the numbers of their first files, and the end; ``maybe``:
-    bool[runs]; ``asked``: files in runs that have bounds of a tested column.
+class Stripes:
+    """Which stripes of the checkpoint are left.  ``starts``: int64[stripes + 1], the numbers of their first files, and the end; ``maybe``:
+    bool[stripes]; ``asked``: files in stripes that have bounds of a tested column.
     """
 
     starts: Int64Array
@@ -52,7 +52,7 @@ class Runs:
     asked: int
 
     def files(self) -> BoolArray:
-        """Return the verdict on each file of the base -> bool[starts[-1]]."""
+        """Return the verdict on each file of the checkpoint -> bool[starts[-1]]."""
         found = np.zeros(int(self.starts[-1]), np.bool_)
         edges = np.flatnonzero(np.diff(self.maybe, prepend=False, append=False))
         for first, last in self.starts[edges].reshape(-1, 2).tolist():
@@ -60,17 +60,17 @@ class Runs:
         return found
 
     def blocks(self, every: int) -> Int64Array:
-        """Return the numbers of the blocks of ``every`` files that hold files of runs that are left, rising."""
+        """Return the numbers of the blocks of ``every`` files that hold files of stripes that are left, rising."""
         left = np.flatnonzero(self.maybe)
         change = np.zeros(-(-int(self.starts[-1]) // every) + 1, np.int64)
         np.add.at(change, self.starts[left] // every, 1)
         np.add.at(change, (self.starts[left + 1] - 1) // every + 1, -1)
         return np.flatnonzero(np.cumsum(change)[:-1])
 
-    def holding(self, files: Int64Array) -> Runs:
-        """Return the same without runs that hold none of ``files``, numbers that rise."""
+    def holding(self, files: Int64Array) -> Stripes:
+        """Return the same without stripes that hold none of ``files``, numbers that rise."""
         held = np.searchsorted(files, self.starts)
-        return Runs(self.starts, self.maybe & (held[1:] > held[:-1]), self.asked)
+        return Stripes(self.starts, self.maybe & (held[1:] > held[:-1]), self.asked)
 
 
 class FileStats:
@@ -81,87 +81,90 @@ class FileStats:
 
     def __init__(self, snapshot: Snapshot, predicate: Predicate, tested: Sequence[str] | None = None) -> None:
         self._snapshot = snapshot
-        self._base = snapshot.base
+        self._checkpoint = snapshot.checkpoint
         self._predicate = predicate
         self.tested = sorted(_compared(predicate)) if tested is None else list(tested)
         kept, schema = set(snapshot.stats_columns), snapshot.definition.schema
         self.known = {name: column_paths.type_at(schema, name) for name in self.tested if name in kept}
 
     @property
-    def has_runs(self) -> bool:
-        """Whether the base keeps bounds of runs for a tested column."""
-        return any(f"partition_stats/{name}" in self._base for name in self.known)
+    def has_stripes(self) -> bool:
+        """Whether the checkpoint keeps bounds of stripes for a tested column."""
+        return any(f"partition_stats/{name}" in self._checkpoint for name in self.known)
 
-    def runs(self) -> Runs:
-        """Return what bounds of runs prove.  Raises Corrupt if they are damaged: all runs are left then."""
-        starts = numbers(self._base.spare("run_start")["value"]).astype(np.int64)
-        if len(starts) < 2 or starts[0] or starts[-1] != self._base.rows or bool(np.any(np.diff(starts) < 1)):
-            raise Corrupt("the runs of a base are impossible", path=f"partition_stats of base {self._base.seq}")
+    def stripes(self) -> Stripes:
+        """Return what bounds of stripes prove.  Raises Corrupt if they are damaged: all stripes are left then."""
+        starts = numbers(self._checkpoint.optional("stripe_start")["value"]).astype(np.int64)
+        if len(starts) < 2 or starts[0] or starts[-1] != self._checkpoint.rows or bool(np.any(np.diff(starts) < 1)):
+            raise Corrupt(
+                "the stripes of a checkpoint are impossible",
+                path=f"partition_stats of checkpoint {self._checkpoint.seq}",
+            )
         count = len(starts) - 1
         found = {}
         for name, type in self.known.items():
             column = f"partition_stats/{name}"
-            if column in self._base:
-                table = self._base.spare(column)
+            if column in self._checkpoint:
+                table = self._checkpoint.optional(column)
                 if len(table) != count:
-                    raise Corrupt(f"{len(table)} rows of {column} for {count} runs", path=column)
-                found[name] = self._base.statistics(column, WHOLE, partial(Bounds.read, table, type)), type
+                    raise Corrupt(f"{len(table)} rows of {column} for {count} stripes", path=column)
+                found[name] = self._checkpoint.statistics(column, WHOLE, partial(Bounds.read, table, type)), type
         maybe = column_stats.prune_predicate(found.get, self._predicate, count)
-        return Runs(starts, maybe, int(np.diff(starts)[_any_known([b for b, _ in found.values()], count)].sum()))
+        return Stripes(starts, maybe, int(np.diff(starts)[_any_known([b for b, _ in found.values()], count)].sum()))
 
-    def all_runs(self) -> Runs:
-        """Return runs of which nothing is known: the pages of the statistics of files."""
-        starts = np.append(np.arange(0, self._base.rows, self._every() or 1), self._base.rows)
-        return Runs(starts, np.ones(len(starts) - 1, np.bool_), 0)
+    def all_stripes(self) -> Stripes:
+        """Return stripes of which nothing is known: the pages of the statistics of files."""
+        starts = np.append(np.arange(0, self._checkpoint.rows, self._every() or 1), self._checkpoint.rows)
+        return Stripes(starts, np.ones(len(starts) - 1, np.bool_), 0)
 
-    def base_files(self, runs: Runs) -> Tested:
-        """Return what the statistics of single files prove about the files of the base; others than those of ``runs`` are
+    def checkpoint_files(self, stripes: Stripes) -> Tested:
+        """Return what the statistics of single files prove about the files of the checkpoint; others than those of ``stripes`` are
         not read where they stand on pages of their own.
         """
         every = self._every()
-        if every == self._base.rows and bool(runs.maybe.all()):
+        if every == self._checkpoint.rows and bool(stripes.maybe.all()):
             return self._all_files()
-        blocks = runs.blocks(every) if every else np.empty(0, np.int64)
-        count = -(-self._base.rows // every) if every else 0
+        blocks = stripes.blocks(every) if every else np.empty(0, np.int64)
+        count = -(-self._checkpoint.rows // every) if every else 0
         if not len(blocks):
-            return Tested(runs.files(), 0)
+            return Tested(stripes.files(), 0)
         if 2 * len(blocks) > count:
             found = self._all_files()
-            return Tested(found.maybe & runs.files(), found.asked)
-        sizes = np.minimum(every, self._base.rows - every * blocks)
+            return Tested(found.maybe & stripes.files(), found.asked)
+        sizes = np.minimum(every, self._checkpoint.rows - every * blocks)
         stored = self._stored()
-        self._base.load([f"stats/{name}" for name in stored], (every * blocks).tolist())
+        self._checkpoint.load([f"stats/{name}" for name in stored], (every * blocks).tolist())
         parts = {name: Bounds.concat([self._block(name, n, every) for n in blocks.tolist()]) for name in stored}
         found = self._tested(int(sizes.sum()), parts)
-        maybe = np.zeros(self._base.rows, np.bool_)
+        maybe = np.zeros(self._checkpoint.rows, np.bool_)
         for n, verdict in zip(blocks.tolist(), np.split(found.maybe, np.cumsum(sizes)[:-1]), strict=True):
             maybe[n * every : n * every + len(verdict)] = verdict
-        return Tested(maybe & runs.files(), found.asked)
+        return Tested(maybe & stripes.files(), found.asked)
 
     def _all_files(self) -> Tested:
-        return self._tested(self._base.rows, {name: self._whole(name) for name in self._stored()})
+        return self._tested(self._checkpoint.rows, {name: self._whole(name) for name in self._stored()})
 
     def added_files(self) -> Tested:
-        """Return what statistics prove about the files since the base."""
+        """Return what statistics prove about the files since the checkpoint."""
         snapshot = self._snapshot
         parts = {name: snapshot.added_bounds(name, type) for name, type in self.known.items()}
-        return self._tested(snapshot.numbered - self._base.rows, parts)
+        return self._tested(snapshot.numbered - self._checkpoint.rows, parts)
 
     def warm(self) -> None:
         """Read the statistics of all files."""
-        if self._base.rows:
-            self._base.load([f"stats/{name}" for name in self._stored()])
+        if self._checkpoint.rows:
+            self._checkpoint.load([f"stats/{name}" for name in self._stored()])
             for name in self._stored():
                 self._whole(name)
         self.added_files()
 
     def _stored(self) -> list[str]:
-        return [name for name in self.known if f"stats/{name}" in self._base]
+        return [name for name in self.known if f"stats/{name}" in self._checkpoint]
 
     def _every(self) -> int:
         """Return how many files a block has: a page of every tested column, or all files."""
-        found = {self._base.every(f"stats/{name}") for name in self._stored()}
-        return found.pop() or self._base.rows if len(found) == 1 else self._base.rows
+        found = {self._checkpoint.every(f"stats/{name}") for name in self._stored()}
+        return found.pop() or self._checkpoint.rows if len(found) == 1 else self._checkpoint.rows
 
     def _tested(self, n: int, parts: dict[str, Bounds]) -> Tested:
         maybe = column_stats.prune_predicate(
@@ -171,16 +174,16 @@ class FileStats:
 
     def _whole(self, name: str) -> Bounds:
         column, type = f"stats/{name}", self.known[name]
-        return self._base.statistics(column, WHOLE, lambda: Bounds.read(self._base.table(column), type))
+        return self._checkpoint.statistics(column, WHOLE, lambda: Bounds.read(self._checkpoint.table(column), type))
 
     def _block(self, name: str, n: int, every: int) -> Bounds:
         column, type = f"stats/{name}", self.known[name]
 
         def read() -> Bounds:
-            table, first = self._base.page(column, n * every)
+            table, first = self._checkpoint.page(column, n * every)
             return Bounds.read(table.slice(n * every - first, every), type)
 
-        return self._base.statistics(column, n, read)
+        return self._checkpoint.statistics(column, n, read)
 
 
 def _any_known(parts: Sequence[Bounds], n: int) -> BoolArray:

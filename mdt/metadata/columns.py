@@ -1,6 +1,6 @@
-"""The columns of a base: the compacted state of the metadata table, read column by column and page by page.
+"""The columns of a checkpoint: the compacted state of the metadata table, read column by column and page by page.
 
-A base is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with some rows of one column (or of one
+A checkpoint is one manifest and a few objects of *pages*.  A page is one Arrow IPC stream with some rows of one column (or of one
 small family of columns); the manifest says where each page stands, how long it is and its CRC-32.  A page is read, checked
 and decoded when it is first used; on a local disk it is mapped, so Arrow reads it in place.
 
@@ -22,7 +22,7 @@ from indexes.bounds import Bounds
 from indexes.buffers import numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt.limits import METADATA_CACHE_BYTES_MAX
-from mdt.metadata.commit_log import STATS, SUMMARIES, UNITS
+from mdt.metadata.commit_log import KEY_PARTS, STATS, SUMMARIES
 from mdt.metadata.file_group import FILES
 from mdt.metadata.recent import Recent
 
@@ -48,16 +48,18 @@ HISTORY = pa.schema(
 SUMMARY = pa.schema([SUMMARIES.field(name) for name in SUMMARIES.names[2:]])
 """A summary, or where it stands; all null: not covered."""
 
-NUMBERED_UNITS = pa.schema([pa.field("groups", pa.list_(pa.int32())) if f.name == "groups" else f for f in UNITS])
-"""As UNITS, with the numbers that file groups have in the base (-1: gone); a row with index "" holds the groups of which
+NUMBERED_KEY_PARTS = pa.schema(
+    [pa.field("groups", pa.list_(pa.int32())) if f.name == "groups" else f for f in KEY_PARTS]
+)
+"""As KEY_PARTS, with the numbers that file groups have in the checkpoint (-1: gone); a row with index "" holds the groups of which
 the key index does not know every key."""
 
 PAGES = pa.schema([("object", pa.int32()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())])
-"""Where the pages of a base stand, in the order of its columns."""
+"""Where the pages of a checkpoint stand, in the order of its columns."""
 
 _SIMPLE: Mapping[str, pa.DataType] = {
     "dead": pa.int64(),
-    "run_start": pa.int32(),
+    "stripe_start": pa.int32(),
     "vector": pa.binary(),
     "group": pa.int32(),
     "members": pa.int32(),
@@ -77,7 +79,7 @@ _SIMPLE: Mapping[str, pa.DataType] = {
 _FAMILIES: Mapping[str, pa.Schema] = {
     "stats": STATS_SCHEMA, "partition_stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())]),
 }  # fmt: skip
-_TABLES: Mapping[str, pa.Schema] = {"zones": STATS, "history": HISTORY, "units": NUMBERED_UNITS}
+_TABLES: Mapping[str, pa.Schema] = {"row_groups": STATS, "history": HISTORY, "key_parts": NUMBERED_KEY_PARTS}
 
 MAPPED_BYTES = 1 << 10
 """What a page or column that is mapped counts for: its Arrow objects."""
@@ -142,7 +144,7 @@ class Columns(ABC):
         self._recent: Recent[tuple[str, int], Any] = Recent(METADATA_CACHE_BYTES_MAX)
         self.statistics_hits = self.statistics_misses = 0
 
-    def derived(self, key: str, make: Callable[[], Any]) -> Any:
+    def memo(self, key: str, make: Callable[[], Any]) -> Any:
         """Return what ``make`` makes of these columns, from memory after the first time."""
         found = self._derived.get(key)
         if found is None:
@@ -179,7 +181,7 @@ class Columns(ABC):
     def names(self, family: str) -> list[str]:
         """Return the names of the columns of a family, without its prefix, in order."""
 
-    def spare(self, name: str) -> pa.Table:
+    def optional(self, name: str) -> pa.Table:
         """Return a whole column that readers can do without.  Raises Corrupt instead of making it again."""
         return self.table(name)
 

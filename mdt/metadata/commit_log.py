@@ -29,16 +29,16 @@ _BLOB = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), 
 REMOVED = pa.schema([("segment", pa.int64())])
 VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
 """Deletion vectors: serialized 32-bit roaring bitmaps; in a commit record only the added positions."""
-STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("zone", pa.int32()), *STATS_SCHEMA])
-"""Column statistics; ``zone`` is the number of a row group, or -1 for the whole segment."""
+STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA])
+"""Column statistics; ``row_group`` is the number of a row group, or -1 for the whole segment."""
 SUMMARIES = pa.schema(
     [("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary()), *_BLOB, ("first", pa.int64())]
 )
 """Summaries of skipping indexes: inline in ``payload`` or referred to; ``first``: see :class:`mdt.metadata.file_group.Joint`."""
-UNITS = pa.schema(
+KEY_PARTS = pa.schema(
     [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_BLOB],
 )
-"""Key index units: inline in ``payload`` or referred to."""
+"""Parts of the key index: inline in ``payload`` or referred to."""
 
 SLICES = pa.schema(
     [("previous_instant", pa.string()), ("base_name", pa.string()), ("log_names", pa.list_(pa.string()))]
@@ -53,7 +53,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "vectors": VECTORS,
     "summaries": SUMMARIES,
     "covers": SUMMARIES,
-    "units": UNITS,
+    "key_parts": KEY_PARTS,
 }
 
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 BASE = 0
 """``kind`` of a base file."""
@@ -36,7 +36,7 @@ FILES = pa.schema(
         ("block_length", pa.int64()),
         ("footer_length", pa.int64()),
         ("footer_crc", pa.int64()),
-        ("zone_rows", pa.list_(pa.int32())),
+        ("row_group_rows", pa.list_(pa.int32())),
         ("inserts", pa.int64()),
         ("updates", pa.int64()),
         ("deletes", pa.int64()),
@@ -56,14 +56,14 @@ FILES = pa.schema(
 class Joint:
     """One segment's share of a summary of several segments, whose rows it numbers one after the other.
 
-    ``blob``: where the summary stands, the same for all of them.  ``first``: number of the segment's first row in it.
+    ``stored``: where the summary stands, the same for all of them.  ``first``: number of the segment's first row in it.
     """
 
-    blob: Blob
+    stored: ObjectRange
     first: int
 
 
-SummaryRef = bytes | Blob | Joint
+SummaryRef = bytes | ObjectRange | Joint
 """A summary as the metadata hold it: its bytes, where they stand, or a share of a joint one."""
 
 
@@ -73,7 +73,7 @@ class NewFile:
 
     ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
     ``footer_length``, ``footer_crc``: bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
-    ``zone_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
+    ``row_group_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
     ``summaries``: (index specification, summary) pairs of the table's skipping indexes.
     """
 
@@ -90,12 +90,12 @@ class NewFile:
     block_length: int
     footer_length: int
     footer_crc: int
-    zone_rows: tuple[int, ...]
+    row_group_rows: tuple[int, ...]
     inserts: int
     updates: int
     deletes: int
-    key_map: Blob | None
-    page_map: Blob | None = None
+    key_map: ObjectRange | None
+    page_map: ObjectRange | None = None
     stats: pa.Table | None = None
     summaries: tuple[tuple[str, SummaryRef], ...] = ()
     previous_instant: str = "null"
@@ -107,21 +107,21 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
     """Return ``files`` as a table with the schema FILES; ``segment`` holds ordinals (0, 1, 2 …)."""
     assert len(files) <= SEGMENTS_PER_COMMIT_MAX, "more files would run into the next commit's segment numbers"
 
-    def blob(member: str, attribute: str) -> list[object]:
-        blobs = [getattr(f, member) for f in files]
-        return [None if found is None else getattr(found, attribute) for found in blobs]
+    def stored(member: str, attribute: str) -> list[object]:
+        objects = [getattr(f, member) for f in files]
+        return [None if found is None else getattr(found, attribute) for found in objects]
 
     plain = {
         name: [getattr(f, name) for f in files]
         for name in FILES.names
-        if name not in ("segment", "instant", "zone_rows") and not name.startswith(("key_map", "page_map"))
+        if name not in ("segment", "instant", "row_group_rows") and not name.startswith(("key_map", "page_map"))
     }
     columns: dict[str, Iterable[object]] = {
         **plain,
         "segment": list(range(len(files))),
         "instant": [instant] * len(files),
-        "zone_rows": [list(f.zone_rows) for f in files],
-        **{f"key_map_{name}": blob("key_map", name) for name in ("path", "offset", "length", "crc")},
-        **{f"page_map_{name}": blob("page_map", name) for name in ("offset", "length", "crc")},
+        "row_group_rows": [list(f.row_group_rows) for f in files],
+        **{f"key_map_{name}": stored("key_map", name) for name in ("path", "offset", "length", "crc")},
+        **{f"page_map_{name}": stored("page_map", name) for name in ("offset", "length", "crc")},
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)

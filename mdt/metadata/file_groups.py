@@ -1,8 +1,8 @@
 """The file groups of a snapshot by number: names, partitions, members, sizes.
 
-Groups of the base have the numbers of the base, new ones follow; a number never changes its group until the metadata are
+Groups of the checkpoint have the numbers of the checkpoint, new ones follow; a number never changes its group until the metadata are
 compacted.  A group whose files are all gone keeps its number and has no members.  What a commit changes is laid over the
-base, so that a snapshot's groups cost what its commits changed, however many files the table has.
+checkpoint, so that a snapshot's groups cost what its commits changed, however many files the table has.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Small:
 
 @dataclass(frozen=True)
 class Groups:
-    """See the module.  ``changed``: groups that differ from the base; ``recent``: partition -> the groups that each commit
+    """See the module.  ``changed``: groups that differ from the checkpoint; ``recent``: partition -> the groups that each commit
     changed, newest first; ``weights``: partition -> (bytes, rows) of base files; ``tail``: groups of the files after
-    the base -> int64[files].
+    the checkpoint -> int64[files].
     """
 
-    base: Columns
+    checkpoint: Columns
     count: int
     changed: Layered[int, Group] = field(default_factory=Layered)
     numbers: Layered[str, int] = field(default_factory=Layered)
@@ -80,14 +80,14 @@ class Groups:
     tail: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, base: Columns) -> Groups:
-        """Return the groups of a base.  O(1)."""
-        return cls(base, len(base.table("members_start")) - 1 if base.rows else 0)
+    def of(cls, checkpoint: Columns) -> Groups:
+        """Return the groups of a checkpoint.  O(1)."""
+        return cls(checkpoint, len(checkpoint.table("members_start")) - 1 if checkpoint.rows else 0)
 
     @property
-    def base_count(self) -> int:
-        """How many groups the base has."""
-        return len(self.base.table("members_start")) - 1 if self.base.rows else 0
+    def checkpoint_count(self) -> int:
+        """How many groups the checkpoint has."""
+        return len(self.checkpoint.table("members_start")) - 1 if self.checkpoint.rows else 0
 
     # Look-ups
 
@@ -100,13 +100,13 @@ class Groups:
             for i, name in enumerate(names):
                 known = self.numbers.get(name)
                 found[i] = -1 if known is None else known
-        if self.base.rows:
+        if self.checkpoint.rows:
             todo = np.flatnonzero(found < 0)
-            found[todo] = self._base_number([names[i] for i in todo.tolist()])
+            found[todo] = self._checkpoint_number([names[i] for i in todo.tolist()])
         return found
 
-    def _base_number(self, names: Sequence[str]) -> Int64s:
-        hashes, by_hash = self.base.numpy("group_hash"), self.base.numpy("group_by_hash")
+    def _checkpoint_number(self, names: Sequence[str]) -> Int64s:
+        hashes, by_hash = self.checkpoint.numpy("group_hash"), self.checkpoint.numpy("group_by_hash")
         wanted = pa.array(names, pa.string())
         words = hash_keys(wanted, NAME_SEED).hi
         at = np.minimum(np.searchsorted(hashes, words), len(hashes) - 1)
@@ -115,7 +115,7 @@ class Groups:
         # Equal hashes stand side by side; there is hardly ever a second round.
         while len(left):
             number = by_hash[at[left]].astype(np.int64)
-            same = flags(pc.equal(self._base_names(number), wanted.take(pa.array(left))))
+            same = flags(pc.equal(self._checkpoint_names(number), wanted.take(pa.array(left))))
             result[left[same]] = number[same]
             left = left[~same]
             at[left] += 1
@@ -123,10 +123,10 @@ class Groups:
             left = left[hashes[at[left]] == words[left]]
         return result
 
-    def _base_names(self, numbers: Int64s) -> pa.Array:
+    def _checkpoint_names(self, numbers: Int64s) -> pa.Array:
         if len(numbers) <= _FEW:
-            return pa.array([self.base.value("group_name", n).as_py() for n in numbers.tolist()], pa.string())
-        return self.base.table("group_name").column(0).take(pa.array(numbers)).combine_chunks()
+            return pa.array([self.checkpoint.value("group_name", n).as_py() for n in numbers.tolist()], pa.string())
+        return self.checkpoint.table("group_name").column(0).take(pa.array(numbers)).combine_chunks()
 
     def names(self, numbers: Sequence[int]) -> list[str]:
         """Return the file ids of groups."""
@@ -134,8 +134,8 @@ class Groups:
 
     def name(self, number: int) -> str:
         """Return the file id of a group.  Raises IndexError if there is no such group."""
-        if 0 <= number < self.base_count:
-            return str(self.base.value("group_name", number).as_py())
+        if 0 <= number < self.checkpoint_count:
+            return str(self.checkpoint.value("group_name", number).as_py())
         group = self.changed.get(number)
         if group is None:
             raise IndexError(f"there is no file group {number}")
@@ -143,21 +143,21 @@ class Groups:
 
     def all_names(self) -> list[str]:
         """Return the file id of every group, by number.  O(groups)."""
-        known = self.base.table("group_name").column(0).to_pylist() if self.base.rows else []
+        known = self.checkpoint.table("group_name").column(0).to_pylist() if self.checkpoint.rows else []
         return known + [self.name(number) for number in range(len(known), self.count)]
 
     @property
     def _partition_names(self) -> npt.NDArray[np.object_]:
         def make() -> npt.NDArray[np.object_]:
-            return np.array(self.base.table("partition_name").column(0).to_pylist(), dtype=object)
+            return np.array(self.checkpoint.table("partition_name").column(0).to_pylist(), dtype=object)
 
-        found: npt.NDArray[np.object_] = self.base.derived("partition names", make)
+        found: npt.NDArray[np.object_] = self.checkpoint.memo("partition names", make)
         return found
 
     def partition(self, number: int) -> str:
         """Return the partition path of a group."""
-        if number < self.base_count:
-            return str(self._partition_names[self.base.numpy("group_partition")[number]])
+        if number < self.checkpoint_count:
+            return str(self._partition_names[self.checkpoint.numpy("group_partition")[number]])
         group = self.changed.get(number)
         assert group is not None, f"group {number} of {self.count}"
         return group.partition
@@ -165,10 +165,10 @@ class Groups:
     def partitions(self, numbers: Int64s) -> npt.NDArray[np.object_]:
         """Return the partition path of each group -> object[n]; "" for -1.  O(n)."""
         found = np.full(len(numbers), "", dtype=object)
-        if self.base.rows:
-            old = (numbers >= 0) & (numbers < self.base_count)
-            found[old] = self._partition_names[self.base.numpy("group_partition")[numbers[old]]]
-        new = np.flatnonzero(numbers >= self.base_count)
+        if self.checkpoint.rows:
+            old = (numbers >= 0) & (numbers < self.checkpoint_count)
+            found[old] = self._partition_names[self.checkpoint.numpy("group_partition")[numbers[old]]]
+        new = np.flatnonzero(numbers >= self.checkpoint_count)
         paths = {number: self.partition(number) for number in set(numbers[new].tolist())}
         for i in new.tolist():
             found[i] = paths[int(numbers[i])]
@@ -177,22 +177,24 @@ class Groups:
     @property
     def _partition_codes(self) -> dict[str, int]:
         def make() -> dict[str, int]:
-            return {name: code for code, name in enumerate(self._partition_names.tolist())} if self.base.rows else {}
+            return (
+                {name: code for code, name in enumerate(self._partition_names.tolist())} if self.checkpoint.rows else {}
+            )
 
-        found: dict[str, int] = self.base.derived("partition codes", make)
+        found: dict[str, int] = self.checkpoint.memo("partition codes", make)
         return found
 
     def has_partition(self, partition: str) -> bool:
-        """Return whether a file group was ever in ``partition`` since the base."""
+        """Return whether a file group was ever in ``partition`` since the checkpoint."""
         return partition in self._partition_codes or partition in self.recent
 
     def of_files(self, numbers: Int64s) -> Int64s:
         """Return the group of each of the files ``numbers`` -> int64[n]."""
         found = np.empty(len(numbers), np.int64)
-        old = numbers < self.base.rows
-        if self.base.rows:
-            found[old] = self.base.numpy("group")[numbers[old]]
-        found[~old] = self.tail[numbers[~old] - self.base.rows]
+        old = numbers < self.checkpoint.rows
+        if self.checkpoint.rows:
+            found[old] = self.checkpoint.numpy("group")[numbers[old]]
+        found[~old] = self.tail[numbers[~old] - self.checkpoint.rows]
         return found
 
     def members(self, number: int) -> Int64s:
@@ -200,15 +202,15 @@ class Groups:
         changed = self.changed.get(number)
         if changed is not None:
             return np.array(changed.members, np.int64)
-        start = self.base.numpy("members_start")
-        return self.base.numpy("members")[start[number] : start[number + 1]].astype(np.int64)
+        start = self.checkpoint.numpy("members_start")
+        return self.checkpoint.numpy("members")[start[number] : start[number + 1]].astype(np.int64)
 
     def group(self, number: int) -> Group:
         """Return a group as it is now."""
         changed = self.changed.get(number)
         if changed is not None:
             return changed
-        size, logs = (int(self.base.numpy(name)[number]) for name in ("group_bytes", "group_logs"))
+        size, logs = (int(self.checkpoint.numpy(name)[number]) for name in ("group_bytes", "group_logs"))
         return Group(self.name(number), self.partition(number), tuple(self.members(number).tolist()), size, logs)
 
     # Room for inserts
@@ -216,10 +218,10 @@ class Groups:
     def small(self, partition: str, bytes_max: int) -> Iterator[Small]:
         """Yield the groups of ``partition`` with fewer than ``bytes_max`` bytes, smallest first, one by one.
 
-        Of the groups that were changed since the base, the SMALL_LOOKED_AT_MAX latest are looked at.
+        Of the groups that were changed since the checkpoint, the SMALL_LOOKED_AT_MAX latest are looked at.
         """
         fresh = sorted(self._changed_small(partition, bytes_max), key=lambda s: (s.bytes, s.group))
-        old = self._base_small(partition, bytes_max)
+        old = self._checkpoint_small(partition, bytes_max)
         ahead = next(old, None)
         for small in fresh:
             while ahead is not None and (ahead.bytes, ahead.group) < (small.bytes, small.group):
@@ -241,13 +243,13 @@ class Groups:
                 if group is not None and group.members and group.bytes < bytes_max:
                     yield Small(number, group.bytes, group.logs)
 
-    def _base_small(self, partition: str, bytes_max: int) -> Iterator[Small]:
+    def _checkpoint_small(self, partition: str, bytes_max: int) -> Iterator[Small]:
         code = self._partition_codes.get(partition)
         if code is None:
             return
-        start, end = self.base.numpy("partition_start")[code : code + 2].tolist()
-        by_size, sizes = self.base.numpy("group_by_size"), self.base.numpy("group_bytes")
-        logs = self.base.numpy("group_logs")
+        start, end = self.checkpoint.numpy("partition_start")[code : code + 2].tolist()
+        by_size, sizes = self.checkpoint.numpy("group_by_size"), self.checkpoint.numpy("group_bytes")
+        logs = self.checkpoint.numpy("group_logs")
         for at in range(start, end):
             number = int(by_size[at])
             if sizes[number] >= bytes_max:
@@ -259,17 +261,19 @@ class Groups:
         """Return (bytes, rows) of the base files of ``partition``, or of the table for None."""
         if partition is not None:
             known = self.weights.get(partition)
-            return self._base_weight(partition) if known is None else known
+            return self._checkpoint_weight(partition) if known is None else known
         whole = self.weights.get(_TABLE)
-        if whole is None and self.base.rows:
-            return int(self.base.numpy("partition_bytes").sum()), int(self.base.numpy("partition_rows").sum())
+        if whole is None and self.checkpoint.rows:
+            return int(self.checkpoint.numpy("partition_bytes").sum()), int(
+                self.checkpoint.numpy("partition_rows").sum()
+            )
         return whole or (0, 0)
 
-    def _base_weight(self, partition: str) -> tuple[int, int]:
+    def _checkpoint_weight(self, partition: str) -> tuple[int, int]:
         code = self._partition_codes.get(partition)
         if code is None:
             return 0, 0
-        return int(self.base.numpy("partition_bytes")[code]), int(self.base.numpy("partition_rows")[code])
+        return int(self.checkpoint.numpy("partition_bytes")[code]), int(self.checkpoint.numpy("partition_rows")[code])
 
     # Change
 
@@ -287,19 +291,22 @@ class Groups:
             known = changed.get(number) or self.changed.get(number)
             if known is not None:
                 return known
-            return self.group(number) if number < self.base_count else Group(name, partition, (), 0, 0)
+            return self.group(number) if number < self.checkpoint_count else Group(name, partition, (), 0, 0)
 
         for files, which, sign in ((removed, gone.tolist(), -1), (added, range(first, first + len(added)), 1)):
             of = (self.of_files(gone) if sign < 0 else numbers).tolist()
             columns = (files[name].to_pylist() for name in GROUPED)
             for file, number, name, partition, size, rows, kind in zip(which, of, *columns, strict=True):
-                group, is_base = current(number, name, partition), kind == BASE
+                group, is_checkpoint = current(number, name, partition), kind == BASE
                 members = (*group.members, file) if sign > 0 else tuple(n for n in group.members if n != file)
                 changed[number] = replace(
-                    group, members=members, bytes=group.bytes + sign * size, logs=group.logs + sign * (not is_base)
+                    group,
+                    members=members,
+                    bytes=group.bytes + sign * size,
+                    logs=group.logs + sign * (not is_checkpoint),
                 )
                 count = max(count, number + 1)
-                if is_base:
+                if is_checkpoint:
                     for place in (group.partition, _TABLE):
                         total = weights.setdefault(place, list(self.weight(None if place == _TABLE else place)))
                         total[0] += sign * size

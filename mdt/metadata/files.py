@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.buffers import column, numbers
-from mdt.metadata.additions import Piece
+from mdt.metadata.additions import Addition
 from mdt.metadata.columns import Columns, no_rows
 from mdt.metadata.file_group import FILES
 from mdt.metadata.recent import Recent
@@ -32,15 +32,15 @@ Int64s = npt.NDArray[np.int64]
 class Files:
     """The files of a checkpoint and those of the additions after it.  Nothing is read before it is used."""
 
-    def __init__(self, base: Columns, pieces: Sequence[Piece], known: Recent[int, Segment]) -> None:
+    def __init__(self, checkpoint: Columns, additions: Sequence[Addition], known: Recent[int, Segment]) -> None:
         """``known``: segments by their ids, kept for every snapshot of the process."""
-        self._base = base
-        self._pieces = [piece for piece in pieces if len(piece)]
+        self._checkpoint = checkpoint
+        self._additions = [addition for addition in additions if len(addition)]
         self._known = known
         self._columns: dict[str, pa.ChunkedArray] = {}
 
     def __len__(self) -> int:
-        return self._base.rows + sum(map(len, self._pieces))
+        return self._checkpoint.rows + sum(map(len, self._additions))
 
     def segment(self, number: int) -> Segment:
         """Return a file, from memory if this process has read it before."""
@@ -64,25 +64,33 @@ class Files:
 
     def value(self, name: str, number: int) -> pa.Scalar:
         """Return one value of FILES; reads one page."""
-        if number < self._base.rows:
+        if number < self._checkpoint.rows:
             stored = f"files/{name}"
-            return self._base.value(stored, number) if stored in self._base else pa.scalar(None, FILES.field(name).type)
-        piece = next(p for p in self._pieces if p.first <= number < p.first + len(p))
-        return piece.files[name][number - piece.first]
+            return (
+                self._checkpoint.value(stored, number)
+                if stored in self._checkpoint
+                else pa.scalar(None, FILES.field(name).type)
+            )
+        addition = next(p for p in self._additions if p.first <= number < p.first + len(p))
+        return addition.files[name][number - addition.first]
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
         """Return a column of numbers -> [files]; null is 0."""
-        known = self._base.numpy(f"files/{name}") if self._base.rows and f"files/{name}" in self._base else None
-        parts = [np.zeros(self._base.rows, np.int64) if known is None else known]
-        parts += [numbers(piece.files[name].fill_null(0)) for piece in self._pieces]
+        known = (
+            self._checkpoint.numpy(f"files/{name}")
+            if self._checkpoint.rows and f"files/{name}" in self._checkpoint
+            else None
+        )
+        parts = [np.zeros(self._checkpoint.rows, np.int64) if known is None else known]
+        parts += [numbers(addition.files[name].fill_null(0)) for addition in self._additions]
         return parts[0] if len(parts) == 1 else np.concatenate([p for p in parts if len(p)] or parts)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Return a column of FILES [files]."""
         found = self._columns.get(name)
         if found is None:
-            parts = [_stored(self._base, name)] if self._base.rows else []
-            parts += [piece.files.select([name]) for piece in self._pieces]
+            parts = [_stored(self._checkpoint, name)] if self._checkpoint.rows else []
+            parts += [addition.files.select([name]) for addition in self._additions]
             table = pa.concat_tables(parts) if parts else no_rows(pa.schema([FILES.field(name)]))
             found = self._columns[name] = one_chunk(table).column(0)
         return found
@@ -104,13 +112,13 @@ class Files:
         return _FEW * len(of) < len(self)
 
 
-def _stored(base: Columns, name: str) -> pa.Table:
+def _stored(checkpoint: Columns, name: str) -> pa.Table:
     """Return a column of a checkpoint; nulls if one of an older version lacks it."""
     stored = f"files/{name}"
-    if stored in base:
-        return base.table(stored)
+    if stored in checkpoint:
+        return checkpoint.table(stored)
     field = FILES.field(name)
-    return pa.table([pa.nulls(base.rows, field.type)], schema=pa.schema([field]))
+    return pa.table([pa.nulls(checkpoint.rows, field.type)], schema=pa.schema([field]))
 
 
 def one_chunk(table: pa.Table) -> pa.Table:

@@ -16,16 +16,16 @@ from mdt.metadata.columns import HISTORY, Columns
 
 @dataclass(frozen=True)
 class History:
-    """The records up to a base, and the rows of HISTORY of those ``since``; what a base says is worked out once."""
+    """The records up to a checkpoint, and the rows of HISTORY of those ``since``; what a checkpoint says is worked out once."""
 
-    base: Columns
+    checkpoint: Columns
     since: tuple[Mapping[str, Any], ...]
 
     @cached_property
     def table(self) -> pa.Table:
         """One row per commit record, oldest first, schema HISTORY."""
         since = pa.Table.from_pylist(list(self.since), schema=HISTORY)
-        return pa.concat_tables([self.base.table("history"), since]) if "history" in self.base else since
+        return pa.concat_tables([self.checkpoint.table("history"), since]) if "history" in self.checkpoint else since
 
     @cached_property
     def instants(self) -> frozenset[str]:
@@ -55,28 +55,28 @@ class History:
     @cached_property
     def transactions(self) -> Mapping[str, int]:
         """Transaction id -> seq."""
-        known: dict[str, int] = self.base.derived("transactions", lambda: _transactions(self.base))
+        known: dict[str, int] = self.checkpoint.memo("transactions", lambda: _transactions(self.checkpoint))
         return ChainMap({str(row["txn"]): int(row["seq"]) for row in self.since}, known)
 
     def _all_of_lists(self, name: str) -> frozenset[Any]:
         return self._all(name).union(value for row in self.since for value in row[name])
 
     def _all(self, name: str) -> frozenset[Any]:
-        """Return the values of a column in the base, nulls aside, those of its lists if it holds lists."""
-        found: frozenset[Any] = self.base.derived(f"history/{name}", lambda: _values(self.base, name))
+        """Return the values of a column in the checkpoint, nulls aside, those of its lists if it holds lists."""
+        found: frozenset[Any] = self.checkpoint.memo(f"history/{name}", lambda: _values(self.checkpoint, name))
         return found
 
 
-def _values(base: Columns, name: str) -> frozenset[Any]:
-    if "history" not in base:
+def _values(checkpoint: Columns, name: str) -> frozenset[Any]:
+    if "history" not in checkpoint:
         return frozenset()
-    values = base.table("history")[name]
+    values = checkpoint.table("history")[name]
     values = pc.list_flatten(values) if pa.types.is_list(values.type) else values
     return frozenset(values.drop_null().to_pylist())
 
 
-def _transactions(base: Columns) -> dict[str, int]:
-    if "history" not in base:
+def _transactions(checkpoint: Columns) -> dict[str, int]:
+    if "history" not in checkpoint:
         return {}
-    history = base.table("history")
+    history = checkpoint.table("history")
     return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))

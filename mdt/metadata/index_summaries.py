@@ -19,11 +19,11 @@ from pyroaring import BitMap
 
 from indexes.base import InMemory, Int64Array, SkippingIndex, Summary
 from mdt.limits import INDEX_CACHE_BYTES_MAX, SEGMENTS_KNOWN_MAX, SUMMARIES_CACHE_BYTES_MAX, SUMMARY_OPEN_BYTES
-from mdt.metadata.attachments import Blobs
+from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 T = TypeVar("T")
 _SNAPSHOTS_KEPT = 32
@@ -65,32 +65,32 @@ class Parsed(_Keeping):
 class Stored(_Keeping):
     """A summary that stands in an object.  Its index checks the parts that it reads."""
 
-    __slots__ = ("_blob", "_cache")
+    __slots__ = ("_cache", "_stored")
 
-    def __init__(self, cache: SummaryCache, blob: Blob) -> None:
+    def __init__(self, cache: SummaryCache, stored: ObjectRange) -> None:
         super().__init__()
         self._cache = cache
-        self._blob = blob
+        self._stored = stored
 
     def __len__(self) -> int:
-        return self._blob.length
+        return self._stored.length
 
     def read(self, start: int, stop: int) -> memoryview:
         """Return bytes [start, stop).  Raises Corrupt if the object is too short, Unavailable if storage fails."""
-        stop = min(stop, self._blob.length)
+        stop = min(stop, self._stored.length)
         start = min(start, stop)
-        return self._cache.read(Blob(self._blob.path, self._blob.offset + start, stop - start, 0))
+        return self._cache.read(ObjectRange(self._stored.path, self._stored.offset + start, stop - start, 0))
 
 
 class SummaryCache:
     """Opens summaries for their indexes; safe to use from threads.  ``is_local``: objects are mapped, not fetched."""
 
-    def __init__(self, blobs: Blobs, *, is_local: bool) -> None:
-        self._blobs = blobs
+    def __init__(self, objects: ObjectReader, *, is_local: bool) -> None:
+        self._objects = objects
         self._is_local = is_local
-        self.opened: Recent[Blob, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX)
-        self._ranges: Recent[Blob, memoryview] = Recent(INDEX_CACHE_BYTES_MAX)
-        self._snapshots: Recent[tuple[int, int, str], Known] = Recent(_SNAPSHOTS_KEPT)
+        self.opened: Recent[ObjectRange, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX)
+        self._ranges: Recent[ObjectRange, memoryview] = Recent(INDEX_CACHE_BYTES_MAX)
+        self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:
         """Return a summary for ``index``: by ranges if it knows positions, else whole and checked.  Raises Corrupt.
@@ -99,39 +99,41 @@ class SummaryCache:
         """
         if isinstance(found, bytes):
             return InMemory(found)
-        found = found.blob if isinstance(found, Joint) else found
+        found = found.stored if isinstance(found, Joint) else found
         known = self.opened.get(found)
         if known is not None:
             return known
         summary = (
-            Stored(self, found) if index.finds_rows else InMemory(memoryview(self._blobs.read(found, verify=True)))
+            Stored(self, found) if index.finds_rows else InMemory(memoryview(self._objects.read(found, verify=True)))
         )
         return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
-    def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> Known:
+    def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
         """Return what is known of the summaries of one index for one snapshot, to be filled by the caller.
 
-        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the base.
+        It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the checkpoint.
         """
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
-            return Known(self, index, snapshot.numbered)
-        key = snapshot.seq, snapshot.base.seq, spec
+            return SummaryDirectory(self, index, snapshot.numbered)
+        key = snapshot.seq, snapshot.checkpoint.seq, spec
         found = self._snapshots.get(key)
-        return found if found is not None else self._snapshots.put(key, Known(self, index, snapshot.numbered))
+        return (
+            found if found is not None else self._snapshots.put(key, SummaryDirectory(self, index, snapshot.numbered))
+        )
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""
         opened, ranges = ((cache.hits, cache.misses) for cache in (self.opened, self._ranges))
         return {"summaries": opened} if self._is_local else {"summaries": opened, "ranges": ranges}
 
-    def read(self, part: Blob) -> memoryview:
+    def read(self, part: ObjectRange) -> memoryview:
         """Return a range of an object, unchecked."""
         if self._is_local:
-            return memoryview(self._blobs.read(part, verify=False))
+            return memoryview(self._objects.read(part, verify=False))
         known = self._ranges.get(part)
         if known is not None:
             return known
-        return self._ranges.put(part, memoryview(self._blobs.read(part, verify=False)), part.length)
+        return self._ranges.put(part, memoryview(self._objects.read(part, verify=False)), part.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
         yield BitMap(array("I", own[start:stop])) if stop > start else BitMap()
 
 
-class Known:
+class SummaryDirectory:
     """The summaries of one index for one snapshot, numbered as they become known; safe to use from threads."""
 
     def __init__(self, cache: SummaryCache, index: SkippingIndex, files: int) -> None:
@@ -206,7 +208,7 @@ class Known:
         self._number = np.zeros(files, np.int64)  # of the summary, from 1; 0: not known yet
         self._first = np.zeros(files, np.int64)
         self._stored: list[SummaryRef] = []
-        self._joint: dict[Blob, int] = {}
+        self._joint: dict[ObjectRange, int] = {}
         self._lock = Lock()
 
     def of(
@@ -230,7 +232,7 @@ class Known:
 
     def _number_of(self, found: SummaryRef) -> int:
         new = len(self._stored)
-        number = self._joint.setdefault(found.blob, new) if isinstance(found, Joint) else new
+        number = self._joint.setdefault(found.stored, new) if isinstance(found, Joint) else new
         if number == new:
             self._stored.append(found)
         return number

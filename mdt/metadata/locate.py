@@ -53,20 +53,20 @@ def candidates(
 ) -> tuple[Int64Array, Int64Array]:
     """Return pairs (key, file group of the snapshot), a superset of where the keys live: int64[p], int64[p].
 
-    A unit that cannot be read, or that another index wrote, makes its groups candidates for every key; so do all units where
+    A key part that cannot be read, or that another index wrote, makes its groups candidates for every key; so do all key parts where
     this process does not have the key index.
     """
     index = None if metadata.key_index_problem(snapshot) else metadata.key_index(snapshot)
     uncovered = snapshot.file_groups.number(sorted(snapshot.uncovered))
     exhaustive = set(uncovered[uncovered >= 0].tolist())
     pairs = []
-    for unit in snapshot.units:
-        groups = snapshot.unit_groups(unit)
-        if index is None or unit.index != index.name:
+    for key_part in snapshot.key_parts:
+        groups = snapshot.key_part_groups(key_part)
+        if index is None or key_part.index != index.name:
             exhaustive.update(groups[groups >= 0].tolist())
             continue
         try:
-            found = index.locate(memoryview(metadata.unit_payload(unit)), keys, hashes)
+            found = index.locate(memoryview(metadata.key_part_payload(key_part)), keys, hashes)
             pairs.append((found.key, groups[found.group]))
         except (ValueError, IndexError, Corrupt):
             # Damaged, or it numbers more groups than its record names.
@@ -175,7 +175,7 @@ def _confirm(
         segment = snapshot.segment(i)
         if segment.key_map is None:
             continue
-        found = metadata.blobs.key_map(segment.key_map)
+        found = metadata.objects.key_map(segment.key_map)
         entry = found.find(wanted)
         hit = np.flatnonzero(entry >= 0)
         if not len(hit):
@@ -216,7 +216,7 @@ def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap |
     for i in snapshot.file_groups.members(group).tolist():
         segment = snapshot.segment(i)
         if segment.kind == BASE and segment.key_map is not None:
-            return metadata.blobs.key_map(segment.key_map)
+            return metadata.objects.key_map(segment.key_map)
     return None
 
 

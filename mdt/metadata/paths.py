@@ -23,19 +23,19 @@ def log_dir() -> str:
     return f"{PRIVATE}/log"
 
 
-def base_manifest(seq: int) -> str:
+def checkpoint_manifest(seq: int) -> str:
     """Return the name of the list of parts of the metadata compacted up to ``seq``."""
-    return f"{base_dir()}/{_digits(seq)}.manifest"
+    return f"{checkpoints_dir()}/{_digits(seq)}.manifest"
 
 
-def base_part(seq: int, token: str, partition: str) -> str:
+def checkpoint_part(seq: int, token: str, partition: str) -> str:
     """Return the name of one partition of the metadata compacted up to ``seq`` by the writer ``token``."""
-    return f"{base_dir()}/{_digits(seq)}-{token}.{partition}"
+    return f"{checkpoints_dir()}/{_digits(seq)}-{token}.{partition}"
 
 
-def base_dir() -> str:
+def checkpoints_dir() -> str:
     """Return the directory of the compacted metadata."""
-    return f"{PRIVATE}/base"
+    return f"{PRIVATE}/checkpoints"
 
 
 def hint() -> str:
@@ -63,19 +63,19 @@ def usage(process: str) -> str:
     return f"{usage_dir()}/{process}.json"
 
 
-def key_maps(instant: str, token: str) -> str:
-    """Return the name of the key maps that the transaction ``instant`` wrote in its attempt ``token``."""
-    return f"{key_maps_dir(instant)}/{token}.keys"
+def attachment(instant: str, token: str) -> str:
+    """Return the name of the attachments that the transaction ``instant`` wrote in its attempt ``token``."""
+    return f"{attachments_of(instant)}/{token}.attached"
 
 
-def key_maps_dir(instant: str) -> str:
-    """Return the directory of what the transaction ``instant`` wrote beside data files: key maps, units, summaries."""
-    return f"{blobs_dir()}/{instant}"
+def attachments_of(instant: str) -> str:
+    """Return the directory of what the transaction ``instant`` wrote beside data files: key maps, key parts, summaries."""
+    return f"{attachments_dir()}/{instant}"
 
 
-def blobs_dir() -> str:
+def attachments_dir() -> str:
     """Return the directory of what all transactions wrote beside data files."""
-    return f"{PRIVATE}/blobs"
+    return f"{PRIVATE}/attachments"
 
 
 def timeline(name: str) -> str:
@@ -96,12 +96,12 @@ def partition_file(partition: str, name: str) -> str:
 def seq_of(path: str) -> int | None:
     """Return the sequence number of a commit record or manifest, or None for any other name.
 
-    >>> seq_of(commit(7)), seq_of(base_manifest(8)), seq_of(hint())
+    >>> seq_of(commit(7)), seq_of(checkpoint_manifest(8)), seq_of(hint())
     (7, 8, None)
     """
     name = path.rpartition("/")[2].removesuffix(".manifest")
     digits = len(name) == _SEQ_DIGITS and name.isascii() and name.isdigit()
-    return int(name) if digits and path in (commit(int(name)), base_manifest(int(name))) else None
+    return int(name) if digits and path in (commit(int(name)), checkpoint_manifest(int(name))) else None
 
 
 def _digits(seq: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mdt.metadata import paths
 from mdt.parquet.segment import Segment
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 _SAME = (
     "kind", "file_id", "base_instant", "log_version", "instant", "size", "crc", "rows", "deletes", "block_offset",
@@ -16,7 +16,7 @@ _SAME = (
 """Columns of FILES that a segment has under the same name."""
 
 COLUMNS = (
-    "segment", "partition", "name", *_SAME, "zone_rows", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc",
+    "segment", "partition", "name", *_SAME, "row_group_rows", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc",
     "page_map_offset", "page_map_length", "page_map_crc",
 )  # fmt: skip
 """Columns of FILES that a segment is made of."""
@@ -27,15 +27,15 @@ def segment_of(row: Mapping[str, Any]) -> Segment:
     return Segment(
         id=row["segment"],
         path=paths.partition_file(row["partition"], row["name"]),
-        row_groups=tuple(row["zone_rows"]),
-        key_map=_blob(row, "key_map"),
-        page_map=_blob(row, "page_map"),
+        row_groups=tuple(row["row_group_rows"]),
+        key_map=_stored(row, "key_map"),
+        page_map=_stored(row, "page_map"),
         **{name: row[name] for name in _SAME},
     )
 
 
-def _blob(row: Mapping[str, Any], member: str) -> Blob | None:
+def _stored(row: Mapping[str, Any], member: str) -> ObjectRange | None:
     """Return where the key map or page map of a file stands; both stand in one object."""
     if row[f"{member}_offset"] is None:
         return None
-    return Blob(row["key_map_path"], *(row[f"{member}_{name}"] for name in ("offset", "length", "crc")))
+    return ObjectRange(row["key_map_path"], *(row[f"{member}_{name}"] for name in ("offset", "length", "crc")))

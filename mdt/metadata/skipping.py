@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from indexes import paths, registry
 from indexes.base import InMemory, SkippingIndex, Summary
-from indexes.pieces import Pieces, pack
+from indexes.blocks import Blocks, pack
 from mdt.errors import Invalid
 from mdt.schema.definition import TableDefinition
 
-ZONES_KIND = b"zones/1"
-"""The container of the summaries of a segment's row groups, one piece each (``indexes.pieces``)."""
+ROW_GROUPS_KIND = b"groups/1"
+"""The container of the summaries of a segment's row groups, one block each (``indexes.blocks``)."""
 
 
 def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
@@ -99,26 +99,28 @@ def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> 
     return pa.StructArray.from_arrays(arrays, list(columns)) if index.several_columns else arrays[0]
 
 
-def summarized(index: SkippingIndex, table: pa.Table, columns: Sequence[str], zones: Sequence[int]) -> bytes:
-    """Return the summary of a segment: of all of its rows, or of each row group, ``zones[i]`` rows each, in a container."""
-    if not index.zones or len(zones) < 2:
+def summarized(index: SkippingIndex, table: pa.Table, columns: Sequence[str], row_groups: Sequence[int]) -> bytes:
+    """Return the summary of a segment: of all of its rows, or of each row group, ``row_groups[i]`` rows each, in a container."""
+    if not index.row_groups or len(row_groups) < 2:
         return index.summarize(values_of(table, columns, index))
-    starts = accumulate(zones, initial=0)
-    parts = [values_of(table.slice(start, rows), columns, index) for start, rows in zip(starts, zones, strict=False)]
-    return pack([index.summarize(part) for part in parts], kind=ZONES_KIND)
+    starts = accumulate(row_groups, initial=0)
+    parts = [
+        values_of(table.slice(start, rows), columns, index) for start, rows in zip(starts, row_groups, strict=False)
+    ]
+    return pack([index.summarize(part) for part in parts], kind=ROW_GROUPS_KIND)
 
 
-def zone_summaries(summary: Summary, zones: int) -> list[Summary]:
-    """Return the summary of each row group of a segment that has ``zones``; the reverse of :func:`summarized`.
+def row_group_summaries(summary: Summary, row_groups: int) -> list[Summary]:
+    """Return the summary of each row group of a segment that has ``row_groups``; the reverse of :func:`summarized`.
 
     Raises ValueError for bytes that are no container of so many.
     """
-    if zones < 2:
+    if row_groups < 2:
         return [summary]
-    parts = Pieces.open(summary, ZONES_KIND)
-    if parts.count != zones:
-        raise ValueError(f"summaries of {parts.count} row groups of a file that has {zones}")
-    return [InMemory(part) for part in parts.read_range(0, zones)]
+    parts = Blocks.open(summary, ROW_GROUPS_KIND)
+    if parts.count != row_groups:
+        raise ValueError(f"summaries of {parts.count} row groups of a file that has {row_groups}")
+    return [InMemory(part) for part in parts.read_range(0, row_groups)]
 
 
 def top_levels(schema: pa.Schema, specs: Iterable[str]) -> pa.Schema:

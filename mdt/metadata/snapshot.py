@@ -1,7 +1,7 @@
-"""The immutable view of a table at one seq: the columns of a base, and what the commit records after it have changed.
+"""The immutable view of a table at one seq: the columns of a checkpoint, and what the commit records after it have changed.
 
 Everybody counts files by their *numbers* (:mod:`mdt.metadata.files`): what is said of every file is an array with one entry
-for each number, and files that have left since the base keep theirs.  Which files are live is a mask.
+for each number, and files that have left since the checkpoint keep theirs.  Which files are live is a mask.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from indexes.buffers import column, flags, mask, numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt.limits import SEGMENTS_CACHED_MAX
 from mdt.metadata import additions as added
-from mdt.metadata.additions import Piece
+from mdt.metadata.additions import Addition
 from mdt.metadata.columns import SUMMARY, Columns, no_rows
 from mdt.metadata.commit_log import STATS
 from mdt.metadata.deletion_vectors import positions
@@ -31,7 +31,7 @@ from mdt.metadata.file_group import BASE, FILES, SummaryRef
 from mdt.metadata.file_groups import GROUPED, Groups
 from mdt.metadata.files import Files, one_chunk
 from mdt.metadata.history import History
-from mdt.metadata.key_parts import Unit, stored_units
+from mdt.metadata.key_parts import KeyPart, stored_key_parts
 from mdt.metadata.layered import Layered
 from mdt.metadata.recent import Recent
 from mdt.parquet.segment import Segment
@@ -44,7 +44,7 @@ Int64s = npt.NDArray[np.int64]
 class Snapshot:
     """A table at ``seq``.
 
-    ``base``: the compacted state that it stands on.  ``pieces``: files added since.  ``gone``: numbers of files that have
+    ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
     left, rising.  ``vectors_since``: file number -> positions that are no longer live, where that changed.  ``starts``: seq
     -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened
     to file groups since ``groups_known``; most readers never ask.  ``known``: segments that this process has read, by id.
@@ -52,14 +52,14 @@ class Snapshot:
 
     seq: int
     definition: TableDefinition
-    base: Columns
+    checkpoint: Columns
     last_instant: str
-    pieces: tuple[Piece, ...] = ()
+    additions: tuple[Addition, ...] = ()
     gone: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     vectors_since: Layered[int, BitMap] = field(default_factory=Layered)
     starts: Layered[int, int] = field(default_factory=Layered)
     forgotten: Layered[str, int] = field(default_factory=Layered)
-    units_since: tuple[Unit, ...] = ()
+    key_parts_since: tuple[KeyPart, ...] = ()
     uncovered_since: frozenset[str] = frozenset()
     history_since: tuple[Mapping[str, Any], ...] = ()
     groups_known: Groups | None = None
@@ -79,8 +79,8 @@ class Snapshot:
 
     @cached_property
     def numbered(self) -> int:
-        """How many files have a number: those that are live, and those that have left since the base."""
-        return self.base.rows + sum(map(len, self.pieces))
+        """How many files have a number: those that are live, and those that have left since the checkpoint."""
+        return self.checkpoint.rows + sum(map(len, self.additions))
 
     @cached_property
     def live(self) -> npt.NDArray[np.bool_]:
@@ -97,7 +97,7 @@ class Snapshot:
     @cached_property
     def files(self) -> Files:
         """All files: segments and columns of FILES by number, read when they are used."""
-        return Files(self.base, self.pieces, self.known)
+        return Files(self.checkpoint, self.additions, self.known)
 
     def listing(self) -> pa.Table:
         """Return the live files as a table, schema FILES."""
@@ -139,15 +139,17 @@ class Snapshot:
     def vector(self, number: int) -> BitMap | None:
         """Return the dead positions of a file, or None if there are none."""
         found = self.vectors_since.get(number)
-        if found is None and number < self.base.rows and self.base.numpy("dead")[number]:
-            rows = int(self.base.numpy("files/rows")[number])
-            found = positions(self.base.value("vector", number).as_py(), rows, path=f"base {self.base.seq}")
+        if found is None and number < self.checkpoint.rows and self.checkpoint.numpy("dead")[number]:
+            rows = int(self.checkpoint.numpy("files/rows")[number])
+            found = positions(
+                self.checkpoint.value("vector", number).as_py(), rows, path=f"checkpoint {self.checkpoint.seq}"
+            )
         return found
 
     @cached_property
     def dead_rows(self) -> Int64s:
         """Dead rows of each file, 0 if it has left -> int64[numbered]."""
-        known = self.base.numpy("dead") if self.base.rows else np.empty(0, np.int64)
+        known = self.checkpoint.numpy("dead") if self.checkpoint.rows else np.empty(0, np.int64)
         if self.numbered == len(known) and not self.vectors_since:
             return self._of_live(known)
         counts = np.concatenate([known, np.zeros(self.numbered - len(known), np.int64)])
@@ -158,22 +160,24 @@ class Snapshot:
 
     @cached_property
     def has_rows(self) -> npt.NDArray[np.bool_]:
-        """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the base is looked at twice."""
-        base, nothing = self.base, np.empty(0, np.int64)
+        """Which files are live and have rows that are not dead -> bool[numbered].  Nothing of the checkpoint is looked at twice."""
+        checkpoint, nothing = self.checkpoint, np.empty(0, np.int64)
         known = (
-            base.derived("has_rows", lambda: base.numpy("files/rows") > base.numpy("dead"))
-            if base.rows
+            checkpoint.memo("has_rows", lambda: checkpoint.numpy("files/rows") > checkpoint.numpy("dead"))
+            if checkpoint.rows
             else nothing > 0
         )
-        fresh = np.concatenate([nothing, *(numbers(piece.files["rows"]) for piece in self.pieces if len(piece))])
+        fresh = np.concatenate(
+            [nothing, *(numbers(addition.files["rows"]) for addition in self.additions if len(addition))]
+        )
         found = np.concatenate([known, fresh > 0])
         changed = self.vectors_since.flat()
         numbered = np.array(list(changed), np.int64)
         dead = np.array([len(vector) for vector in changed.values()], np.int64)
-        old, new = numbered < base.rows, numbered >= base.rows
+        old, new = numbered < checkpoint.rows, numbered >= checkpoint.rows
         if old.any():
-            found[numbered[old]] = base.numpy("files/rows")[numbered[old]] > dead[old]
-        found[numbered[new]] = fresh[numbered[new] - base.rows] > dead[new]
+            found[numbered[old]] = checkpoint.numpy("files/rows")[numbered[old]] > dead[old]
+        found[numbered[new]] = fresh[numbered[new] - checkpoint.rows] > dead[new]
         found[self.gone] = False
         return np.asarray(found, np.bool_)
 
@@ -182,7 +186,7 @@ class Snapshot:
     @cached_property
     def file_groups(self) -> Groups:
         """The file groups."""
-        known = Groups.of(self.base) if self.groups_known is None else self.groups_known
+        known = Groups.of(self.checkpoint) if self.groups_known is None else self.groups_known
         for table, first, removed in self.pending:
             known = known.after(table, first, self.files.take(GROUPED, removed), removed)
         return known
@@ -192,9 +196,9 @@ class Snapshot:
     @property
     def stats_columns(self) -> list[str]:
         """Names of the columns of which statistics are kept."""
-        names = dict.fromkeys(self.base.names("stats"))
-        for piece in self.pieces:
-            names |= dict.fromkeys(piece.stats_columns)
+        names = dict.fromkeys(self.checkpoint.names("stats"))
+        for addition in self.additions:
+            names |= dict.fromkeys(addition.stats_columns)
         return list(names)
 
     @cached_property
@@ -209,12 +213,12 @@ class Snapshot:
 
     def _aligned_stats(self, column: str) -> pa.Table | None:
         name = f"stats/{column}"
-        old = self.base.table(name) if name in self.base else None
-        new = [piece.column_stats(column) for piece in self.pieces]
+        old = self.checkpoint.table(name) if name in self.checkpoint else None
+        new = [addition.column_stats(column) for addition in self.additions]
         if old is None and all(table is None for table in new):
             return None
-        parts = [_nulls(STATS_SCHEMA, self.base.rows) if old is None else old]
-        parts += [_nulls(STATS_SCHEMA, len(p)) if t is None else t for p, t in zip(self.pieces, new, strict=True)]
+        parts = [_nulls(STATS_SCHEMA, self.checkpoint.rows) if old is None else old]
+        parts += [_nulls(STATS_SCHEMA, len(p)) if t is None else t for p, t in zip(self.additions, new, strict=True)]
         return one_chunk(pa.concat_tables([p for p in parts if len(p)] or parts[:1]))
 
     @cached_property
@@ -222,22 +226,24 @@ class Snapshot:
         return {}
 
     def added_bounds(self, column: str, type: pa.DataType) -> Bounds:
-        """Return the statistics of ``column`` of the files since the base, ready to compare [numbered - base.rows]."""
+        """Return the statistics of ``column`` of the files since the checkpoint, ready to compare [numbered - checkpoint.rows]."""
         found = self._added_bounds.get(column)
         if found is None:
-            parts = [piece.bounds(column, type) for piece in self.pieces if len(piece)]
+            parts = [addition.bounds(column, type) for addition in self.additions if len(addition)]
             found = self._added_bounds[column] = Bounds.concat(parts or [Bounds.unknown(0)])
         return found
 
-    def zone_stats(self, number: int) -> pa.Table:
-        """Return the statistics of the row groups of a file (several columns, zones >= 0)."""
-        if number < self.base.rows and "zones" not in self.base:
+    def row_group_stats(self, number: int) -> pa.Table:
+        """Return the statistics of the row groups of a file (several columns, row groups >= 0)."""
+        if number < self.checkpoint.rows and "row_groups" not in self.checkpoint:
             return no_rows(STATS)
         segment = int(self.files.value("segment", number).as_py())
-        if number < self.base.rows:
-            return added.zones_of(self.base.page("zones", number)[0], segment)
-        piece = next(piece for piece in self.pieces if piece.first <= number < piece.first + len(piece))
-        return piece.zone_stats(segment)
+        if number < self.checkpoint.rows:
+            return added.row_groups_of(self.checkpoint.page("row_groups", number)[0], segment)
+        addition = next(
+            addition for addition in self.additions if addition.first <= number < addition.first + len(addition)
+        )
+        return addition.row_group_stats(segment)
 
     def segment_stats(self, number: int) -> pa.Table:
         """Return all statistics of a file: of the whole and of its row groups, schema STATS."""
@@ -247,7 +253,7 @@ class Snapshot:
             table = self.column_stats(name)
             if table is not None and table["values"][number].is_valid:
                 whole.append(_labelled(table.slice(number, 1), name, segment))
-        return pa.concat_tables([no_rows(STATS), *whole, self.zone_stats(number)])
+        return pa.concat_tables([no_rows(STATS), *whole, self.row_group_stats(number)])
 
     @property
     def stats(self) -> pa.Table:
@@ -258,15 +264,15 @@ class Snapshot:
             assert table is not None, "it is among the names"
             known = pc.and_(table["values"].is_valid(), mask(self.live))
             parts.append(_labelled(table, name, self.segment_ids).filter(known))
-        return pa.concat_tables([*parts, self.all_zones()])
+        return pa.concat_tables([*parts, self.all_row_groups()])
 
-    def all_zones(self) -> pa.Table:
+    def all_row_groups(self) -> pa.Table:
         """Return the statistics of all row groups of live files, by segment, schema STATS.  O(files)."""
-        parts = [self.base.table("zones")] if "zones" in self.base else [no_rows(STATS)]
-        zones = pa.concat_tables([*parts, *(piece.all_zones() for piece in self.pieces)])
+        parts = [self.checkpoint.table("row_groups")] if "row_groups" in self.checkpoint else [no_rows(STATS)]
+        row_groups = pa.concat_tables([*parts, *(addition.all_row_groups() for addition in self.additions)])
         if not len(self.gone):
-            return zones
-        return zones.filter(pc.is_in(zones["segment"], pa.array(self.segment_ids[self.live])))
+            return row_groups
+        return row_groups.filter(pc.is_in(row_groups["segment"], pa.array(self.segment_ids[self.live])))
 
     # Indexes
 
@@ -277,9 +283,9 @@ class Snapshot:
     def index_bytes(self, index: str) -> int:
         """Return the bytes of the live summaries of an index: of a joint one once, while any of its segments lives.
 
-        O(files); reads where every summary stands if files that share one have left since the base.
+        O(files); reads where every summary stands if files that share one have left since the checkpoint.
         """
-        known = self._base_sizes(index)
+        known = self._checkpoint_sizes(index)
         gone = self.gone[self.gone < len(known)]
         if bool((known[gone] > 0).any()) and bool((known == 0).any()):
             return _total(self.live_of(self.summary_table(index)))
@@ -300,10 +306,10 @@ class Snapshot:
 
     def indexed(self) -> list[str]:
         """Return the specifications that any live file has a summary of."""
-        names = dict.fromkeys(self.base.names("sizes"))
-        for piece in self.pieces:
-            names |= dict.fromkeys(piece.summaries["index"].unique().to_pylist())
-            names |= dict.fromkeys(piece.covers["index"].unique().to_pylist())
+        names = dict.fromkeys(self.checkpoint.names("sizes"))
+        for addition in self.additions:
+            names |= dict.fromkeys(addition.summaries["index"].unique().to_pylist())
+            names |= dict.fromkeys(addition.covers["index"].unique().to_pylist())
         return [name for name in names if self.covered(name).any()]
 
     @cached_property
@@ -311,21 +317,21 @@ class Snapshot:
         return {}
 
     def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
-        """Return the summaries among the pieces, and the size of each file's summary, -1 without -> int64[numbered]."""
+        """Return the summaries among the additions, and the size of each file's summary, -1 without -> int64[numbered]."""
         if index not in self._summaries:
-            fresh = added.Summaries.among(self.pieces, index, self.forgotten.get(index) or 0)
-            sizes = self._padded(self._base_sizes(index))
+            fresh = added.Summaries.among(self.additions, index, self.forgotten.get(index) or 0)
+            sizes = self._padded(self._checkpoint_sizes(index))
             if len(fresh.table):
                 found = added.summary_sizes(fresh.of(self.segment_ids))
                 sizes = np.where(sizes < 0, found, sizes)
             self._summaries[index] = fresh, sizes
         return self._summaries[index]
 
-    def _base_sizes(self, index: str) -> Int64s:
-        """Return the sizes of summaries that the base knows of its files, -1 without -> int64[base.rows]."""
+    def _checkpoint_sizes(self, index: str) -> Int64s:
+        """Return the sizes of summaries that the checkpoint knows of its files, -1 without -> int64[checkpoint.rows]."""
         name = f"sizes/{index}"
-        known = name in self.base and self.forgotten.get(index) is None
-        return self.base.numpy(name) if known else np.full(self.base.rows, -1, np.int64)
+        known = name in self.checkpoint and self.forgotten.get(index) is None
+        return self.checkpoint.numpy(name) if known else np.full(self.checkpoint.rows, -1, np.int64)
 
     def _padded(self, sizes: Int64s) -> Int64s:
         return np.concatenate([sizes, np.full(self.numbered - len(sizes), -1, np.int64)])
@@ -334,8 +340,8 @@ class Snapshot:
         """Return the summaries of the files numbered ``files`` by the index specification ``index``, None: not covered."""
         fresh, _ = self._of_index(index)
         result: list[SummaryRef | None] = [None] * len(files)
-        if f"sizes/{index}" in self.base and self.forgotten.get(index) is None:
-            old = np.flatnonzero(files < self.base.rows)
+        if f"sizes/{index}" in self.checkpoint and self.forgotten.get(index) is None:
+            old = np.flatnonzero(files < self.checkpoint.rows)
             for i, table in zip(old.tolist(), self._stored(index, files[old]), strict=True):
                 result[i] = added.summary_of(table)
         if len(fresh.table):
@@ -350,19 +356,21 @@ class Snapshot:
         fresh, _ = self._of_index(index)
         found = fresh.of(self.segment_ids)
         name = f"summaries/{index}"
-        if name not in self.base or self.forgotten.get(index) is not None:
+        if name not in self.checkpoint or self.forgotten.get(index) is not None:
             return found.combine_chunks()
-        old = one_chunk(pa.concat_tables([self.base.table(name), _nulls(SUMMARY, self.numbered - self.base.rows)]))
+        old = one_chunk(
+            pa.concat_tables([self.checkpoint.table(name), _nulls(SUMMARY, self.numbered - self.checkpoint.rows)])
+        )
         known = pc.or_(old["path"].is_valid(), old["payload"].is_valid())
         parts = [pc.if_else(known, old[name], found[name]) for name in SUMMARY.names]
         return pa.table(parts, schema=SUMMARY).combine_chunks()
 
     def _stored(self, index: str, files: Int64s) -> Iterator[dict[str, Any]]:
-        """Yield the rows of SUMMARY of files of the base, a page at a time."""
+        """Yield the rows of SUMMARY of files of the checkpoint, a page at a time."""
         name = f"summaries/{index}"
         at = 0
         while at < len(files):
-            table, first = self.base.page(name, int(files[at]))
+            table, first = self.checkpoint.page(name, int(files[at]))
             inside = (files[at:] >= first) & (files[at:] < first + len(table))
             end = at + (len(inside) if inside.all() else int(np.argmin(inside)))
             yield from table.take(column(files[at:end] - first)).to_pylist()
@@ -371,18 +379,18 @@ class Snapshot:
     # Key index
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
-        """Every unit of the key index."""
-        return (*stored_units(self.base)[0], *self.units_since)
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        """Every key part of the key index."""
+        return (*stored_key_parts(self.checkpoint)[0], *self.key_parts_since)
 
-    def unit_groups(self, unit: Unit) -> Int64s:
-        """Return the number of each of a unit's groups in this snapshot, -1 where it is gone -> int64[groups]."""
-        return unit.numbers_in(self.file_groups)
+    def key_part_groups(self, key_part: KeyPart) -> Int64s:
+        """Return the number of each of a key part's groups in this snapshot, -1 where it is gone -> int64[groups]."""
+        return key_part.numbers_in(self.file_groups)
 
     @cached_property
     def uncovered(self) -> frozenset[str]:
         """Ids of file groups of which the key index does not know every key."""
-        stored = self.file_groups.names(stored_units(self.base)[1]) if self.base.rows else []
+        stored = self.file_groups.names(stored_key_parts(self.checkpoint)[1]) if self.checkpoint.rows else []
         return self.uncovered_since.union(stored)
 
     # History
@@ -390,7 +398,7 @@ class Snapshot:
     @cached_property
     def log(self) -> History:
         """What the records say of transactions."""
-        return History(self.base, self.history_since)
+        return History(self.checkpoint, self.history_since)
 
     @cached_property
     def history(self) -> pa.Table:
@@ -398,7 +406,7 @@ class Snapshot:
         return self.log.table
 
     def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
-        """Return which of ``times`` are no instants of records.  The history of the base is read only if need be."""
+        """Return which of ``times`` are no instants of records.  The history of the checkpoint is read only if need be."""
         left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
         return left - self.log.instants if left else left
 

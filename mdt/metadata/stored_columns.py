@@ -41,7 +41,7 @@ class Placed:
 
 
 class StoredColumns(Columns):
-    """Columns in the objects of a base; safe to use from threads.
+    """Columns in the objects of a checkpoint; safe to use from threads.
 
     ``damaged`` is told of a damaged page, then ``rebuild`` makes the same columns from the log, unless the page can be
     done without.
@@ -90,7 +90,7 @@ class StoredColumns(Columns):
         except Corrupt as error:
             return self._fall_back(error).table(name)
 
-    def spare(self, name: str) -> pa.Table:
+    def optional(self, name: str) -> pa.Table:
         if self._damage is not None:
             raise self._damage
         try:
@@ -163,7 +163,7 @@ class StoredColumns(Columns):
         schema = schema_of(place.name)
         assert schema is not None, f"a column of this version, not {place.name}"
         found = codec.decode_ipc(self._verified(number, path, offset, length, crc), schema, path=path)
-        if place.every and place.name != "zones" and len(found) != self._layout.page_rows(place, n, len(found)):
+        if place.every and place.name != "row_groups" and len(found) != self._layout.page_rows(place, n, len(found)):
             raise Corrupt(f"a page of {place.name} has {len(found)} rows", path=path, offset=offset)
         return self._recent.put((place.name, n), found, MAPPED_BYTES if self._is_mapped else length)
 
@@ -223,13 +223,13 @@ class Layout:
 def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> Layout:
     """Return what the header and the page table of a manifest say.  Raises Corrupt for what is not possible."""
     if any(column.null_count for column in pages.columns):
-        raise Corrupt("the page table of a base has nulls", path=path)
+        raise Corrupt("the page table of a checkpoint has nulls", path=path)
     places = {name: numbers(pages[name]) for name in PAGES.names}
     objects = [str(name) for name in header["objects"]]
     columns, first = {}, 0
     for name, every, count in header["columns"]:
         if min(every, count) < 0:
-            raise Corrupt(f"column {name!r} of a base has an impossible size", path=path)
+            raise Corrupt(f"column {name!r} of a checkpoint has an impossible size", path=path)
         if schema_of(name) is not None:
             columns[name] = Placed(name, every, first, count)
         first += count
@@ -237,14 +237,14 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
     bad |= (places["length"] < 0) | (places["length"] > FRAME_BYTES_MAX)
     if first != len(pages) or bool(bad.any()):
         raise Corrupt(
-            "the page table of a base is impossible", path=path, expected=f"{first} pages", got=str(len(pages))
+            "the page table of a checkpoint is impossible", path=path, expected=f"{first} pages", got=str(len(pages))
         )
     owner = str(header["definition"]["table_id"])
     layout = Layout(owner, header["seq"], header["rows"], header["groups"], objects, columns, places)
     for place in columns.values():
         total = layout.groups if place.name == "group_name" else layout.rows
         if place.count != (-(-total // place.every) if place.every else 1):
-            raise Corrupt(f"column {place.name!r} of a base has {place.count} pages", path=path)
+            raise Corrupt(f"column {place.name!r} of a checkpoint has {place.count} pages", path=path)
     return layout
 
 

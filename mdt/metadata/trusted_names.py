@@ -13,7 +13,7 @@ from mdt.stores.contract import check_path
 
 _TXN = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[a-z][a-z_]{0,63}")
-_BLOB = re.compile(re.escape(paths.blobs_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.keys")
+_ATTACHMENT = re.compile(re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached")
 
 ACTIONS = frozenset(("create", "commit", "deltacommit", "compaction", "rollback", "index"))
 """What a record of the log can be."""
@@ -90,7 +90,7 @@ def instant_of(name: str) -> str | None:
     return None if base is None else base.instant
 
 
-def blob_of(path: Any) -> tuple[str, int] | None:
+def stored_of(path: Any) -> tuple[str, int] | None:
     """Return instant and token of the transaction that wrote an object of key maps and summaries, None for other names."""
-    found = _BLOB.fullmatch(path) if isinstance(path, str) else None
+    found = _ATTACHMENT.fullmatch(path) if isinstance(path, str) else None
     return None if found is None else (found[1], int(found[2]))

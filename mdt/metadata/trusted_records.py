@@ -161,8 +161,8 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
     for name, last in (("summaries", count - 1), ("covers", older)):
         if name in tables:
             _check_summaries(_Section(name, tables[name], path), header["instant"], last)
-    if "units" in tables:
-        _check_units(_Section("units", tables["units"], path), header["instant"])
+    if "key_parts" in tables:
+        _check_key_parts(_Section("key_parts", tables["key_parts"], path), header["instant"])
 
 
 class _Section:
@@ -230,7 +230,7 @@ class _Section:
 
 
 def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
-    section.no_nulls("partition", "file_id", "name", "base_instant", "instant", "zone_rows")
+    section.no_nulls("partition", "file_id", "name", "base_instant", "instant", "row_group_rows")
     found = section.numbers(_FILES)
     section.require(np.array_equal(found["segment"], np.arange(section.rows)), "ordinals 0, 1, 2 …")
     rows, size = found["rows"], found["size"]
@@ -240,7 +240,7 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     section.texts("partition", names.is_partition, "paths below the root")
     section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
     _check_names(section, header)
-    _check_zones(section, rows)
+    _check_row_groups(section, rows)
     has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
     section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
     length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
@@ -255,8 +255,8 @@ def _of(instant: str) -> Callable[[Any], bool]:
     """Return whether a path is that of an object which the transaction ``instant`` wrote beside its data files."""
 
     def holds(value: Any) -> bool:
-        blob = names.blob_of(value)
-        return blob is not None and blob[0] == instant
+        stored = names.stored_of(value)
+        return stored is not None and stored[0] == instant
 
     return holds
 
@@ -287,9 +287,9 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
         section.require(right and names.token_of(name) == token, "file names that agree with the other columns")
 
 
-def _check_zones(section: _Section, rows: Int64Array) -> None:
+def _check_row_groups(section: _Section, rows: Int64Array) -> None:
     """Row groups have the rows of their file, together."""
-    lists = section.batch.column("zone_rows")
+    lists = section.batch.column("row_group_rows")
     values = lists.flatten()
     section.require(not values.null_count, "row groups with rows")
     counts = numbers(values).astype(np.int64)
@@ -312,7 +312,7 @@ def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
 
 def _check_stats(section: _Section, count: int) -> None:
     section.no_nulls("column")
-    section.numbers({"segment": (0, count - 1), "zone": (-1, SEGMENT_ROWS_MAX)})
+    section.numbers({"segment": (0, count - 1), "row_group": (-1, SEGMENT_ROWS_MAX)})
     section.numbers(_STATS, nullable=True)
     for name in ("min", "max"):
         column = section.batch.column(name)
@@ -329,16 +329,16 @@ def _check_summaries(section: _Section, instant: str, last: int) -> None:
     section.numbers({"segment": (0, last)})
     section.numbers({"first": (0, SEGMENT_ROWS_MAX)}, nullable=True)
     section.require((section.valid("path") | ~section.valid("first")).all(), "joint summaries in objects")
-    _check_blobs(section, instant)
+    _check_objects(section, instant)
 
 
-def _check_units(section: _Section, instant: str) -> None:
+def _check_key_parts(section: _Section, instant: str) -> None:
     section.no_nulls("index", "groups")
     section.require(not section.batch.column("groups").flatten().null_count, "file groups with names")
-    _check_blobs(section, instant)
+    _check_objects(section, instant)
 
 
-def _check_blobs(section: _Section, instant: str) -> None:
+def _check_objects(section: _Section, instant: str) -> None:
     """Bytes stand inline or in an object of this transaction."""
     elsewhere = section.same_nulls("path", *_BLOBS)
     section.require(np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere")

@@ -205,7 +205,7 @@ def _joined_by_arrow(sources: Sequence[pa.Buffer], table: Int64Array, end: bytes
 def _sources(storage: Storage, wanted: Sequence[Wanted], table: Int64Array) -> list[pa.Buffer]:
     """Return the buffers that hold the pieces ``table``: segment, offset, size -> int64[p, 3].
 
-    Pieces whose segment is no such buffer are read, and get buffer and offset there.
+    Blocks whose segment is no such buffer are read, and get buffer and offset there.
     """
     buffers = [w.parquet if w.parquet is not None and w.length <= _VIEW_BYTES_MAX else None for w in wanted]
     lacking = np.flatnonzero(np.array([b is None for b in buffers], dtype=np.bool_)[table[:, 0]])

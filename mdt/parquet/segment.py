@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Segment:
     footer_length: int
     footer_crc: int
     row_groups: tuple[int, ...]
-    key_map: Blob | None
-    page_map: Blob | None
+    key_map: ObjectRange | None
+    page_map: ObjectRange | None
 
     @property
     def partition(self) -> str:

@@ -170,26 +170,26 @@ def read_rows(
     segment: Segment,
     schema: pa.Schema,
     *,
-    zones: Sequence[int] | None = None,
+    row_groups: Sequence[int] | None = None,
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
-    """Return the columns ``schema`` of ``segment``, dead rows included: its row groups ``zones``, or all.
+    """Return the columns ``schema`` of ``segment``, dead rows included: its row groups ``row_groups``, or all.
 
     ``footers``: see :func:`open_segment`.  Raises Corrupt (Missing) if the bytes are not what was written.
     """
     parquet = open_segment(storage, segment, footers=footers)
     try:
-        if zones is None:
+        if row_groups is None:
             table = parquet.read(schema.names, use_threads=use_threads)
         else:
-            table = parquet.read_row_groups(list(zones), schema.names, use_threads=use_threads)
+            table = parquet.read_row_groups(list(row_groups), schema.names, use_threads=use_threads)
         if table.schema != schema:
             table = table.select(schema.names).cast(schema)
     except _UNREADABLE as error:
         raise _corrupt(segment, str(error)) from error
     rows = segment.row_groups
-    expected = sum(rows) if zones is None else sum(rows[zone] for zone in zones)
+    expected = sum(rows) if row_groups is None else sum(rows[row_group] for row_group in row_groups)
     if len(table) != expected:
         raise _corrupt(segment, f"{len(table)} rows instead of {expected}")
     return table

@@ -24,12 +24,12 @@ from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
-from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Runs
+from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Stripes
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.planning import IndexNote, Planning
-from mdt.plan.row_sets import Elsewhere, RowSets, conjuncts_of
+from mdt.plan.plan_state import IndexNote, PlanState
+from mdt.plan.position_search import PositionSearch, RemotePruner, conjuncts_of
 
 KEYS_LOOKED_UP_MAX = 100_000
 """More literals than this are not looked up one by one; column statistics still apply."""
@@ -41,12 +41,12 @@ SETTLED_ROWS_MAX = 1_024
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """One file to read: its number, ``file``; ``zones``: row groups, None for all; ``positions``: the only
+    """One file to read: its number, ``file``; ``row_groups``: row groups, None for all; ``positions``: the only
     rows that may match, None for any.
     """
 
     file: int
-    zones: tuple[int, ...] | None = None
+    row_groups: tuple[int, ...] | None = None
     positions: BitMap | None = None
 
 
@@ -142,13 +142,13 @@ class ScanPlan:
 
 
 def plan(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, elsewhere: Elsewhere | None = None
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, remote: RemotePruner | None = None
 ) -> ScanPlan:
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
 
-    ``elsewhere``: who is asked to look into large summaries, instead of this process.
+    ``remote``: who is asked to look into large summaries, instead of this process.
     """
-    work = Planning(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
+    work = PlanState(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
     if predicate is not None:
         _by_key(work)
         if _is_settled(work):
@@ -156,7 +156,7 @@ def plan(
                 work.unused(name, "key_found", "the key index has found the few rows that may match")
         else:
             _by_statistics(work)
-            RowSets(work, elsewhere).run()
+            PositionSearch(work, remote).run()
     work.log()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
@@ -193,7 +193,7 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
     return pa.table([a.slice(0, length) for a in arrays], schema=schema) if exact else None
 
 
-def _by_key(work: Planning) -> None:
+def _by_key(work: PlanState) -> None:
     """Find the rows of a fixed record key exactly; nothing else can match."""
     definition = work.snapshot.definition
     name = f"key:{definition.key_index}"
@@ -225,7 +225,7 @@ def _by_key(work: Planning) -> None:
     work.note(name, verdict, len(work.snapshot), f"{len(keys)} keys looked up, {rows} live rows")
 
 
-def _is_settled(work: Planning) -> bool:
+def _is_settled(work: PlanState) -> bool:
     """Return whether so few single rows are left that reading them costs less than asking any other index."""
     rows = sum(map(len, work.positions.values()))
     return (
@@ -233,66 +233,66 @@ def _is_settled(work: Planning) -> bool:
     )
 
 
-def _by_statistics(work: Planning) -> None:
-    """Ask the bounds of runs of files, then the statistics of single files in the runs that are left."""
+def _by_statistics(work: PlanState) -> None:
+    """Ask the bounds of stripes, then the statistics of single files in the stripes that are left."""
     snapshot = work.snapshot
     stats = FileStats(snapshot, work.predicate)
     if len(snapshot) and not stats.known:
         for name in ("partition_stats", "column_stats"):
             work.unused(name, "no_statistics", f"no statistics of {', '.join(stats.tested) or 'any column'}")
         return
-    runs = _runs(work, stats)
+    stripes = _stripes(work, stats)
     left = np.count_nonzero(work.maybe)
     if len(snapshot) and not left:
-        work.unused("column_stats", "nothing_left", "bounds of runs of files, or the key index, left no file")
+        work.unused("column_stats", "nothing_left", "bounds of stripes, or the key index, left no file")
         return
-    if left <= CANDIDATES_MAX and len(runs.maybe) > 1:
-        runs = runs.holding(np.flatnonzero(work.maybe))
-    found = stats.base_files(runs)
+    if left <= CANDIDATES_MAX and len(stripes.maybe) > 1:
+        stripes = stripes.holding(np.flatnonzero(work.maybe))
+    found = stats.checkpoint_files(stripes)
     maybe, asked = found.maybe, found.asked
-    if snapshot.numbered > snapshot.base.rows:
+    if snapshot.numbered > snapshot.checkpoint.rows:
         found = stats.added_files()
         maybe, asked = np.concatenate([maybe, found.maybe]), asked + found.asked
     work.note("column_stats", maybe, min(asked, len(snapshot)), f"min, max and counts of {', '.join(stats.tested)}")
 
 
-def _runs(work: Planning, stats: FileStats) -> Runs:
-    """Apply the bounds of runs of files where the base has some; return the runs that are left."""
+def _stripes(work: PlanState, stats: FileStats) -> Stripes:
+    """Apply the bounds of stripes where the base has some; return the stripes that are left."""
     snapshot = work.snapshot
-    if not stats.has_runs:
+    if not stats.has_stripes:
         work.unused(
             "partition_stats",
             "no_statistics",
-            "the metadata keep no bounds of runs of files: there are few, or it is old",
+            "the metadata keep no bounds of stripes: there are few, or it is old",
         )
-        return stats.all_runs()
+        return stats.all_stripes()
     try:
-        runs = stats.runs()
+        stripes = stats.stripes()
     except Corrupt as error:
         work.unused("partition_stats", "damaged", str(error))
-        return stats.all_runs()
-    verdict = np.concatenate([runs.files(), np.ones(snapshot.numbered - snapshot.base.rows, np.bool_)])
-    detail = f"bounds of {len(runs.maybe):,} runs of files, {np.count_nonzero(runs.maybe):,} of them left"
-    work.note("partition_stats", verdict, min(runs.asked, len(snapshot)), detail)
-    return runs
+        return stats.all_stripes()
+    verdict = np.concatenate([stripes.files(), np.ones(snapshot.numbered - snapshot.checkpoint.rows, np.bool_)])
+    detail = f"bounds of {len(stripes.maybe):,} stripes, {np.count_nonzero(stripes.maybe):,} of them left"
+    work.note("partition_stats", verdict, min(stripes.asked, len(snapshot)), detail)
+    return stripes
 
 
-def _segments(work: Planning) -> list[SegmentScan]:
+def _segments(work: PlanState) -> list[SegmentScan]:
     """Return what to read of each segment that is left: row groups by positions, or by their own statistics."""
     left = np.flatnonzero(work.maybe)
     files = left.tolist()
-    lists = work.snapshot.files.values("zone_rows", left)
-    zone_rows = {i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)}
-    several = [i for i in files if len(zone_rows[i]) > 1 and i not in work.positions]
-    verdicts = _zone_verdicts(work, several, [len(zone_rows[i]) for i in several]) if several else {}
+    lists = work.snapshot.files.values("row_group_rows", left)
+    row_group_rows = {i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)}
+    several = [i for i in files if len(row_group_rows[i]) > 1 and i not in work.positions]
+    verdicts = _row_group_verdicts(work, several, [len(row_group_rows[i]) for i in several]) if several else {}
     found = []
     for i in files:
-        positions, zones = work.positions.get(i), work.zones.get(i)
-        if positions is not None and zones is not None:
-            positions = positions & _rows_of(zones, zone_rows[i])
-        maybe = verdicts.get(i) if positions is None else row_groups_with(positions, zone_rows[i])
-        if zones is not None:
-            maybe = zones if maybe is None else maybe & zones
+        positions, row_groups = work.positions.get(i), work.row_groups.get(i)
+        if positions is not None and row_groups is not None:
+            positions = positions & _rows_of(row_groups, row_group_rows[i])
+        maybe = verdicts.get(i) if positions is None else row_groups_with(positions, row_group_rows[i])
+        if row_groups is not None:
+            maybe = row_groups if maybe is None else maybe & row_groups
         if maybe is None or bool(maybe.all()):
             found.append(SegmentScan(i, None, positions))
         elif maybe.any():
@@ -300,33 +300,33 @@ def _segments(work: Planning) -> list[SegmentScan]:
     return found
 
 
-def _rows_of(zones: BoolArray, zone_rows: Int64Array) -> BitMap:
-    """Return the positions of the rows of the row groups ``zones``, bool[zones]."""
-    ends = np.cumsum(zone_rows)
+def _rows_of(row_groups: BoolArray, row_group_rows: Int64Array) -> BitMap:
+    """Return the positions of the rows of the row groups ``row_groups``, bool[row groups]."""
+    ends = np.cumsum(row_group_rows)
     found = BitMap()
-    for zone in np.flatnonzero(zones).tolist():
-        found.add_range(int(ends[zone] - zone_rows[zone]), int(ends[zone]))
+    for row_group in np.flatnonzero(row_groups).tolist():
+        found.add_range(int(ends[row_group] - row_group_rows[row_group]), int(ends[row_group]))
     return found
 
 
-def row_groups_with(positions: BitMap, zone_rows: Int64Array) -> BoolArray | None:
-    """Return which row groups hold one of ``positions`` -> bool[zones]; None for a single one."""
-    if len(zone_rows) < 2:
+def row_groups_with(positions: BitMap, row_group_rows: Int64Array) -> BoolArray | None:
+    """Return which row groups hold one of ``positions`` -> bool[row groups]; None for a single one."""
+    if len(row_group_rows) < 2:
         return None
-    ends = np.cumsum(zone_rows)
-    pairs = zip((ends - zone_rows).tolist(), ends.tolist(), strict=True)
+    ends = np.cumsum(row_group_rows)
+    pairs = zip((ends - row_group_rows).tolist(), ends.tolist(), strict=True)
     return np.array([positions.range_cardinality(start, end) > 0 for start, end in pairs])
 
 
-def _zone_verdicts(work: Planning, files: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
-    """Return which row groups of ``files``, which have ``counts`` of them, may match -> bool[zones] each.
+def _row_group_verdicts(work: PlanState, files: Sequence[int], counts: Sequence[int]) -> dict[int, BoolArray]:
+    """Return which row groups of ``files``, which have ``counts`` of them, may match -> bool[row groups] each.
 
     All of them at once: their statistics are brought into one table a column, where a row group without has nulls.
     """
-    stats = [work.snapshot.zone_stats(i) for i in files]
+    stats = [work.snapshot.row_group_stats(i) for i in files]
     table = pa.concat_tables(stats)
     starts = np.cumsum(counts) - np.array(counts)
-    place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["zone"].to_numpy())
+    place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["row_group"].to_numpy())
     total = int(sum(counts))
 
     def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
@@ -347,13 +347,13 @@ def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int,
     ``where``: the filter as text; ``caches``: name -> (hits, misses) of this process so far.
     """
     snapshot = found.snapshot
-    counts = numbers(pc.list_value_length(snapshot.files.column("zone_rows")))
+    counts = numbers(pc.list_value_length(snapshot.files.column("row_group_rows")))
     length = snapshot.files.numpy("block_length")
     files = np.array([scan.file for scan in found.segments], np.int64)
-    zone_rows = snapshot.files.values("zone_rows", files)
+    row_group_rows = snapshot.files.values("row_group_rows", files)
     groups = rows = size = 0
-    for scan, mine in zip(found.segments, zone_rows, strict=True):
-        read = mine if scan.zones is None else [mine[z] for z in scan.zones]
+    for scan, mine in zip(found.segments, row_group_rows, strict=True):
+        read = mine if scan.row_groups is None else [mine[z] for z in scan.row_groups]
         groups += len(read)
         rows += sum(read) if scan.positions is None else len(scan.positions)
         size += int(length[scan.file] * sum(read) / max(1, sum(mine)))

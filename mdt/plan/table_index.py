@@ -16,10 +16,10 @@ from pyroaring import BitMap
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.predicate import Call, Leaf, forms
 from mdt.errors import Corrupt, MdtError
-from mdt.metadata.index_summaries import Asked, Known
-from mdt.metadata.skipping import type_of, zone_summaries
+from mdt.metadata.index_summaries import Asked, SummaryDirectory
+from mdt.metadata.skipping import row_group_summaries, type_of
 from mdt.plan.places import Layout, Places
-from mdt.plan.planning import IndexNote, Planning
+from mdt.plan.plan_state import IndexNote, PlanState
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
@@ -40,11 +40,11 @@ class TableIndex:
     be read.  ``row_groups``: how many row groups it proved empty in segments that are left.
     """
 
-    work: Planning
+    work: PlanState
     spec: str
     columns: tuple[str, ...]
     index: SkippingIndex
-    known: Known
+    known: SummaryDirectory
     covered: BoolArray
     layout: Layout = field(default_factory=lambda: Layout.nothing(0))
     rows: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -110,29 +110,29 @@ class TableIndex:
         verdict[mine] = np.array(found, np.bool_)[about.of]
         return verdict
 
-    def zone_verdicts(self, leaf: Leaf, segments: Int64Array, zones: Int64Array) -> BoolArray:
-        """Return MAYBE or NO for each row group of ``segments``, which have ``zones``: int64[n] of them -> bool[sum]."""
-        if not self.index.zones:
-            return np.repeat(self.verdicts(leaf, segments), zones)
-        verdict = np.ones(int(zones.sum()), np.bool_)
+    def row_group_verdicts(self, leaf: Leaf, segments: Int64Array, row_groups: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each row group of ``segments``, which have ``row_groups``: int64[n] of them -> bool[sum]."""
+        if not self.index.row_groups:
+            return np.repeat(self.verdicts(leaf, segments), row_groups)
+        verdict = np.ones(int(row_groups.sum()), np.bool_)
         for form in self._forms(leaf):
-            verdict &= self._zone_verdicts(form, segments, zones)
+            verdict &= self._row_group_verdicts(form, segments, row_groups)
         return verdict
 
-    def _zone_verdicts(self, leaf: Leaf, segments: Int64Array, zones: Int64Array) -> BoolArray:
-        parts = [np.ones(count, np.bool_) for count in zones.tolist()]
+    def _row_group_verdicts(self, leaf: Leaf, segments: Int64Array, row_groups: Int64Array) -> BoolArray:
+        parts = [np.ones(count, np.bool_) for count in row_groups.tolist()]
         mine = np.flatnonzero(self.covered[segments])
         layout = self.layout_of(segments[mine])
 
         def question(summaries: Sequence[Summary], counts: Sequence[int]) -> list[BoolArray | None]:
-            each = [zone_summaries(one, count) for one, count in zip(summaries, counts, strict=True)]
+            each = [row_group_summaries(one, count) for one, count in zip(summaries, counts, strict=True)]
             found = self.index.prune(list(chain.from_iterable(each)), leaf, self._type())
             if len(found) != sum(counts):
                 raise ValueError(f"{self.index.name} gave {len(found)} verdicts on {sum(counts)} row groups")
             return list(np.split(found, np.cumsum(counts)[:-1]))
 
         about = Asked.about(layout.number, layout.first)
-        answers = self._ask(about, question, None, zones[mine].tolist())
+        answers = self._ask(about, question, None, row_groups[mine].tolist())
         for at, found in zip(mine.tolist(), answers, strict=True):
             parts[at] = parts[at] if found is None else found
         return np.concatenate(parts) if parts else np.empty(0, np.bool_)

@@ -38,9 +38,9 @@ FileRows = tuple[int, Int64Array]
 def read(
     metadata: Metadata, plan: ScanPlan, names: Sequence[str], *, threads: int, progress: Progress | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the matching rows, columns ``names``, one table for each piece of work that found any.
+    """Yield the matching rows, columns ``names``, one table for each task that found any.
 
-    ``progress`` is called with the number of pieces that are done and of all.
+    ``progress`` is called with the number of tasks that are done and of all.
     """
     reader = _Reader(metadata, plan, tuple(names))
     work = reader.cut(threads)
@@ -62,7 +62,7 @@ def read_at(
             pages.append(found)
     reader = _Reader(metadata, ScanPlan(snapshot, None, tuple(scans), ()), tuple(names))
     work = [*(reader.cut(threads) if scans else ()), *batches(pages, threads)]
-    done = [(table, _places(piece)) for piece, table in _run(reader, work, threads)]
+    done = [(table, _places(task)) for task, table in _run(reader, work, threads)]
     if len(done) == 1:
         return done[0]
     tables, places = [reader.schema.empty_table()], [np.empty(0, np.int64)]
@@ -78,31 +78,31 @@ def _scan(number: int, positions: Int64Array, segment: Segment) -> SegmentScan:
     return SegmentScan(number, None if hit is None else tuple(np.flatnonzero(hit).tolist()), wanted)
 
 
-def _places(piece: RowGroups | Rows) -> Int64Array:
-    """Return where the rows of a piece of work stand, as :func:`read_at` does."""
-    if isinstance(piece, Rows):
-        return np.concatenate([wanted.positions | (wanted.file << 32) for wanted in piece.wanted])
-    assert piece.scan.positions is not None, "positions are named"
-    wanted = np.asarray(piece.scan.positions.to_array()).astype(np.int64)
-    starts = np.array([first for first, _ in piece.starts])
-    ends = np.array([first + rows for first, rows in piece.starts])
+def _places(task: RowGroups | Rows) -> Int64Array:
+    """Return where the rows of a task stand, as :func:`read_at` does."""
+    if isinstance(task, Rows):
+        return np.concatenate([wanted.positions | (wanted.file << 32) for wanted in task.wanted])
+    assert task.scan.positions is not None, "positions are named"
+    wanted = np.asarray(task.scan.positions.to_array()).astype(np.int64)
+    starts = np.array([first for first, _ in task.starts])
+    ends = np.array([first + rows for first, rows in task.starts])
     group = np.searchsorted(starts, wanted, side="right") - 1
     inside = (group >= 0) & (wanted < ends[group])
-    return wanted[inside] | (piece.scan.file << 32)
+    return wanted[inside] | (task.scan.file << 32)
 
 
 def _run(
     reader: _Reader, work: Sequence[RowGroups | Rows], threads: int
 ) -> Iterator[tuple[RowGroups | Rows, pa.Table]]:
-    """Yield each piece of work with what was read, in order; a few are under way at a time."""
+    """Yield each task with what was read, in order; a few are under way at a time."""
     if len(work) < 2 or threads == 1:
-        yield from ((piece, reader.run(piece)) for piece in work)
+        yield from ((task, reader.run(task)) for task in work)
         return
     with ThreadPoolExecutor(threads) as pool:
         running: deque[tuple[RowGroups | Rows, Future[pa.Table]]] = deque()
         try:
-            for piece in work:
-                running.append((piece, pool.submit(reader.run, piece)))
+            for task in work:
+                running.append((task, pool.submit(reader.run, task)))
                 if len(running) > 2 * threads:
                     done, table = running.popleft()
                     yield done, table.result()
@@ -115,11 +115,11 @@ def _run(
 
 
 class _Reader:
-    """Reads pieces of work; shared by threads."""
+    """Reads tasks; shared by threads."""
 
     def __init__(self, metadata: Metadata, plan: ScanPlan, names: tuple[str, ...]) -> None:
         self._storage = metadata.storage
-        self._footers = metadata.blobs.footers
+        self._footers = metadata.objects.footers
         self._plan = plan
         self._names = list(names)
         schema = with_meta(plan.snapshot.definition.schema)
@@ -140,63 +140,61 @@ class _Reader:
         return pa.schema([self._schema.field(name) for name in self._names])
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
-        """Return the pieces of work."""
+        """Return the tasks."""
         return self._cutter.cut(threads)
 
-    def run(self, piece: RowGroups | Rows) -> pa.Table:
-        """Return the matching rows of one piece of work."""
-        if isinstance(piece, RowGroups):
-            return (
-                self._late(piece) if self._is_late(piece) else self._filtered(self._groups(piece, self._schema), piece)
-            )
-        return self._filtered(read_pages(self._storage, piece.wanted, self._schema), None)
+    def run(self, task: RowGroups | Rows) -> pa.Table:
+        """Return the matching rows of one task."""
+        if isinstance(task, RowGroups):
+            return self._late(task) if self._is_late(task) else self._filtered(self._groups(task, self._schema), task)
+        return self._filtered(read_pages(self._storage, task.wanted, self._schema), None)
 
-    def _filtered(self, table: pa.Table, piece: RowGroups | None) -> pa.Table:
-        mask = None if piece is None else self._mask(piece)
+    def _filtered(self, table: pa.Table, task: RowGroups | None) -> pa.Table:
+        mask = None if task is None else self._mask(task)
         if mask is not None:
             table = table.filter(pa.array(mask))
         if self._test is not None and len(table):
             table = table.filter(self._test(table.select(self._tested.names)))
         return table.select(self._names)
 
-    def _groups(self, piece: RowGroups, schema: pa.Schema) -> pa.Table:
+    def _groups(self, task: RowGroups, schema: pa.Schema) -> pa.Table:
         return read_rows(
-            self._storage, self._plan.snapshot.segment(piece.scan.file), schema,
-            zones=piece.zones, use_threads=False, footers=self._footers,
+            self._storage, self._plan.snapshot.segment(task.scan.file), schema,
+            row_groups=task.row_groups, use_threads=False, footers=self._footers,
         )  # fmt: skip
 
-    def _is_late(self, piece: RowGroups) -> bool:
+    def _is_late(self, task: RowGroups) -> bool:
         """Return whether columns that are not tested are read for the rows that pass only: not worth it for a few rows."""
-        return bool(self._test is not None and len(self._tested) and len(self._rest) and piece.rows >= _LATE_ROWS)
+        return bool(self._test is not None and len(self._tested) and len(self._rest) and task.rows >= _LATE_ROWS)
 
-    def _late(self, piece: RowGroups) -> pa.Table:
+    def _late(self, task: RowGroups) -> pa.Table:
         """Return the matching rows: the tested columns of all rows, then the other columns of those that match."""
         assert self._test is not None
-        tested = self._groups(piece, self._tested)
+        tested = self._groups(task, self._tested)
         mask = self._test(tested).to_numpy()
-        live = self._mask(piece)
+        live = self._mask(task)
         mask = mask if live is None else mask & live
         passed = np.flatnonzero(mask)
         if not len(passed):
             return self._schema.empty_table().select(self._names)
-        wanted = self._cutter.some(piece, passed, self._rest)
+        wanted = self._cutter.some(task, passed, self._rest)
         if wanted is None:
-            rest = self._groups(piece, self._rest).filter(pa.array(mask))
+            rest = self._groups(task, self._rest).filter(pa.array(mask))
         else:
             rest = read_pages(self._storage, [wanted], self._rest)
         found = [*tested.filter(pa.array(mask)).columns, *rest.columns]
         return pa.table(found, schema=pa.schema([*self._tested, *self._rest])).select(self._names)
 
-    def _mask(self, piece: RowGroups) -> BoolArray | None:
-        dead = self._plan.snapshot.vector(piece.scan.file)
-        if dead is None and piece.scan.positions is None:
+    def _mask(self, task: RowGroups) -> BoolArray | None:
+        dead = self._plan.snapshot.vector(task.scan.file)
+        if dead is None and task.scan.positions is None:
             return None
         parts = []
-        for first, rows in piece.starts:
+        for first, rows in task.starts:
             live = live_mask(rows, dead, first)
             part = np.ones(rows, dtype=np.bool_) if live is None else live
-            if piece.scan.positions is not None:
-                part &= _member_mask(piece.scan.positions, first, rows)
+            if task.scan.positions is not None:
+                part &= _member_mask(task.scan.positions, first, rows)
             parts.append(part)
         mask = np.concatenate(parts)
         return None if bool(mask.all()) else mask

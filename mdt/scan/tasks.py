@@ -1,4 +1,4 @@
-"""Cut a scan plan into pieces of work: runs of row groups, and single rows of many segments."""
+"""Cut a scan plan into tasks: runs of row groups, and single rows of many segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mdt.parquet.segment import Segment
 from mdt.plan.planner import ScanPlan, SegmentScan
 
 UNIT_ROWS = 262_144
-"""Rows after which a segment is cut into several pieces of work, so that memory stays bounded and threads busy."""
+"""Rows after which a segment is cut into several tasks, so that memory stays bounded and threads busy."""
 _BATCH_ROWS_MIN = 65_536
 """Decoding fewer rows than this is not worth a thread."""
 _OPEN_ROWS = 2_048
@@ -33,10 +33,10 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """A run of row groups of one segment: ``zones``, None for all; ``starts``: first position and rows of each."""
+    """A run of row groups of one segment: ``row_groups``, None for all; ``starts``: first position and rows of each."""
 
     scan: SegmentScan
-    zones: tuple[int, ...] | None
+    row_groups: tuple[int, ...] | None
     starts: tuple[tuple[int, int], ...]
 
     @property
@@ -65,7 +65,7 @@ class Cutter:
         self._files: dict[int, Segment] = dict(zip(numbers.tolist(), found, strict=True))
 
     def cut(self, threads: int) -> list[RowGroups | Rows]:
-        """Return the pieces of work, for ``threads`` threads."""
+        """Return the tasks, for ``threads`` threads."""
         runs: list[RowGroups | Rows] = []
         single: list[Wanted] = []
         for scan in self._plan.segments:
@@ -87,19 +87,19 @@ class Cutter:
         if not len(self._schema) or (scan.positions is None and file.rows > SMALL_ROWS):
             return None
         dead, some = self._plan.snapshot.vector(scan.file), scan.positions
-        if some and scan.zones is None and some.max() < file.rows:
+        if some and scan.row_groups is None and some.max() < file.rows:
             return self._placed(scan.file, live_positions(some, dead), file.rows, self._schema)
-        rows = _rows_in(file.row_groups, scan.zones)
+        rows = _rows_in(file.row_groups, scan.row_groups)
         some = rows if some is None else rows & some
         return self._placed(scan.file, live_positions(some, dead), len(rows), self._schema)
 
-    def some(self, piece: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
-        """Return the rows ``numbers`` (rising) of ``piece`` to be read page by page, None if row groups are quicker."""
-        first, rows = np.array(piece.starts, dtype=np.int64).T
+    def some(self, task: RowGroups, numbers: Int64Array, schema: pa.Schema) -> Wanted | None:
+        """Return the rows ``numbers`` (rising) of ``task`` to be read page by page, None if row groups are quicker."""
+        first, rows = np.array(task.starts, dtype=np.int64).T
         before = np.cumsum(rows) - rows
-        zone = np.searchsorted(before, numbers, side="right") - 1
-        positions = numbers + (first - before)[zone]
-        return self._placed(piece.scan.file, positions, piece.rows, schema)
+        row_group = np.searchsorted(before, numbers, side="right") - 1
+        positions = numbers + (first - before)[row_group]
+        return self._placed(task.scan.file, positions, task.rows, schema)
 
     def _placed(self, number: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
         names = self._names if schema is self._schema else frozenset(schema.names)
@@ -117,7 +117,7 @@ def placed(
     if page_map is None or not _are_few(positions, rows, page_map):
         return None
     offset, length = file.block_offset, file.block_length
-    whole = metadata.blobs.data_files.get(file.path, file.size) if len(positions) else None
+    whole = metadata.objects.data_files.get(file.path, file.size) if len(positions) else None
     parquet = None if whole is None else whole.slice(offset, length)
     return Wanted(file.path, offset, length, parquet, page_map, positions, number)
 
@@ -125,7 +125,7 @@ def placed(
 def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageMap | None:
     """Return a segment's page map, None without one that can be read and has the columns: row groups need none."""
     try:
-        found = None if file.page_map is None else metadata.blobs.page_map(file.page_map)
+        found = None if file.page_map is None else metadata.objects.page_map(file.page_map)
     except Corrupt:
         return None
     if found is None:
@@ -134,7 +134,7 @@ def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageM
 
 
 def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
-    """Return rows to be read page by page in pieces that can be read together, enough for ``threads`` threads."""
+    """Return rows to be read page by page in tasks that can be read together, enough for ``threads`` threads."""
     together: dict[object, list[Wanted]] = {}
     for one in wanted:
         together.setdefault((one.page_map.columns, one.page_map.codec), []).append(one)
@@ -151,14 +151,14 @@ def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
     return np.asarray((positions if dead is None else positions - dead).to_array(), dtype=np.int64)
 
 
-def _rows_in(zone_rows: Sequence[int], zones: Sequence[int] | None) -> BitMap:
+def _rows_in(row_group_rows: Sequence[int], row_groups: Sequence[int] | None) -> BitMap:
     """Return the positions of the rows of some row groups, None for all."""
-    if zones is None:
-        return BitMap(range(sum(zone_rows)))
-    ends = np.cumsum(zone_rows).tolist()
+    if row_groups is None:
+        return BitMap(range(sum(row_group_rows)))
+    ends = np.cumsum(row_group_rows).tolist()
     found = BitMap()
-    for zone in zones:
-        found.add_range(ends[zone] - zone_rows[zone], ends[zone])
+    for row_group in row_groups:
+        found.add_range(ends[row_group] - row_group_rows[row_group], ends[row_group])
     return found
 
 
@@ -181,7 +181,7 @@ def _are_few(positions: Int64Array, rows: int, page_map: PageMap) -> bool:
 
 
 def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
-    """Yield ``wanted`` in pieces of bounded size, enough for ``threads`` threads if they are worth it."""
+    """Yield ``wanted`` in tasks of bounded size, enough for ``threads`` threads if they are worth it."""
     sizes = [_decoded(w.positions, _block_rows(w.page_map)) for w in wanted]
     limit = max(_BATCH_ROWS_MIN, min(UNIT_ROWS, -(-sum(sizes) // (2 * threads))))
     batch: list[Wanted] = []
@@ -198,28 +198,28 @@ def _batches(wanted: Sequence[Wanted], threads: int) -> Iterator[Rows]:
 
 
 def _parts(wanted: Wanted, rows: int) -> Iterator[Wanted]:
-    """Yield the rows of one segment in pieces for which at most ``rows`` rows are decoded, or one page."""
+    """Yield the rows of one segment in tasks for which at most ``rows`` rows are decoded, or one page."""
     block = _block_rows(wanted.page_map)
     number = np.cumsum(np.append(0, np.diff(wanted.positions // block) > 0)) // max(1, rows // block)
     for part in np.split(wanted.positions, np.flatnonzero(np.diff(number)) + 1):
         yield replace(wanted, positions=part)
 
 
-def _runs(scan: SegmentScan, zone_rows: Sequence[int]) -> Iterator[RowGroups]:
-    starts = np.concatenate([[0], np.cumsum(zone_rows)]).tolist()
-    wanted = range(len(zone_rows)) if scan.zones is None else scan.zones
+def _runs(scan: SegmentScan, row_group_rows: Sequence[int]) -> Iterator[RowGroups]:
+    starts = np.concatenate([[0], np.cumsum(row_group_rows)]).tolist()
+    wanted = range(len(row_group_rows)) if scan.row_groups is None else scan.row_groups
     run: list[int] = []
     rows = 0
-    for zone in wanted:
-        run.append(zone)
-        rows += zone_rows[zone]
+    for row_group in wanted:
+        run.append(row_group)
+        rows += row_group_rows[row_group]
         if rows >= UNIT_ROWS:
-            yield _run(scan, run, zone_rows, starts)
+            yield _run(scan, run, row_group_rows, starts)
             run, rows = [], 0
     if run:
-        yield _run(scan, run, zone_rows, starts)
+        yield _run(scan, run, row_group_rows, starts)
 
 
-def _run(scan: SegmentScan, run: list[int], zone_rows: Sequence[int], starts: list[int]) -> RowGroups:
-    whole = len(run) == len(zone_rows)
-    return RowGroups(scan, None if whole else tuple(run), tuple((starts[z], zone_rows[z]) for z in run))
+def _run(scan: SegmentScan, run: list[int], row_group_rows: Sequence[int], starts: list[int]) -> RowGroups:
+    whole = len(run) == len(row_group_rows)
+    return RowGroups(scan, None if whole else tuple(run), tuple((starts[z], row_group_rows[z]) for z in run))

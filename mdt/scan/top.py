@@ -62,8 +62,8 @@ def _first_rows(snapshot: Snapshot, scan: SegmentScan, count: int) -> SegmentSca
         live -= dead
     positions = live[:count]
     ends = np.cumsum(snapshot.segment(scan.file).row_groups)
-    zones = int(np.searchsorted(ends, positions[-1], side="right")) + 1
-    return replace(scan, zones=tuple(range(zones)), positions=positions)
+    row_groups = int(np.searchsorted(ends, positions[-1], side="right")) + 1
+    return replace(scan, row_groups=tuple(range(row_groups)), positions=positions)
 
 
 def first_matches(
@@ -81,16 +81,16 @@ def first_matches(
     """
     assert limit, "nothing is looked for"
     left, size, done = limit, max(limit, _ROWS_FIRST), 0
-    for zones in _chunks(plan, np.arange(len(plan.segments))):
-        for picked in _rounds(zones, np.arange(len(zones)), size, threads):
+    for row_groups in _chunks(plan, np.arange(len(plan.segments))):
+        for picked in _rounds(row_groups, np.arange(len(row_groups)), size, threads):
             size *= _GROWTH
-            for table in read(metadata, zones.plan(plan, picked), names, threads=threads):
+            for table in read(metadata, row_groups.plan(plan, picked), names, threads=threads):
                 yield table[:left]
                 left -= len(table)
                 if left <= 0:
                     _tell(progress, plan, len(plan.segments))
                     return
-        done += len(zones.scans)
+        done += len(row_groups.scans)
         _tell(progress, plan, done)
 
 
@@ -139,42 +139,42 @@ def _nothing(plan: ScanPlan, names: Sequence[str]) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Zones:
-    """Row groups of segments: ``of`` (number in ``scans``), ``zone`` and ``rows``, int64[n] each."""
+class _RowGroups:
+    """Row groups of segments: ``of`` (number in ``scans``), ``row_group`` and ``rows``, int64[n] each."""
 
     scans: Sequence[SegmentScan]
     of: Int64Array
-    zone: Int64Array
+    row_group: Int64Array
     rows: Int64Array
 
     def __len__(self) -> int:
         return len(self.of)
 
     @classmethod
-    def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _Zones:
+    def of_segments(cls, plan: ScanPlan, numbers: Int64Array) -> _RowGroups:
         """Return those row groups of the segments ``numbers`` of a plan that it reads, in this order."""
         scans = [plan.segments[n] for n in numbers.tolist()]
         files = np.array([scan.file for scan in scans], np.int64)
-        lists = plan.snapshot.files.take(("zone_rows",), files)["zone_rows"]
+        lists = plan.snapshot.files.take(("row_group_rows",), files)["row_group_rows"]
         sizes = np.asarray(pc.list_value_length(lists)).astype(np.int64)
         starts = np.cumsum(sizes) - sizes
         of = np.repeat(np.arange(len(scans)), sizes)
-        zone = np.arange(len(of)) - np.repeat(starts, sizes)
+        row_group = np.arange(len(of)) - np.repeat(starts, sizes)
         is_read = np.ones(len(of), np.bool_)
         for scan, start, size in zip(scans, starts.tolist(), sizes.tolist(), strict=True):
-            if scan.zones is not None:
-                is_read[start : start + size] = np.isin(np.arange(size), scan.zones)
+            if scan.row_groups is not None:
+                is_read[start : start + size] = np.isin(np.arange(size), scan.row_groups)
         rows = np.asarray(pc.list_flatten(lists)).astype(np.int64)
-        return cls(scans, of[is_read], zone[is_read], rows[is_read])
+        return cls(scans, of[is_read], row_group[is_read], rows[is_read])
 
     def plan(self, plan: ScanPlan, picked: Int64Array) -> ScanPlan:
         """Return ``plan`` for the row groups ``picked`` only."""
-        order = picked[np.lexsort((self.zone[picked], self.of[picked]))]
+        order = picked[np.lexsort((self.row_group[picked], self.of[picked]))]
         numbers, starts = np.unique(self.of[order], return_index=True)
-        parts = np.split(self.zone[order], starts[1:])
+        parts = np.split(self.row_group[order], starts[1:])
         segments = (
-            replace(self.scans[n], zones=tuple(zones.tolist()))
-            for n, zones in zip(numbers.tolist(), parts, strict=True)
+            replace(self.scans[n], row_groups=tuple(row_groups.tolist()))
+            for n, row_groups in zip(numbers.tolist(), parts, strict=True)
         )
         return replace(plan, segments=tuple(segments))
 
@@ -187,11 +187,11 @@ class _Zones:
         for row, start, end in zip(rows.tolist(), starts, starts[1:], strict=False):
             if end - start < 2:
                 continue
-            part = snapshot.zone_stats(row)
+            part = snapshot.row_group_stats(row)
             part = part.filter(pc.equal(part["column"], column))
-            place = np.searchsorted(self.zone[start:end], np.asarray(part["zone"]))
+            place = np.searchsorted(self.row_group[start:end], np.asarray(part["row_group"]))
             place = np.minimum(place, end - start - 1)
-            mine = np.flatnonzero(self.zone[start:end][place] == np.asarray(part["zone"]))
+            mine = np.flatnonzero(self.row_group[start:end][place] == np.asarray(part["row_group"]))
             at[start + place[mine]] = first + mine
             parts.append(part.select(STATS_SCHEMA.names))
             first += len(part)
@@ -206,19 +206,19 @@ def _file_stats(snapshot: Snapshot, column: str, rows: Int64Array) -> pa.Table:
     return stats.select(STATS_SCHEMA.names).take(pa.array(rows))
 
 
-def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_Zones]:
+def _chunks(plan: ScanPlan, numbers: Int64Array) -> Iterator[_RowGroups]:
     """Yield the row groups of segments ``numbers``, of few segments at first, then of more."""
     at, size = 0, _FILES_FIRST
     while at < len(numbers):
-        yield _Zones.of_segments(plan, numbers[at : at + size])
+        yield _RowGroups.of_segments(plan, numbers[at : at + size])
         at, size = at + size, min(2 * size, _FILES_MAX)
 
 
-def _rounds(zones: _Zones, order: Int64Array, size: int, threads: int) -> Iterator[Int64Array]:
+def _rounds(row_groups: _RowGroups, order: Int64Array, size: int, threads: int) -> Iterator[Int64Array]:
     """Yield the row groups in ``order`` in runs: the first of ``size`` rows at least, each larger than the one before."""
     while len(order):
         wanted = min(size, 2 * threads * UNIT_ROWS)
-        count = int(np.searchsorted(np.cumsum(zones.rows[order]), wanted)) + 1
+        count = int(np.searchsorted(np.cumsum(row_groups.rows[order]), wanted)) + 1
         yield order[:count]
         order, size = order[count:], size * _GROWTH
 
@@ -252,14 +252,14 @@ class _Search:
         stats = _file_stats(snapshot, first.column, rows)
         left, size, wanted = _best_first(stats, first), _FILES_FIRST, max(self._limit, _ROWS_FIRST)
         while len(left := left[self._may_hold(stats)[left]]):
-            zones = _Zones.of_segments(self._plan, left[:size])
+            row_groups = _RowGroups.of_segments(self._plan, left[:size])
             left, size = left[size:], min(2 * size, _FILES_MAX)
-            bounds = zones.stats(snapshot, first.column)
+            bounds = row_groups.stats(snapshot, first.column)
             order = _best_first(bounds, first)
             while len(order := order[self._may_hold(bounds)[order]]):
-                picked = next(_rounds(zones, order, wanted, self._threads))
+                picked = next(_rounds(row_groups, order, wanted, self._threads))
                 order, wanted = order[len(picked) :], wanted * _GROWTH
-                self._read(zones.plan(self._plan, picked))
+                self._read(row_groups.plan(self._plan, picked))
             if len(left):
                 _tell(progress, self._plan, len(rows) - len(left))
         if len(rows):

@@ -20,7 +20,7 @@ from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment_rows import open_segment
 from mdt.scan.tasks import SMALL_ROWS
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 _AT_A_TIME = 256
 """Files between two looks at how full a cache is."""
@@ -28,27 +28,32 @@ _AT_A_TIME = 256
 
 def warm_files(metadata: Metadata, snapshot: Snapshot, threads: int, *, with_keys: bool) -> None:
     """Keep what scans and look-ups need of the files of ``snapshot``; ``with_keys``: key maps, too."""
-    blobs = metadata.blobs
+    objects = metadata.objects
     newest = np.flatnonzero(snapshot.has_rows)[::-1][:SEGMENTS_CACHED_MAX]
     segments = snapshot.files.segments(newest)
     with ThreadPoolExecutor(threads) as pool:
         page_maps = [found.page_map for found in segments if found.page_map is not None]
-        _fill(pool, blobs.page_maps, page_maps, lambda blob: blobs.page_map(blob).info)
+        _fill(pool, objects.page_maps, page_maps, lambda stored: objects.page_map(stored).info)
         if with_keys:
             key_maps = [found.key_map for found in segments if found.key_map is not None]
-            _fill(pool, blobs.key_maps, key_maps, lambda blob: blobs.key_map(blob).whole())
+            _fill(pool, objects.key_maps, key_maps, lambda stored: objects.key_map(stored).whole())
         _warm_footers(pool, metadata, snapshot)
         for found in segments[:DATA_FILES_MAPPED_MAX]:
             with suppress(Corrupt):
-                blobs.data_files.get(found.path, found.size)
+                objects.data_files.get(found.path, found.size)
 
 
-def _fill(pool: Executor, cache: Recent[Blob, Any], wanted: Sequence[Blob], read: Callable[[Blob], object]) -> None:
+def _fill(
+    pool: Executor,
+    cache: Recent[ObjectRange, Any],
+    wanted: Sequence[ObjectRange],
+    read: Callable[[ObjectRange], object],
+) -> None:
     """Read what is ``wanted`` until it begins to push the first of it out of ``cache``."""
 
-    def keep(blob: Blob) -> None:
+    def keep(stored: ObjectRange) -> None:
         with suppress(Corrupt):
-            read(blob)
+            read(stored)
 
     dropped = cache.dropped
     for first in range(0, len(wanted), _AT_A_TIME):
@@ -63,7 +68,7 @@ def _warm_footers(pool: Executor, metadata: Metadata, snapshot: Snapshot) -> Non
 
     Log files, of which a reader fetches the whole block, and files so small that they are read by pages are left out.
     """
-    footers = metadata.blobs.footers
+    footers = metadata.objects.footers
     wanted = (snapshot.kind == BASE) & (snapshot.rows > np.maximum(snapshot.dead_rows, SMALL_ROWS))
     rows = np.flatnonzero(wanted)[::-1].tolist()
 

@@ -17,7 +17,7 @@ from indexes.registry import parse_spec
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Unsupported
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
 
 COPY_ON_WRITE = "COPY_ON_WRITE"

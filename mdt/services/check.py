@@ -37,7 +37,7 @@ from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.problem import Problem
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.write.files import RECORD_KEY
 from mdt.write.summarize import summarize_columns, summarize_indexes
 
@@ -120,7 +120,7 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
 
 
 class _SegmentChecker:
-    def __init__(self, metadata: Metadata, snapshot: Snapshot, right: frozenset[tuple[str, Blob]]) -> None:
+    def __init__(self, metadata: Metadata, snapshot: Snapshot, right: frozenset[tuple[str, ObjectRange]]) -> None:
         self._metadata = metadata
         self._snapshot = snapshot
         self._right = right  # joint summaries, by index
@@ -177,48 +177,48 @@ class _SegmentChecker:
 
     def _check_key_map(self, file: Segment, table: pa.Table, keys: pa.Array) -> Iterator[str]:
         definition = self._snapshot.definition
-        blob = file.key_map
-        if blob is None:
+        stored = file.key_map
+        if stored is None:
             yield "has no key map"
             return
         ordering = None if definition.ordering is None else ordering_words(table[definition.ordering])
         if not _same(
-            build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.blobs.key_map(blob).whole()
+            build(hash_keys(keys, definition.hash_seed), ordering), self._metadata.objects.key_map(stored).whole()
         ):
-            yield f"the key map at {blob.path}:{blob.offset} differs from the rows"
+            yield f"the key map at {stored.path}:{stored.offset} differs from the rows"
 
     def _check_page_map(self, file: Segment, data: bytes) -> Iterator[str]:
         """A page map is optional; one that is there must be what the file's bytes give."""
-        blob = file.page_map
-        if blob is None:
+        stored = file.page_map
+        if stored is None:
             return
-        stored = self._metadata.blobs.read(blob, verify=True).to_pybytes()
+        kept = self._metadata.objects.read(stored, verify=True).to_pybytes()
         try:
             found = page_map.build(pa.py_buffer(data).slice(file.block_offset, file.block_length))
-            agrees = page_map.encode(found) == stored
+            agrees = page_map.encode(found) == kept
         except page_map.UNKNOWN_LAYOUT:
             agrees = False
         if not agrees:
-            yield f"the page map at {blob.path}:{blob.offset} differs from the file"
+            yield f"the page map at {stored.path}:{stored.offset} differs from the file"
 
     def _check_summaries(self, i: int, file: Segment, table: pa.Table) -> Iterator[str]:
         snapshot = self._snapshot
-        zones = file.row_groups
-        if sum(zones) != len(table):
-            yield f"row groups of {sum(zones)} rows in the metadata, {len(table)} in the file"
+        row_groups = file.row_groups
+        if sum(row_groups) != len(table):
+            yield f"row groups of {sum(row_groups)} rows in the metadata, {len(table)} in the file"
             return
-        fresh = summarize_columns(snapshot.definition, self._options, table, zones)
+        fresh = summarize_columns(snapshot.definition, self._options, table, row_groups)
         stored = snapshot.segment_stats(i).drop_columns(
             ["segment", "bytes"]  # the size in memory depends on how the rows came
         )
         if fresh is not None:
-            order = [("column", "ascending"), ("zone", "ascending")]
+            order = [("column", "ascending"), ("row_group", "ascending")]
             expected = fresh.select(stored.column_names).cast(stored.schema)
             # Which columns have statistics is up to each writer; those that are there must be right.
             expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
-        for spec, data in summarize_indexes(snapshot.definition.indexes, table, zones, joint_rows=0).own.items():
+        for spec, data in summarize_indexes(snapshot.definition.indexes, table, row_groups, joint_rows=0).own.items():
             found = snapshot.index_summaries(spec, np.array([i]))[0]
             if found is not None and not self._agrees(spec, found, data, table):
                 yield f"the summary of {spec} differs from the rows"
@@ -227,15 +227,15 @@ class _SegmentChecker:
         """Return whether a stored summary is the fresh one, or a joint one answers as it does about these rows."""
         if isinstance(stored, bytes):
             return stored == fresh
-        blob = stored.blob if isinstance(stored, Joint) else stored
-        if (spec, blob) in self._right:
+        extent = stored.stored if isinstance(stored, Joint) else stored
+        if (spec, extent) in self._right:
             return True
-        data = self._metadata.blobs.read(blob, verify=True)
+        data = self._metadata.objects.read(extent, verify=True)
         if not isinstance(stored, Joint):
             return bool(data.to_pybytes() == fresh)
         parsed, index = index_of(spec)
         assert isinstance(index, SkippingIndex), "it has made a fresh summary"
-        joint, alone = self._metadata.summaries.open(index, blob), Parsed(fresh)
+        joint, alone = self._metadata.summaries.open(index, extent), Parsed(fresh)
         return agrees(index, joint, stored.first, alone, values_of(table, parsed.columns, index))
 
 

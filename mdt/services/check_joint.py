@@ -24,7 +24,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, top_levels, values_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment_rows import read_rows
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 VALUES_ASKED = 30
 """Values of a segment, spread over its distinct ones, about which a joint summary is asked: some 50 µs each."""
@@ -33,28 +33,28 @@ _EXACT = ("bitmap/", "text/")
 _COLUMN = "values"
 
 
-def remade(metadata: Metadata, snapshot: Snapshot, threads: Executor) -> frozenset[tuple[str, Blob]]:
+def remade(metadata: Metadata, snapshot: Snapshot, threads: Executor) -> frozenset[tuple[str, ObjectRange]]:
     """Return the joint summaries, by index, that the rows of their live segments give again, byte for byte."""
-    found = [(spec, blob, files) for spec in snapshot.definition.indexes for blob, files in _whole(snapshot, spec)]
+    found = [(spec, stored, files) for spec in snapshot.definition.indexes for stored, files in _whole(snapshot, spec)]
     same = threads.map(lambda one: _is_remade(metadata, snapshot, *one), found)
-    return frozenset((spec, blob) for (spec, blob, _), equal in zip(found, same, strict=True) if equal)
+    return frozenset((spec, stored) for (spec, stored, _), equal in zip(found, same, strict=True) if equal)
 
 
-def _whole(snapshot: Snapshot, spec: str) -> Iterator[tuple[Blob, list[int]]]:
+def _whole(snapshot: Snapshot, spec: str) -> Iterator[tuple[ObjectRange, list[int]]]:
     """Yield the joint summaries of an index whose live segments follow each other from its first row on, and these."""
-    members: dict[Blob, list[tuple[int, int]]] = {}
+    members: dict[ObjectRange, list[tuple[int, int]]] = {}
     files = snapshot.live_numbers
     for file, ref in zip(files.tolist(), snapshot.index_summaries(spec, files), strict=True):
         if isinstance(ref, Joint):
-            members.setdefault(ref.blob, []).append((ref.first, file))
-    for blob, mine in members.items():
+            members.setdefault(ref.stored, []).append((ref.first, file))
+    for stored, mine in members.items():
         mine.sort()
         ends = accumulate((int(snapshot.rows[file]) for _, file in mine), initial=0)
         if all(first == end for (first, _), end in zip(mine, ends, strict=False)):
-            yield blob, [file for _, file in mine]
+            yield stored, [file for _, file in mine]
 
 
-def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, files: Sequence[int]) -> bool:
+def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, stored: ObjectRange, files: Sequence[int]) -> bool:
     parsed, index = index_of(spec)
     if not isinstance(index, SkippingIndex):
         return False
@@ -63,8 +63,8 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, blob: Blob, fi
         segments = snapshot.files.segments(np.array(files, np.int64))
         parts = [read_rows(metadata.storage, segment, top, use_threads=False) for segment in segments]
         columns = [values_of(part, parsed.columns, index) for part in parts]
-        stored = metadata.blobs.read(blob, verify=True).to_pybytes()
-        return bool(index.summarize(pa.concat_arrays(columns)) == stored)
+        kept = metadata.objects.read(stored, verify=True).to_pybytes()
+        return bool(index.summarize(pa.concat_arrays(columns)) == kept)
     return False
 
 

@@ -10,13 +10,13 @@ from mdt.commit.recovery import pending, sensible
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import properties
 from mdt.metadata import commit_log, paths
-from mdt.metadata.checkpoint import differing, folded
+from mdt.metadata.apply import apply, first
+from mdt.metadata.checkpoint import checkpoint_of, differing
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.replay import apply, first
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.problem import Problem
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 
 
 def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -35,9 +35,9 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
             records.append(record)
     if len(records) == snapshot.seq + 1:
         yield from _check_replay(snapshot, records)
-    yield from _check_base(metadata)
+    yield from _check_checkpoint(metadata)
     yield from _check_timeline(metadata, snapshot, records)
-    yield from _check_blobs(metadata, snapshot)
+    yield from _check_objects(metadata, snapshot)
     if len(records) == snapshot.seq + 1:
         yield from _check_leftovers(metadata, records)
     yield from _check_claims(metadata)
@@ -48,16 +48,16 @@ def _check_replay(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[P
     replayed = first(records[0], path=paths.commit(0))
     for record in records[1:]:
         replayed = apply(replayed, record)
-    told, expected = folded(snapshot), folded(replayed)
-    names = [name for name in expected.everything() if name != "units"]
+    told, expected = checkpoint_of(snapshot), checkpoint_of(replayed)
+    names = [name for name in expected.everything() if name != "key_parts"]
     for name in differing(expected, told, names):
-        yield Problem(paths.base_manifest(snapshot.seq), -1, f"compacted metadata and log disagree about {name}")
+        yield Problem(paths.checkpoint_manifest(snapshot.seq), -1, f"compacted metadata and log disagree about {name}")
 
 
-def _check_base(metadata: Metadata) -> Iterator[Problem]:
+def _check_checkpoint(metadata: Metadata) -> Iterator[Problem]:
     """Hint and compacted metadata must be readable; without them every open reads the whole log."""
     try:
-        metadata.check_base()
+        metadata.check_checkpoint()
     except Corrupt as error:
         yield Problem(error.path, error.offset, str(error))
 
@@ -93,22 +93,22 @@ def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRec
         yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}")
 
 
-def _check_blobs(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
-    units = [unit.blob for unit in snapshot.units if unit.blob is not None]
+def _check_objects(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+    key_parts = [key_part.stored for key_part in snapshot.key_parts if key_part.stored is not None]
     maps = [segment.key_map for segment in snapshot.files.segments(snapshot.live_numbers)]
-    for blob in [*units, *maps]:
-        if blob is not None:
-            yield from _check_blob(metadata, blob)
+    for stored in [*key_parts, *maps]:
+        if stored is not None:
+            yield from _check_stored(metadata, stored)
 
 
-def _check_blob(metadata: Metadata, blob: Blob) -> Iterator[Problem]:
+def _check_stored(metadata: Metadata, stored: ObjectRange) -> Iterator[Problem]:
     try:
-        data = metadata.storage.read(blob.path, blob.offset, blob.length)
+        data = metadata.storage.read(stored.path, stored.offset, stored.length)
     except Corrupt as error:
-        yield Problem(blob.path, blob.offset, str(error))
+        yield Problem(stored.path, stored.offset, str(error))
         return
-    if zlib.crc32(data) != blob.crc:
-        yield Problem(blob.path, blob.offset, f"a summary of {blob.length} bytes is damaged")
+    if zlib.crc32(data) != stored.crc:
+        yield Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged")
 
 
 def _check_leftovers(metadata: Metadata, records: list[CommitRecord]) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ def misplaced_keys(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     maps = [(number, segment.key_map) for number, segment in files if segment.key_map is not None]
     if not maps:
         return
-    hashes = [metadata.blobs.key_map(blob).whole().hashes for _, blob in maps]
+    hashes = [metadata.objects.key_map(stored).whole().hashes for _, stored in maps]
     group = np.repeat(groups.of_files(np.array([number for number, _ in maps])), [len(h) for h in hashes])
     names, of_group = np.unique(groups.partitions(np.arange(groups.count)), return_inverse=True)
     partition = of_group[group]

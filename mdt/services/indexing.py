@@ -2,7 +2,7 @@
 
 Creating an index is one small commit: from it on every writer keeps the index, and the files that exist are its plan.
 The builder, in this process or any other, beside the writers, takes files that are not covered, summarizes them, and
-commits what it has in pieces.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
+commits what it has in additions.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
 the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
 coverage, which ``t.indexes()`` shows.
 
@@ -28,14 +28,14 @@ from mdt.config import Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import paths
-from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment_rows import read_rows
 from mdt.progress import Progress
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
 
 
@@ -87,7 +87,7 @@ class _Batch(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """``files``: summaries made; ``commits``: pieces in which they were committed; ``bytes``: of the summaries."""
+    """``files``: summaries made; ``commits``: transactions in which they were committed; ``bytes``: of the summaries."""
 
     files: int = 0
     commits: int = 0
@@ -157,25 +157,25 @@ def summarize_here(
     metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
 ) -> Iterator[tuple[Work, Found]]:
     """Summarize files on threads of this process; a :data:`Runner`."""
-    blobs = BlobWriter(paths.key_maps(claim.instant, str(claim.token)))
+    objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
     threads = options.threads("writer")
     with ThreadPoolExecutor(threads) as pool:
         found = pool.map(lambda one: summaries_of(metadata, snapshot, one.file, one.specs), work)
-        yield from placed_all(blobs, zip(work, found, strict=True), threads=threads)
-    blobs.write(metadata.storage)
+        yield from placed_all(objects, zip(work, found, strict=True), threads=threads)
+    objects.write(metadata.storage)
 
 
 def _bytes(summary: SummaryRef) -> int:
     """Return the bytes of a summary; those of a joint one count for its first segment."""
     if isinstance(summary, Joint):
-        return 0 if summary.first else summary.blob.length
-    return summary.length if isinstance(summary, Blob) else len(summary)
+        return 0 if summary.first else summary.stored.length
+    return summary.length if isinstance(summary, ObjectRange) else len(summary)
 
 
 def summaries_of(metadata: Metadata, snapshot: Snapshot, file: int, specs: Sequence[str]) -> Indexed:
     """Return what ``specs`` find in the file numbered ``file``; reads only the columns that the indexes need."""
     segment, columns = snapshot.segment(file), top_levels(snapshot.definition.schema, specs)
-    table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.blobs.footers)
+    table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.objects.footers)
     return summarize_indexes(specs, table, segment.row_groups)
 
 

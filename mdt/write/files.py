@@ -131,7 +131,7 @@ class WriteJob:
     def _encode(
         self, table: pa.Table, *, minmax: tuple[str, str] | None = None, bloom: bytes | None = None
     ) -> tuple[Any, tuple[int, ...]]:
-        data, zones = base_file.encode(
+        data, row_groups = base_file.encode(
             table,
             row_group_rows=self.options.row_group_rows,
             avro_schema=self.avro_meta,
@@ -141,7 +141,7 @@ class WriteJob:
             compression=self.options.compression,
             page_bytes=self.options.page_bytes,
         )
-        return data, tuple(zones)
+        return data, tuple(row_groups)
 
     def _base(self, task: int, work: Slice) -> Written:
         """Write a new base file: the rows that the slice carries over, and the new ones."""
@@ -155,14 +155,14 @@ class WriteJob:
         if self.options.write_footer_bloom:
             bloom = hudi_bloom.simple(keys, max(1, len(keys)), self.options.bloom_fpp).encode("ascii")
         minmax = None if bounds is None else (bounds["min"], bounds["max"])
-        data, zones = self._encode(table, minmax=minmax, bloom=bloom)
+        data, row_groups = self._encode(table, minmax=minmax, bloom=bloom)
         self.metadata.storage.create(paths.partition_file(work.partition, name), data)
-        found = summarize(self.snapshot.definition, self.options, table, zones)
+        found = summarize(self.snapshot.definition, self.options, table, row_groups)
         members = self._members(work)
         previous = self.snapshot.segment(members[0]).base_instant if members else "null"
         file = self._new_file(
             work, file_id, name, BASE, found, content=[data], parquet=data, rows=len(table), block_offset=0,
-            zones=zones, base_instant=self.claim.instant, previous=previous,
+            row_groups=row_groups, base_instant=self.claim.instant, previous=previous,
         )  # fmt: skip
         encoded = key_map.encode(key_map.build(content.hashes, content.ordering)) if len(table) else None
         removed = tuple(int(self.snapshot.segment_ids[i]) for i in members)
@@ -223,16 +223,16 @@ class WriteJob:
         name = log_file.name(file_id, base_instant, version, claim.write_token(task))
         rows, positions = self._by_position(work.group, work.new)
         block, offset = b"", 0
-        zones: tuple[int, ...] = ()
+        row_groups: tuple[int, ...] = ()
         found = Summaries()
         data = encoded = pages = None
         if rows is not None:
             table = self._fresh(task, rows, work.partition, file_id)
-            data, zones = self._encode(table)
+            data, row_groups = self._encode(table)
             block, offset = log_file.data_block(
                 data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions, base_instant=base_instant
             )
-            found = summarize(snapshot.definition, self.options, table, zones)
+            found = summarize(snapshot.definition, self.options, table, row_groups)
             encoded = key_map.encode(key_map.build(rows.hashes, rows.ordering))
             pages = page_map.encoded(data)
         deletes = self._delete_block(work, base_instant)
@@ -241,7 +241,7 @@ class WriteJob:
         log_names = tuple(m.name for m in members if m.kind != BASE)
         file = self._new_file(
             work, file_id, name, LOG_KIND, found, content=[block, deletes], parquet=data,
-            rows=0 if rows is None else len(rows), block_offset=offset, zones=zones, base_instant=base_instant,
+            rows=0 if rows is None else len(rows), block_offset=offset, row_groups=row_groups, base_instant=base_instant,
             previous=base_instant, version=version, base_name=base_name, log_names=(*log_names, name),
         )  # fmt: skip
         vectors = {int(snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
@@ -268,7 +268,7 @@ class WriteJob:
 
     def _new_file(
         self, work: Slice, file_id: str, name: str, kind: int, found: Summaries, *,
-        content: Sequence[bytes | pa.Buffer], parquet: pa.Buffer | None, rows: int, block_offset: int, zones: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
+        content: Sequence[bytes | pa.Buffer], parquet: pa.Buffer | None, rows: int, block_offset: int, row_groups: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
         base_name: str = "", log_names: tuple[str, ...] = (),
     ) -> NewFile:  # fmt: skip
         crc = 0
@@ -278,7 +278,7 @@ class WriteJob:
         return NewFile(
             partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
             log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block_offset,
-            block_length=0 if parquet is None else len(parquet), footer_length=footer_length, footer_crc=footer_crc, zone_rows=zones,
+            block_length=0 if parquet is None else len(parquet), footer_length=footer_length, footer_crc=footer_crc, row_group_rows=row_groups,
             inserts=work.inserts, updates=work.updates, deletes=work.deletes,
             key_map=None, stats=found.stats, previous_instant=previous,
             base_name=base_name, log_names=log_names,

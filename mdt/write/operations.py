@@ -21,14 +21,14 @@ from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import paths
-from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import NewFile
-from mdt.metadata.key_parts import Unit
+from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.write.assign import NEW, Assignment, assign
 from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch
@@ -257,34 +257,36 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     ``part`` distinguishes the objects of a transaction that writes several.
     """
     claim = shared.claim
-    blobs = BlobWriter(paths.key_maps(claim.instant, f"{claim.token}{part}"))
+    objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}{part}"))
     files: list[NewFile] = []
     kept: list[Written] = []
-    for w, summaries in placed_all(blobs, ((replace(w, indexed=Indexed()), w.indexed) for w in done), threads=threads):
-        key_map, page_map = (None if data is None else blobs.add(data) for data in (w.key_map, w.page_map))
+    for w, summaries in placed_all(
+        objects, ((replace(w, indexed=Indexed()), w.indexed) for w in done), threads=threads
+    ):
+        key_map, page_map = (None if data is None else objects.add(data) for data in (w.key_map, w.page_map))
         files.append(replace(w.file, key_map=key_map, page_map=page_map, summaries=tuple(summaries)))
         kept.append(w)
     grown = [w for w in kept if len(w.gained)]
     # What only moves rows goes on where the package of the key index is missing.
-    units = _units(shared.metadata.key_index(shared.snapshot), blobs, grown) if grown else []
-    blobs.write(shared.metadata.storage)
+    key_parts = _key_parts(shared.metadata.key_index(shared.snapshot), objects, grown) if grown else []
+    objects.write(shared.metadata.storage)
     return Changes(
         files=files,
         removed=[s for w in kept for s in w.removed],
         vectors={s: positions for w in kept for s, positions in w.vectors.items()},
-        units=units,
+        key_parts=key_parts,
     )
 
 
-def _units(index: KeyIndex, blobs: BlobWriter, grown: Sequence[Written]) -> list[Unit]:
-    """Return the unit of the keys that the slices ``grown``, at least one, have gained."""
+def _key_parts(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> list[KeyPart]:
+    """Return the key part of the keys that the slices ``grown``, at least one, have gained."""
     keys = pa.concat_arrays([w.gained for w in grown])
     hashes = KeyHashes(
         np.concatenate([w.gained_hashes.hi for w in grown]), np.concatenate([w.gained_hashes.lo for w in grown])
     )
     number = np.repeat(np.arange(len(grown)), [len(w.gained) for w in grown])
     data = index.build(keys, hashes, number, len(grown))
-    blob: Blob | None = None
+    stored: ObjectRange | None = None
     if len(data) > INLINE_SUMMARY_BYTES_MAX:
-        blob = blobs.add(data)
-    return [Unit(index.name, tuple(w.file.file_id for w in grown), None if blob else data, blob)]
+        stored = objects.add(data)
+    return [KeyPart(index.name, tuple(w.file.file_id for w in grown), None if stored else data, stored)]

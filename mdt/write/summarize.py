@@ -27,7 +27,7 @@ from mdt.limits import (
     JOINT_SUMMARY_BYTES_MAX,
     JOINT_SUMMARY_ROWS_MAX,
 )
-from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.skipping import index_of, summarized, values_of
 from mdt.schema.definition import TableDefinition
@@ -60,39 +60,39 @@ class Summaries:
     indexes: Indexed = field(default_factory=Indexed)
 
 
-def summarize(definition: TableDefinition, options: Options, table: pa.Table, zones: tuple[int, ...]) -> Summaries:
-    """Return the summaries of one segment.  ``zones``: rows of each row group."""
-    stats = summarize_columns(definition, options, table, zones)
-    return Summaries(stats, summarize_indexes(definition.indexes, table, zones))
+def summarize(definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]) -> Summaries:
+    """Return the summaries of one segment.  ``row_groups``: rows of each row group."""
+    stats = summarize_columns(definition, options, table, row_groups)
+    return Summaries(stats, summarize_indexes(definition.indexes, table, row_groups))
 
 
 def summarize_columns(
-    definition: TableDefinition, options: Options, table: pa.Table, zones: tuple[int, ...]
+    definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]
 ) -> pa.Table | None:
-    """Return the column statistics of one segment, STATS without segment numbers; single zones are not kept apart.
+    """Return the column statistics of one segment, STATS without segment numbers; single row groups are not kept apart.
 
     Fields of structs have statistics like columns; choosing a struct chooses all in it.
     """
     chosen = options.column_stats_columns
     wanted = {*(chosen or ()), *definition.key, *definition.partition_by}
     columns: list[str] = []
-    zone: list[int] = []
+    row_group: list[int] = []
     found: list[column_stats.Stats | None] = []
     for path, leaf in paths.leaf_paths(definition.schema):
         if not values.supports(leaf.type) or (chosen is not None and not _is_chosen(path, wanted)):
             continue
-        parts = column_stats.summarize_zones(paths.column_at(table, path), zones)
+        parts = column_stats.summarize_row_groups(paths.column_at(table, path), row_groups)
         found.append(column_stats.merge(parts))
-        zone.append(-1)
-        if len(zones) > 1:
+        row_group.append(-1)
+        if len(row_groups) > 1:
             found += parts
-            zone += range(len(zones))
+            row_group += range(len(row_groups))
         columns += [path] * (len(found) - len(columns))
     if not found:
         return None
     batch = column_stats.to_batch(found)
     columns_of = dict(zip(batch.schema.names, batch.columns, strict=True))
-    return pa.table({"column": columns, "zone": pa.array(zone, pa.int32()), **columns_of})
+    return pa.table({"column": columns, "row_group": pa.array(row_group, pa.int32()), **columns_of})
 
 
 def _is_chosen(path: str, wanted: set[str]) -> bool:
@@ -101,12 +101,12 @@ def _is_chosen(path: str, wanted: set[str]) -> bool:
 
 
 def summarize_indexes(
-    specs: Sequence[str], table: pa.Table, zones: Sequence[int], *, joint_rows: int | None = None
+    specs: Sequence[str], table: pa.Table, row_groups: Sequence[int], *, joint_rows: int | None = None
 ) -> Indexed:
     """Summarize a segment with every index in ``specs`` whose class is installed; others leave it uncovered.
 
     So does an index that fails: it may be of any package, and a broken index costs time, never a write.
-    ``zones``: rows of each row group.  ``joint_rows``: up to how many rows a segment may share a summary, by default JOINT_SEGMENT_ROWS_MAX.
+    ``row_groups``: rows of each row group.  ``joint_rows``: up to how many rows a segment may share a summary, by default JOINT_SEGMENT_ROWS_MAX.
     """
     is_small = 0 < len(table) <= (JOINT_SEGMENT_ROWS_MAX if joint_rows is None else joint_rows)
     own, deferred = {}, {}
@@ -117,11 +117,13 @@ def summarize_indexes(
                 if is_small and index.finds_rows:
                     deferred[text] = values_of(table, spec.columns, index)
                 else:
-                    own[text] = summarized(index, table, spec.columns, zones)
+                    own[text] = summarized(index, table, spec.columns, row_groups)
     return Indexed(own, deferred, len(table))
 
 
-def placed_all(blobs: BlobWriter, parts: Iterable[tuple[T, Indexed]], *, threads: int) -> Iterator[tuple[T, Found]]:
+def placed_all(
+    objects: AttachmentWriter, parts: Iterable[tuple[T, Indexed]], *, threads: int
+) -> Iterator[tuple[T, Found]]:
     """Summarize jointly what ``parts`` have put aside; yield each with its summaries as a commit record holds them.
 
     ``parts``: what was summarized, in order, each with anything that names it; of the columns put aside only those of the
@@ -132,14 +134,14 @@ def placed_all(blobs: BlobWriter, parts: Iterable[tuple[T, Indexed]], *, threads
         for run in _runs(parts):
             waiting.append(run.started(pool))
             if len(waiting) > threads:
-                yield from waiting.popleft().placed(blobs)
+                yield from waiting.popleft().placed(objects)
         for run in waiting:
-            yield from run.placed(blobs)
+            yield from run.placed(objects)
 
 
-def placed(blobs: BlobWriter, summary: bytes) -> SummaryRef:
+def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
     """Return a summary as a commit record holds it: a small one itself, of a larger one where it stands."""
-    return summary if len(summary) <= INLINE_INDEX_BYTES_MAX else blobs.add(summary)
+    return summary if len(summary) <= INLINE_INDEX_BYTES_MAX else objects.add(summary)
 
 
 @dataclass(slots=True)
@@ -171,26 +173,26 @@ class _Run(Generic[T]):
         self.parts = [(name, replace(found, deferred={})) for name, found in self.parts]
         return self
 
-    def placed(self, blobs: BlobWriter) -> Iterator[tuple[T, Found]]:
+    def placed(self, objects: AttachmentWriter) -> Iterator[tuple[T, Found]]:
         """Yield what :func:`placed_all` does, when the summaries are done."""
         summaries: list[Found] = [
-            [(spec, placed(blobs, data)) for spec, data in found.own.items()] for _, found in self.parts
+            [(spec, placed(objects, data)) for spec, data in found.own.items()] for _, found in self.parts
         ]
         for spec, fresh in self.fresh.items():
-            for mine, share in zip(summaries, self._shares(blobs, fresh.result()), strict=True):
+            for mine, share in zip(summaries, self._shares(objects, fresh.result()), strict=True):
                 if share is not None:
                     mine.append((spec, share))
         yield from zip((name for name, _ in self.parts), summaries, strict=True)
 
-    def _shares(self, blobs: BlobWriter, fresh: Sequence[bytes | None]) -> Iterator[SummaryRef | None]:
+    def _shares(self, objects: AttachmentWriter, fresh: Sequence[bytes | None]) -> Iterator[SummaryRef | None]:
         """Yield what each segment has of one summary of all of them, or of one of its own."""
         if len(fresh) == len(self.parts):
-            yield from (None if data is None else placed(blobs, data) for data in fresh)
+            yield from (None if data is None else placed(objects, data) for data in fresh)
             return
         assert fresh[0] is not None, "a joint summary that fails is replaced"
-        blob = blobs.add(fresh[0])
+        stored = objects.add(fresh[0])
         for (_, found), end in zip(self.parts, accumulate(found.rows for _, found in self.parts), strict=True):
-            yield Joint(blob, end - found.rows)
+            yield Joint(stored, end - found.rows)
 
 
 def _runs(parts: Iterable[tuple[T, Indexed]]) -> Iterator[_Run[T]]:

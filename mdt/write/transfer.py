@@ -14,10 +14,10 @@ from typing import Any
 from pyroaring import BitMap
 
 from mdt.metadata import codec
-from mdt.metadata.commit_log import UNITS
+from mdt.metadata.commit_log import KEY_PARTS
 from mdt.metadata.file_group import Joint, NewFile, SummaryRef
-from mdt.metadata.key_parts import Unit, units_of, units_table
-from mdt.stores.blob import Blob
+from mdt.metadata.key_parts import KeyPart, key_parts_of, key_parts_table
+from mdt.stores.object_range import ObjectRange
 
 _WHERE = "a task's result"
 _PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "summaries"))
@@ -25,10 +25,10 @@ _PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "pag
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What one task wrote: files with key maps in place, units, removed segments, additions to deletion vectors."""
+    """What one task wrote: files with key maps in place, key parts, removed segments, additions to deletion vectors."""
 
     files: Sequence[NewFile]
-    units: Sequence[Unit]
+    key_parts: Sequence[KeyPart]
     removed: Sequence[int]
     vectors: dict[int, BitMap]
 
@@ -41,7 +41,7 @@ def encode(done: Finished) -> bytes:
         "vectors": {str(s): base64.b64encode(v.serialize()).decode() for s, v in done.vectors.items()},
     }
     sections = {f"stats-{n}": codec.encode_ipc(f.stats) for n, f in enumerate(done.files) if f.stats is not None}
-    sections["units"] = codec.encode_ipc(units_table(tuple(done.units)))
+    sections["key_parts"] = codec.encode_ipc(key_parts_table(tuple(done.key_parts)))
     return b"".join(bytes(part) for part in codec.pack(header, sections))
 
 
@@ -54,15 +54,15 @@ def decode(data: bytes) -> Finished:
         file = _new_file(fields_)
         files.append(file if stats is None else replace(file, stats=codec.decode_ipc(stats, None, path=_WHERE)))
     vectors = {int(s): BitMap.deserialize(base64.b64decode(v)) for s, v in header["vectors"].items()}
-    units = units_of(codec.decode_ipc(sections["units"], UNITS, path=_WHERE))
-    return Finished(files, units, header["removed"], vectors)
+    key_parts = key_parts_of(codec.decode_ipc(sections["key_parts"], KEY_PARTS, path=_WHERE))
+    return Finished(files, key_parts, header["removed"], vectors)
 
 
 def _file(file: NewFile) -> dict[str, Any]:
     return {
         **{name: getattr(file, name) for name in _PLAIN},
-        "key_map": _blob(file.key_map),
-        "page_map": _blob(file.page_map),
+        "key_map": _stored(file.key_map),
+        "page_map": _stored(file.page_map),
         "summaries": [[spec, _summary(data)] for spec, data in file.summaries],
     }
 
@@ -70,30 +70,30 @@ def _file(file: NewFile) -> dict[str, Any]:
 def _summary(data: SummaryRef) -> str | list[Any]:
     if isinstance(data, bytes):
         return base64.b64encode(data).decode()
-    return [*_fields(data.blob), data.first] if isinstance(data, Joint) else _fields(data)
+    return [*_fields(data.stored), data.first] if isinstance(data, Joint) else _fields(data)
 
 
 def _parsed(data: str | list[Any]) -> SummaryRef:
     if isinstance(data, str):
         return base64.b64decode(data)
-    return Joint(Blob(*data[:-1]), data[-1]) if len(data) > len(fields(Blob)) else Blob(*data)
+    return Joint(ObjectRange(*data[:-1]), data[-1]) if len(data) > len(fields(ObjectRange)) else ObjectRange(*data)
 
 
-def _fields(blob: Blob) -> list[Any]:
-    return [blob.path, blob.offset, blob.length, blob.crc]
+def _fields(stored: ObjectRange) -> list[Any]:
+    return [stored.path, stored.offset, stored.length, stored.crc]
 
 
-def _blob(blob: Blob | None) -> list[Any] | None:
-    return None if blob is None else _fields(blob)
+def _stored(stored: ObjectRange | None) -> list[Any] | None:
+    return None if stored is None else _fields(stored)
 
 
 def _new_file(value: dict[str, Any]) -> NewFile:
     return NewFile(
         **{
             **value,
-            "zone_rows": tuple(value["zone_rows"]),
+            "row_group_rows": tuple(value["row_group_rows"]),
             "log_names": tuple(value["log_names"]),
-            **{name: None if value[name] is None else Blob(*value[name]) for name in ("key_map", "page_map")},
+            **{name: None if value[name] is None else ObjectRange(*value[name]) for name in ("key_map", "page_map")},
             "summaries": tuple((spec, _parsed(data)) for spec, data in value["summaries"]),
         }
     )

@@ -41,8 +41,8 @@ def many_rows(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
     tables["files"] = with_column(tables["files"], "rows", [2**32 - 1] * len(tables["files"]))
 
 
-def large_zones(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
-    tables["files"] = with_column(tables["files"], "zone_rows", [[2**31 - 1] * 1000] * len(tables["files"]))
+def large_row_groups(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+    tables["files"] = with_column(tables["files"], "row_group_rows", [[2**31 - 1] * 1000] * len(tables["files"]))
 
 
 def long_lists(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
@@ -52,7 +52,7 @@ def long_lists(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
 BOMBS: dict[str, tuple[int, Callable[[dict[str, Any], dict[str, pa.Table]], None]]] = {
     "a vector of every position": (2, every_position),
     "rows of 2^32": (1, many_rows),
-    "row groups of 2^31 rows": (1, large_zones),
+    "row groups of 2^31 rows": (1, large_row_groups),
     "a list of a million names": (1, long_lists),
 }
 

@@ -22,13 +22,13 @@ from indexes.hashing import hash_keys
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import log_file
 from mdt.metadata import codec, commit_log, key_map, paths
-from mdt.metadata.attachments import Blobs
-from mdt.metadata.checkpoint import differing, folded
+from mdt.metadata.attachments import ObjectReader
+from mdt.metadata.checkpoint import checkpoint_of, differing
 from mdt.metadata.columns import BuiltColumns
 from mdt.metadata.file_group import LOG
 from mdt.metadata.key_indexes import find as key_index
 from mdt.metadata.metadata import MANIFEST
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("v", pa.float64())])
@@ -148,18 +148,18 @@ def _compacted() -> tuple[MemoryStorage, Bag]:
 
 
 def _assert_folded_as(table: mdt.Table, expected: BuiltColumns) -> None:
-    """Read everything that the metadata say of a table and compare it; units may be cut in another way."""
+    """Read everything that the metadata say of a table and compare it; key parts may be cut in another way."""
     assert not differing(
-        expected, folded(table.snapshot()), [name for name in expected.everything() if name != "units"]
+        expected, checkpoint_of(table.snapshot()), [name for name in expected.everything() if name != "key_parts"]
     )
 
 
 def test_damaged_compacted_metadata_give_the_same_rows_from_the_log() -> None:
     storage, expected = _compacted()
-    bases = [info.path for info in storage.list(paths.base_dir())]
-    columns = folded(mdt.open(storage).snapshot())
-    assert len(bases) == 2
-    for path in bases:
+    checkpoints = [info.path for info in storage.list(paths.checkpoints_dir())]
+    columns = checkpoint_of(mdt.open(storage).snapshot())
+    assert len(checkpoints) == 2
+    for path in checkpoints:
         data = storage.read(path)
         variants = [damaged for _, damaged in _flips(data, step=max(1, len(data) // 4))]
         variants += [data[: len(data) * n // 4] for n in range(4)]
@@ -167,7 +167,7 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log() -> None:
         for damaged in variants:
             copy = _with(storage, path, damaged)
             with pytest.raises(Corrupt):
-                mdt.open(copy).metadata.check_base()
+                mdt.open(copy).metadata.check_checkpoint()
             opened = mdt.open(copy)
             assert bag(opened.scan().to_arrow()) == expected
             _assert_folded_as(opened, columns)
@@ -180,7 +180,7 @@ def test_damaged_compacted_metadata_give_the_same_rows_from_the_log() -> None:
 
 def test_every_flipped_bit_of_a_base_manifest_is_refused() -> None:
     storage, _ = _compacted()
-    path = paths.base_manifest(3)
+    path = paths.checkpoint_manifest(3)
     for _, damaged in _flips(storage.read(path)):
         with pytest.raises(Corrupt):
             codec.unframe(damaged, MANIFEST, path=path, version_max=1)
@@ -212,27 +212,27 @@ def test_every_flipped_bit_of_the_hint_changes_no_rows() -> None:
 # Key maps
 
 
-def _key_map_blobs(table: mdt.Table) -> list[Blob]:
+def _key_map_objects(table: mdt.Table) -> list[ObjectRange]:
     snapshot = table.snapshot()
-    return [blob for i in snapshot.live_numbers.tolist() if (blob := snapshot.segment(i).key_map) is not None]
+    return [stored for i in snapshot.live_numbers.tolist() if (stored := snapshot.segment(i).key_map) is not None]
 
 
 def test_every_flipped_bit_of_a_key_map_is_found_when_it_is_read() -> None:
     table = _table(commits=1)
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
-    (blob,) = _key_map_blobs(table)
-    data = storage.read(blob.path)
-    for _, damaged in _flips(data[: blob.length]):
-        storage.replace(blob.path, damaged)
+    (stored,) = _key_map_objects(table)
+    data = storage.read(stored.path)
+    for _, damaged in _flips(data[: stored.length]):
+        storage.replace(stored.path, damaged)
         with pytest.raises(Corrupt) as caught:
-            Blobs(storage).key_map(blob).whole()
-        assert (caught.value.path, caught.value.offset) == (blob.path, blob.offset)
+            ObjectReader(storage).key_map(stored).whole()
+        assert (caught.value.path, caught.value.offset) == (stored.path, stored.offset)
         count("flipped bits of key maps, all found")
-    for length in range(blob.length):
-        storage.replace(blob.path, data[:length])
+    for length in range(stored.length):
+        storage.replace(stored.path, data[:length])
         with pytest.raises(Corrupt):
-            Blobs(storage).key_map(blob).whole()
+            ObjectReader(storage).key_map(stored).whole()
         count("truncations of key maps, all found")
 
 
@@ -240,16 +240,16 @@ def test_a_damaged_key_map_stops_writers_but_no_reader_and_check_names_it() -> N
     table = _table(commits=1)
     storage, expected = table.storage, bag(table.scan().to_arrow())
     assert isinstance(storage, MemoryStorage)
-    (blob,) = _key_map_blobs(table)
-    data = bytearray(storage.read(blob.path))
-    data[blob.offset + 30] ^= 4
-    damaged = mdt.open(_with(storage, blob.path, bytes(data)))
+    (stored,) = _key_map_objects(table)
+    data = bytearray(storage.read(stored.path))
+    data[stored.offset + 30] ^= 4
+    damaged = mdt.open(_with(storage, stored.path, bytes(data)))
     assert bag(damaged.scan().to_arrow()) == expected
     assert damaged.scan("id = 'k1'").count() == 1
     with pytest.raises(Corrupt, match="key map is damaged"):
         damaged.upsert(_rows(1, ts=5))
     assert damaged.snapshot().seq == 1
-    assert (blob.path, blob.offset) in {(p.path, p.offset) for p in damaged.check().problems}
+    assert (stored.path, stored.offset) in {(p.path, p.offset) for p in damaged.check().problems}
 
 
 def test_a_key_map_that_lies_about_its_length_is_refused_before_anything_is_allocated() -> None:
@@ -260,38 +260,47 @@ def test_a_key_map_that_lies_about_its_length_is_refused_before_anything_is_allo
                 _bounded(lambda data=data: key_map.decode(data, path="keys", offset=0))
 
 
-# Key index units
+# Parts of the key index
 
 
 @pytest.mark.parametrize("name", KEY_INDEXES)
-def test_a_damaged_unit_proposes_every_key_or_is_refused(name: str) -> None:
+def test_a_damaged_key_part_proposes_every_key_or_is_refused(name: str) -> None:
     index = key_index(name)
     keys = pa.array([f"k{n}" for n in range(8)])
     hashes = hash_keys(keys, 7)
-    unit = index.build(keys, hashes, pa.array([0, 1] * 4).to_numpy(), 2)
-    true = _pairs(index, unit, keys, hashes)
-    variants = [damaged for _, damaged in _flips(unit)] + [unit[:n] for n in range(len(unit))] + [unit + b"\0", b""]
+    key_part = index.build(keys, hashes, pa.array([0, 1] * 4).to_numpy(), 2)
+    true = _pairs(index, key_part, keys, hashes)
+    variants = (
+        [damaged for _, damaged in _flips(key_part)]
+        + [key_part[:n] for n in range(len(key_part))]
+        + [key_part + b"\0", b""]
+    )
     for damaged in variants:
         try:
             found = _pairs(index, damaged, keys, hashes)
         except ValueError:
             found = true
-        assert true <= found, "a damaged unit has lost a key"
-        count(f"damaged units of the {name} index, no key lost")
+        assert true <= found, "a damaged key part has lost a key"
+        count(f"damaged key parts of the {name} index, no key lost")
 
 
-def _pairs(index: Any, unit: bytes, keys: Any, hashes: KeyHashes) -> set[tuple[int, int]]:
-    found = index.locate(unit, keys, hashes)
+def _pairs(index: Any, key_part: bytes, keys: Any, hashes: KeyHashes) -> set[tuple[int, int]]:
+    found = index.locate(key_part, keys, hashes)
     return set(zip(found.key.tolist(), found.group.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("name", KEY_INDEXES)
-def test_updates_find_their_rows_whatever_happened_to_the_unit(name: str) -> None:
+def test_updates_find_their_rows_whatever_happened_to_the_key_part(name: str) -> None:
     table = _table(name, commits=1)
     snapshot = table.snapshot()
-    (unit,) = snapshot.units
-    assert unit.payload is not None
-    for damaged in (b"", unit.payload[:-1], bytes(len(unit.payload)), unit.payload[:40] + b"?" + unit.payload[41:]):
+    (key_part,) = snapshot.key_parts
+    assert key_part.payload is not None
+    for damaged in (
+        b"",
+        key_part.payload[:-1],
+        bytes(len(key_part.payload)),
+        key_part.payload[:40] + b"?" + key_part.payload[41:],
+    ):
         copy = _moved_out(table, damaged)
         result = copy.upsert(_rows(1, 2, 77, ts=9))
         assert (result.updated, result.inserted) == (2, 1)
@@ -302,18 +311,19 @@ def test_updates_find_their_rows_whatever_happened_to_the_unit(name: str) -> Non
 
 
 def _moved_out(table: mdt.Table, payload: bytes | None) -> mdt.Table:
-    """Return a copy of ``table`` whose only unit is an object of its own, with the bytes ``payload`` (None: no object)."""
+    """Return a copy of ``table`` whose only key part is an object of its own, with the bytes ``payload`` (None: no object)."""
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
     storage = storage.copy()
     record = commit_log.read(storage, 1)
     assert record is not None
-    units = record.table("units").to_pylist()
-    path = paths.key_maps(record.instant, "7-1-1")
-    blob = {"path": path, "offset": 0, "length": len(payload or b"?"), "crc": zlib.crc32(payload or b"")}
-    moved = pa.Table.from_pylist([units[0] | blob | {"payload": None}], schema=commit_log.UNITS)
+    key_parts = record.table("key_parts").to_pylist()
+    path = paths.attachment(record.instant, "7-1-1")
+    stored = {"path": path, "offset": 0, "length": len(payload or b"?"), "crc": zlib.crc32(payload or b"")}
+    moved = pa.Table.from_pylist([key_parts[0] | stored | {"payload": None}], schema=commit_log.KEY_PARTS)
     storage.replace(
-        paths.commit(1), commit_log.encode(commit_log.CommitRecord(1, record.header, {**record.tables, "units": moved}))
+        paths.commit(1),
+        commit_log.encode(commit_log.CommitRecord(1, record.header, {**record.tables, "key_parts": moved})),
     )
     if payload is not None:
         storage.replace(path, payload)
@@ -321,13 +331,13 @@ def _moved_out(table: mdt.Table, payload: bytes | None) -> mdt.Table:
 
 
 @pytest.mark.parametrize("name", KEY_INDEXES)
-def test_updates_find_their_rows_when_the_unit_is_gone(name: str) -> None:
+def test_updates_find_their_rows_when_the_key_part_is_gone(name: str) -> None:
     copy = _moved_out(_table(name, commits=1), None)
     assert copy.upsert(_rows(1, 2, 77, ts=9)).updated == 2
     assert copy.metadata.compact().seq == 2
     assert copy.upsert(_rows(1, 77, ts=10)).updated == 2
     problems = copy.check().problems
-    assert [p.path for p in problems if "unit" in p.path] == []
+    assert [p.path for p in problems if "key_part" in p.path] == []
 
 
 # Log files
@@ -438,10 +448,14 @@ def test_a_length_that_lies_allocates_nothing(length: int) -> None:
             _bounded(lambda: log_file.parse(block, path="log"))
     for index in KEY_INDEXES:
         magic = {"bloom": b"MDTBLO\x00\x01", "record": b"MDTREC\x00\x01"}[index]
-        unit = magic + struct.pack("<4Q", length, 1, length, 0) + bytes(64)
+        key_part = magic + struct.pack("<4Q", length, 1, length, 0) + bytes(64)
         keys = pa.array(["a"])
         with pytest.raises(ValueError):
-            _bounded(lambda index=index, unit=unit, keys=keys: _pairs(key_index(index), unit, keys, hash_keys(keys, 1)))
+            _bounded(
+                lambda index=index, key_part=key_part, keys=keys: _pairs(
+                    key_index(index), key_part, keys, hash_keys(keys, 1)
+                )
+            )
 
 
 def test_a_header_that_claims_to_be_long_allocates_nothing() -> None:

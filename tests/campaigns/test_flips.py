@@ -83,9 +83,9 @@ def places(table: mdt.Table, segment: int) -> dict[str, int]:
     """Return a byte of a segment's file by what stands there."""
     snapshot = table.snapshot()
     file = snapshot.segment(segment)
-    blob = file.page_map
-    assert blob is not None
-    page_map = table.metadata.blobs.page_map(blob)
+    stored = file.page_map
+    assert stored is not None
+    page_map = table.metadata.objects.page_map(stored)
     column = page_map.columns.index("few")
     chunk = column * page_map.groups
     found = page_map.info[page_map.first[chunk]]
@@ -215,8 +215,8 @@ def test_a_page_that_changed_places_with_one_of_another_file_is_found() -> None:
     table.bulk_insert(rows(range(5000, 7500)))
     storage, snapshot = table.storage, table.snapshot()
     first, second = (snapshot.segment(i).name for i in (0, 1))
-    blobs = [snapshot.segment(i).page_map for i in (0, 1)]
-    pages = [table.metadata.blobs.page_map(blob) for blob in blobs if blob is not None]
+    objects = [snapshot.segment(i).page_map for i in (0, 1)]
+    pages = [table.metadata.objects.page_map(stored) for stored in objects if stored is not None]
     chunks = [p.columns.index("v") * p.groups for p in pages]
     found = [p.info[p.first[c] : p.first[c + 1]] for p, c in zip(pages, chunks, strict=True)]
     places_of = [info[:, [OFFSET, SIZE]].tolist() for info in found]

@@ -2,7 +2,7 @@
 
 A forger can compute a CRC, so the checks of :mod:`mdt.trusted` must hold for every value of every field.  Each case changes
 a record of a good table in one to three places and then lives on with it: open, scan, look up, write, compact, check.
-``pytest tests/campaigns/test_forged.py --hypothesis-seed=N`` replays a run; a failing case prints its blob.
+``pytest tests/campaigns/test_forged.py --hypothesis-seed=N`` replays a run; a failing case prints its object range.
 """
 
 from __future__ import annotations

@@ -128,11 +128,11 @@ def test_bitmaps_that_would_be_written_into_foreign_memory_are_refused(data: byt
         positions.checked(data)
 
 
-# Summaries and units
+# Summaries and key parts
 
 
 def resealed(data: bytes) -> bytes:
-    """Return a container of pieces with the checksums that its bytes ask for, other bytes as they are."""
+    """Return a container of blocks with the checksums that its bytes ask for, other bytes as they are."""
     if data[:4] != b"MDTP" or len(data) < 20:
         return data
     (n,) = struct.unpack_from("<I", data, 12)
@@ -140,9 +140,9 @@ def resealed(data: bytes) -> bytes:
     if body > len(data):
         return data
     sealed, start = bytearray(data), 0
-    for piece in range(n):
-        (end,) = struct.unpack_from("<I", data, 16 + 8 * piece)
-        struct.pack_into("<I", sealed, 20 + 8 * piece, zlib.crc32(data[body + start : body + max(start, end)]))
+    for block in range(n):
+        (end,) = struct.unpack_from("<I", data, 16 + 8 * block)
+        struct.pack_into("<I", sealed, 20 + 8 * block, zlib.crc32(data[body + start : body + max(start, end)]))
         start = end
     struct.pack_into("<I", sealed, 16 + 8 * n, zlib.crc32(bytes(sealed[: 16 + 8 * n])))
     return bytes(sealed)
@@ -189,14 +189,14 @@ def summary(data: st.DataObject) -> None:
 
 
 @cache
-def _unit(name: str) -> bytes:
+def _key_part(name: str) -> bytes:
     keys = pa.array([f"k{n}" for n in range(40)])
     return bytes(key_index(name).build(keys, hash_keys(keys, 1), np.arange(40) % 3, 3))
 
 
-def unit(data: st.DataObject) -> None:
+def key_part(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["bloom", "record"]))
-    damaged = data.draw(changed(_unit(name)))
+    damaged = data.draw(changed(_key_part(name)))
     if name == "bloom":
         damaged = damaged[:-4] + struct.pack("<I", zlib.crc32(damaged[:-4]))
     keys = pa.array(["k1", "k77"])
@@ -208,9 +208,9 @@ def unit(data: st.DataObject) -> None:
         try:
             act()
         except ValueError:
-            count("units that were changed, refused")
+            count("key parts that were changed, refused")
         else:
-            count("units that were changed, read")
+            count("key parts that were changed, read")
 
 
 # Key maps, page maps, JSON, properties, names, log blocks
@@ -259,7 +259,7 @@ def _parse_names(text: str) -> None:
         file_names.parse_log,
         timeline.parse_name,
         names.token_of,
-        names.blob_of,
+        names.stored_of,
         names.is_partition,
     ):
         parse(text)
@@ -284,7 +284,7 @@ def plain(data: st.DataObject) -> None:
         count(f"changed bytes, read: {name}")
 
 
-KINDS = [roaring, summary, unit, plain]
+KINDS = [roaring, summary, key_part, plain]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

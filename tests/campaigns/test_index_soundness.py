@@ -191,11 +191,11 @@ def _lost(world: World, predicate: Predicate, found: ScanPlan) -> str | None:
             return f"segment {i} is left out, but its row {hits[0]} matches"
         if scan.positions is not None and (lost := set(hits.tolist()) - set(scan.positions)):
             return f"rows {sorted(lost)} of segment {i} are left out"
-        if scan.zones is not None:
+        if scan.row_groups is not None:
             ends = np.cumsum(world.snapshot.segment(i).row_groups)
-            zones = set(np.searchsorted(ends, hits, side="right").tolist())
-            if not zones <= set(scan.zones):
-                return f"row groups {sorted(zones - set(scan.zones))} of segment {i} are left out"
+            row_groups = set(np.searchsorted(ends, hits, side="right").tolist())
+            if not row_groups <= set(scan.row_groups):
+                return f"row groups {sorted(row_groups - set(scan.row_groups))} of segment {i} are left out"
     return None
 
 
@@ -250,7 +250,7 @@ def test_a_plan_by_all_indexes_together_leaves_out_no_match_in_a_million_cases(s
 def _damaged(storage: MemoryStorage, draw: random.Random) -> MemoryStorage:
     """Return a copy in which every third object of summaries has flipped, cut or exchanged bytes."""
     copy = storage.copy()
-    for info in storage.list(".hoodie/.mdt/blobs"):
+    for info in storage.list(".hoodie/.mdt/attachments"):
         data = bytearray(MemoryStorage.read(storage, info.path))
         for _ in range(max(4, len(data) // 50)):
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)

@@ -15,7 +15,7 @@ from reader import BY_POSITION, bag, hudi_table
 
 import mdt
 from mdt.hudi import log_file
-from mdt.metadata import attachments as blobs
+from mdt.metadata import attachments as objects
 from mdt.metadata.file_group import LOG
 from mdt.stores.storage import MemoryStorage
 
@@ -76,11 +76,11 @@ def _position_headers(table: mdt.Table) -> list[bool]:
 
 
 def test_many_commits_leave_few_files_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "SUMMARY_FILES_OPEN_MAX", 3)
+    monkeypatch.setattr(objects, "SUMMARY_FILES_OPEN_MAX", 3)
     table = mdt.create(MemoryStorage(), _SMALL, ["id"], ordering="ts")
     for number in range(12):
         table.upsert(_small(("a", number), (f"k{number}", 0)))
-    assert len(table.metadata.blobs._files) <= 3
+    assert len(table.metadata.objects._files) <= 3
     assert table.scan("id = 'a'").to_arrow().to_pylist() == [{"id": "a", "ts": 11}]
 
 
@@ -90,6 +90,6 @@ def test_options_are_kept_under_one_name_and_may_be_overridden_by_the_other() ->
     assert table.options.column_stats_columns == ("ts",)
     for number in range(3):
         table.upsert(_small((f"k{number}", 0)))
-    assert table.metadata.base_seq == 2
+    assert table.metadata.checkpoint_seq == 2
     again = mdt.open(table.storage, {"mdt.metadata.compact.records": 5, "hoodie.parquet.max.file.size": 1 << 20})
     assert (again.options.metadata_compact_records, again.options.max_file_bytes) == (5, 1 << 20)

@@ -25,8 +25,7 @@ from indexes.base import SkippingIndex, Summary, whole
 from indexes.bounds import Bounds
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, matches
 from indexes.testing import predicates
-from mdt.metadata import additions as pieces
-from mdt.metadata import locate
+from mdt.metadata import additions, locate
 from mdt.plan import planner
 from mdt.stores.storage import MemoryStorage
 
@@ -215,9 +214,9 @@ def test_what_the_planner_does_not_understand_prunes_nothing() -> None:
 @contextmanager
 def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> Iterator[None]:
     snapshot = table.snapshot()
-    assert not snapshot.base.rows, "what is broken is among the pieces"
-    merged = pieces.merged(snapshot.pieces)
-    broken = replace(snapshot, pieces=(replace(merged, **parts, stats_of={}, bounds_of={}),))
+    assert not snapshot.checkpoint.rows, "what is broken is among the additions"
+    merged = additions.merged(snapshot.additions)
+    broken = replace(snapshot, additions=(replace(merged, **parts, stats_of={}, bounds_of={}),))
     with monkeypatch.context() as patch:
         patch.setattr(table.metadata, "newest", lambda: broken)
         yield
@@ -225,7 +224,7 @@ def _snapshot(table: mdt.Table, monkeypatch: pytest.MonkeyPatch, **parts: Any) -
 
 def test_missing_statistics_cost_time_but_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     table, rows = _clusters()
-    stats = pa.concat_tables([piece.stats for piece in table.snapshot().pieces])
+    stats = pa.concat_tables([addition.stats for addition in table.snapshot().additions])
     some = stats.filter(pa.array(np.arange(len(stats)) % 3 > 0))
     for left, reason in ((stats.slice(0, 0), "no_statistics"), (some, "used")):
         with _snapshot(table, monkeypatch, stats=left):
@@ -238,7 +237,7 @@ def test_missing_statistics_cost_time_but_no_rows(monkeypatch: pytest.MonkeyPatc
 def test_damaged_key_maps_cost_time_but_no_rows() -> None:
     table, rows = _clusters()
     storage = table.storage
-    for info in storage.list(".hoodie/.mdt/blobs"):
+    for info in storage.list(".hoodie/.mdt/attachments"):
         data = bytearray(storage.read(info.path))
         data[len(data) // 2] ^= 1
         storage.replace(info.path, bytes(data))
@@ -308,7 +307,7 @@ def test_an_index_that_is_gone_damaged_or_incomplete_costs_time_and_says_why(
     indexed: tuple[mdt.Table, pa.Table], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, rows = indexed
-    summaries = pa.concat_tables([piece.summaries for piece in table.snapshot().pieces])
+    summaries = pa.concat_tables([addition.summaries for addition in table.snapshot().additions])
     at = summaries.schema.get_field_index("payload")
     damaged = summaries.set_column(at, "payload", pa.array([b"?", *summaries["payload"].to_pylist()[1:]], pa.binary()))
     for left, reason, covered in (
@@ -349,7 +348,7 @@ def _blind_to_nan(stats: pa.Table) -> pa.Table:
 
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
     prune, find, is_live, read = column_stats.prune_predicate, planner.find, locate.is_live, Bounds.read
-    segments, by_key, zones = planner._segments, planner._by_key, planner._zone_verdicts
+    segments, by_key, row_groups = planner._segments, planner._by_key, planner._row_group_verdicts
 
     def without_nan(stats: pa.Table, type: pa.DataType) -> Any:
         return read(_blind_to_nan(stats), type)
@@ -366,17 +365,20 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         return find(*arguments)[:-1]
 
     def late_zone(work: Any) -> Any:
-        return [scan if scan.zones is None else replace(scan, zones=scan.zones[:-1]) for scan in segments(work)]
+        return [
+            scan if scan.row_groups is None else replace(scan, row_groups=scan.row_groups[:-1])
+            for scan in segments(work)
+        ]
 
     def shifted(work: Any) -> None:
         by_key(work)
         work.positions = {i: BitMap(p + 1 for p in rows) for i, rows in work.positions.items()}
 
     def zones_reversed(*arguments: Any) -> Any:
-        return {i: verdict[::-1] for i, verdict in zones(*arguments).items()}
+        return {i: verdict[::-1] for i, verdict in row_groups(*arguments).items()}
 
     def zones_of_the_next_segment(*arguments: Any) -> Any:
-        found = zones(*arguments)
+        found = row_groups(*arguments)
         return dict(zip(found, [*list(found.values())[1:], *list(found.values())[:1]], strict=True))
 
     return {
@@ -386,8 +388,8 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         "a key lookup ignores one segment": lambda m: m.setattr(planner, "find", one_segment_forgotten),
         "the last row group is left out": lambda m: m.setattr(planner, "_segments", late_zone),
         "positions are off by one": lambda m: m.setattr(planner, "_by_key", shifted),
-        "row groups in the wrong order": lambda m: m.setattr(planner, "_zone_verdicts", zones_reversed),
-        "row groups of another segment": lambda m: m.setattr(planner, "_zone_verdicts", zones_of_the_next_segment),
+        "row groups in the wrong order": lambda m: m.setattr(planner, "_row_group_verdicts", zones_reversed),
+        "row groups of another segment": lambda m: m.setattr(planner, "_row_group_verdicts", zones_of_the_next_segment),
         "a key lookup that sees dead rows only": lambda m: m.setattr(locate, "is_live", lambda *a: ~is_live(*a)),
     }
 

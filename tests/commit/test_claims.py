@@ -107,11 +107,11 @@ def test_a_claim_removes_only_files_with_its_own_token() -> None:
     mine = [
         f"city=x/{group}_0-5-0_{OLD}.parquet",
         f"city=x/.{group}_{OLD}.log.1_3-5-0",
-        f".hoodie/.mdt/blobs/{OLD}/5-1-2.keys",
+        f".hoodie/.mdt/attachments/{OLD}/5-1-2.attached",
     ]
     others = [
         f"city=x/{group}_5-6-5_{OLD}.parquet", f"city=x/{group}_0-5-0_20200101000000001.parquet", "city=x/notes-5-.txt",
-        f"city=x/deep/{group}_0-5-0_{OLD}.parquet", f".hoodie/.mdt/blobs/{OLD}/6.keys", f".hoodie/.mdt/blobs/{OLD}/5/x.keys",
+        f"city=x/deep/{group}_0-5-0_{OLD}.parquet", f".hoodie/.mdt/attachments/{OLD}/6.attached", f".hoodie/.mdt/attachments/{OLD}/5/x.keys",
         f"city=x/.{group}_{OLD}.log.1_5-6-5",
     ]  # fmt: skip
     for path in [*mine, *others]:
@@ -128,7 +128,7 @@ def test_a_claim_removes_only_files_with_its_own_token() -> None:
 def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
     home = tmp_path / "home"
     group = "0" * 8 + "-0000-4000-8000-" + "0" * 12 + "-0"
-    names = ["thesis.txt", "5.keys", f"{group}_0-5-0_{OLD}.parquet"]
+    names = ["thesis.txt", "5.attached", f"{group}_0-5-0_{OLD}.parquet"]
     (home / "docs").mkdir(parents=True)
     for name in names:
         (home / name).write_text("precious")
@@ -136,7 +136,7 @@ def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("v", pa.int64())])
     table = mdt.create(str(tmp_path / "t"), schema, key=["id"], options={"mdt.durable": False})
     table.upsert(pa.table({"id": ["a"], "v": [1]}))
-    (tmp_path / f"t/.hoodie/.mdt/blobs/{OLD}").symlink_to(home)
+    (tmp_path / f"t/.hoodie/.mdt/attachments/{OLD}").symlink_to(home)
     (tmp_path / "t/lnk").symlink_to(home)
     put(LocalStorage(tmp_path / "t"), json.dumps({**GOOD, "partitions": ["", "lnk", "lnk/docs"]}).encode())
     mdt.open(str(tmp_path / "t")).upsert(pa.table({"id": ["b"], "v": [2]}))

@@ -60,7 +60,7 @@ class GridIndex(SkippingIndex):
 
     name = "grid/1"
     several_columns = True
-    zones = True
+    row_groups = True
     functions = frozenset(("within_km",))
 
     def __init__(self, cell: str = "1") -> None:

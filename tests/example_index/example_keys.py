@@ -1,6 +1,6 @@
 """``exact(bits='128')``: a key index of another package.  It keeps the hash of every key with its group, sorted.
 
-Bytes of a unit: magic, groups (uint32), entries n (uint64), CRC-32 of all other bytes, n × { hi (uint64), lo (uint64),
+Bytes of a key part: magic, groups (uint32), entries n (uint64), CRC-32 of all other bytes, n × { hi (uint64), lo (uint64),
 group (uint32) } sorted and distinct; little-endian.
 """
 
@@ -37,9 +37,9 @@ class ExactKeyIndex(KeyIndex):
         entries["hi"], entries["lo"], entries["group"] = hashes.hi, hashes.lo & self._mask, group
         return _packed(entries, groups)
 
-    def locate(self, unit: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See the contract.  O(m log n), after a checksum of the unit."""
-        entries, _ = _opened(unit)
+    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """See the contract.  O(m log n), after a checksum of the key part."""
+        entries, _ = _opened(key_part)
         left, right = (np.searchsorted(entries["hi"], hashes.hi, side) for side in ("left", "right"))
         times = right - left
         key = np.repeat(np.arange(len(hashes), dtype=np.int64), times)
@@ -48,13 +48,13 @@ class ExactKeyIndex(KeyIndex):
         hit = entries["lo"][at] == hashes.lo[key] & self._mask
         return Candidates(key[hit], entries["group"][at[hit]].astype(np.int64))
 
-    def merge(self, units: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See the contract."""
         parts = [np.empty(0, _ENTRY)]
-        for unit, numbers in zip(units, groups, strict=True):
-            entries, count = _opened(unit)
+        for key_part, numbers in zip(key_parts, groups, strict=True):
+            entries, count = _opened(key_part)
             if len(numbers) != count:
-                raise ValueError(f"a unit of {count} groups, new numbers for {len(numbers)}")
+                raise ValueError(f"a key part of {count} groups, new numbers for {len(numbers)}")
             renumbered, fresh = entries.copy(), numbers[entries["group"]]
             renumbered["group"] = np.maximum(fresh, 0)
             parts.append(renumbered[fresh >= 0])
@@ -67,18 +67,18 @@ def _packed(entries: np.ndarray, groups: int) -> bytes:
     return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def _opened(unit: bytes | memoryview) -> tuple[np.ndarray, int]:
+def _opened(key_part: bytes | memoryview) -> tuple[np.ndarray, int]:
     """Return entries and number of groups; every byte is compared with the checksum.  Raises ValueError."""
-    view = memoryview(unit).cast("B")
+    view = memoryview(key_part).cast("B")
     start = _HEADER.size + _CRC.size
     if len(view) < start:
-        raise ValueError("not a unit of exact/1: too short")
+        raise ValueError("not a key part of exact/1: too short")
     magic, groups, count = _HEADER.unpack_from(view)
     if magic != _MAGIC or len(view) != start + count * _ENTRY.itemsize:
-        raise ValueError("not a unit of exact/1")
+        raise ValueError("not a key part of exact/1")
     if _CRC.unpack_from(view, _HEADER.size)[0] != zlib.crc32(view[start:], zlib.crc32(view[: _HEADER.size])):
-        raise ValueError("a unit of exact/1 is damaged: its checksum differs")
+        raise ValueError("a key part of exact/1 is damaged: its checksum differs")
     entries = np.frombuffer(view, _ENTRY, count, start)
     if count and int(entries["group"].max()) >= groups:
-        raise ValueError("a unit of exact/1 names a group that it does not have")
+        raise ValueError("a key part of exact/1 names a group that it does not have")
     return entries, groups

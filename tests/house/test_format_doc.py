@@ -26,7 +26,18 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64(
 PAGE = (Path(__file__).resolve().parents[2] / "FORMAT.md").read_text(encoding="utf-8")
 SALTS = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
 COMMITS = 5
-FILE_COLUMNS = ["segment", "partition", "file_id", "name", "kind", "size", "crc", "rows", "zone_rows", "key_map_path"]
+FILE_COLUMNS = [
+    "segment",
+    "partition",
+    "file_id",
+    "name",
+    "kind",
+    "size",
+    "crc",
+    "rows",
+    "row_group_rows",
+    "key_map_path",
+]
 
 
 def rows(numbers: range, ts: int, fare: float) -> pa.Table:
@@ -84,7 +95,7 @@ def record(root: Path, seq: int) -> tuple[dict[str, Any], dict[str, list[dict[st
 
 def folded(root: Path) -> dict[str, Any]:
     """Follow section 4: apply the records in order."""
-    state: dict[str, Any] = {"files": {}, "stats": [], "vectors": {}, "units": []}
+    state: dict[str, Any] = {"files": {}, "stats": [], "vectors": {}, "key_parts": []}
     for seq in range(COMMITS):
         _, sections = record(root, seq)
         for row in sections.get("removed", ()):
@@ -97,7 +108,7 @@ def folded(root: Path) -> dict[str, Any]:
         for row in sections.get("vectors", ()):
             old = state["vectors"].get(row["segment"], BitMap())
             state["vectors"][row["segment"]] = old | BitMap.deserialize(row["positions"])
-        state["units"] += sections.get("units", ())
+        state["key_parts"] += sections.get("key_parts", ())
     return state
 
 
@@ -105,12 +116,12 @@ def parquet_rows(root: Path, file: dict[str, Any]) -> list[dict[str, Any]]:
     data = (root / file["partition"] / file["name"]).read_bytes()
     assert len(data) == file["size"]
     if not file["rows"]:
-        assert not file["zone_rows"]
+        assert not file["row_group_rows"]
         return []
     begin = file["block_offset"]
     parquet = pq.ParquetFile(pa.BufferReader(data[begin : begin + file["block_length"]]))
     groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-    assert groups == file["zone_rows"]
+    assert groups == file["row_group_rows"]
     end = begin + file["block_length"]
     assert zlib.crc32(data[end - file["footer_length"] : end]) == file["footer_crc"]
     assert file["footer_length"] == 8 + int.from_bytes(data[end - 8 : end - 4], "little")
@@ -123,7 +134,7 @@ def parquet_rows(root: Path, file: dict[str, Any]) -> list[dict[str, Any]]:
     return list(parquet.read().to_pylist())
 
 
-def blob(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
+def stored(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
     data = (root / path).read_bytes()[offset : offset + length]
     assert offset % 8 == 0 and zlib.crc32(data) == crc
     return data
@@ -131,7 +142,7 @@ def blob(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
 
 def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]:
     """Return (hi, lo, ordering, position) of each entry."""
-    data = blob(root, *(file[f"key_map_{name}"] for name in ("path", "offset", "length", "crc")))
+    data = stored(root, *(file[f"key_map_{name}"] for name in ("path", "offset", "length", "crc")))
     magic, flags, n, b, crc = struct.unpack_from("<4sIQII", data)
     at = 24 + 4 * (2 ** (b + 1) + 1) + 4
     assert (magic, flags, len(data)) == (b"MKM2", 1, at + 28 * n)
@@ -189,7 +200,7 @@ def test_headers_and_definition_have_the_fields_of_the_page(root: Path) -> None:
         for table in sections.values():
             assert all(f"`{column}`" in PAGE for column in table[0])
     definition = record(root, 0)[0]["definition"]
-    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 2
+    assert all(f"`{name}`" in PAGE for name in definition) and definition["format"] == 3
     assert pa.ipc.read_schema(pa.py_buffer(base64.b64decode(definition["schema"]))) == SCHEMA
 
 
@@ -211,7 +222,7 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
         if not file["rows"]:
             assert file["page_map_offset"] is None
             continue
-        data = blob(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
+        data = stored(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
         magic, codec, c, g, p, n_rows, n, zero = struct.unpack_from("<4s7I", data)
         assert (magic, codec, n_rows, zero, len(data)) == (
             b"MPM2",
@@ -243,19 +254,19 @@ def digest(data: bytes) -> int:
     return int.from_bytes(mmh3.mmh3_x64_128_digest(data, 0)[:4], "little")
 
 
-def record_groups(unit: bytes, hi: int) -> set[int]:
-    assert unit[:8] == b"MDTREC\0\1"
-    n, groups, b, crc = struct.unpack_from("<QQII", unit, 8)
+def record_groups(key_part: bytes, hi: int) -> set[int]:
+    assert key_part[:8] == b"MDTREC\0\1"
+    n, groups, b, crc = struct.unpack_from("<QQII", key_part, 8)
     shards = 1 << b
     end = 32 + 8 * (shards + 1) + 8 * shards
-    assert zlib.crc32(unit[32:end], zlib.crc32(unit[:28])) == crc and len(unit) == end + 12 * n
-    starts = struct.unpack_from(f"<{shards + 1}Q", unit, 32)
+    assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc and len(key_part) == end + 12 * n
+    starts = struct.unpack_from(f"<{shards + 1}Q", key_part, 32)
     shard = hi >> 64 - b if b else 0
     first, last = starts[shard], starts[shard + 1]
-    hash_bytes = unit[end + 8 * first : end + 8 * last]
-    group_bytes = unit[end + 8 * n + 4 * first : end + 8 * n + 4 * last]
+    hash_bytes = key_part[end + 8 * first : end + 8 * last]
+    group_bytes = key_part[end + 8 * n + 4 * first : end + 8 * n + 4 * last]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(hash_bytes, 0)[:4], "little")
-    (check,) = struct.unpack_from("<8s", unit, 32 + 8 * (shards + 1) + 8 * shard)
+    (check,) = struct.unpack_from("<8s", key_part, 32 + 8 * (shards + 1) + 8 * shard)
     assert mmh3.mmh3_x64_128_digest(group_bytes, seed)[:8] == check
     hashes = struct.unpack(f"<{last - first}Q", hash_bytes)
     numbers = struct.unpack(f"<{last - first}I", group_bytes)
@@ -263,25 +274,25 @@ def record_groups(unit: bytes, hi: int) -> set[int]:
     return {group for found, group in zip(hashes, numbers, strict=True) if found == hi}
 
 
-def bloom_groups(unit: bytes, key: bytes, lo: int) -> set[int]:
-    assert unit[:8] == b"MDTBLO\0\1"
-    e, _, blocks, bound_bytes = struct.unpack_from("<QQQQ", unit, 8)
+def bloom_groups(key_part: bytes, key: bytes, lo: int) -> set[int]:
+    assert key_part[:8] == b"MDTBLO\0\1"
+    e, _, blocks, bound_bytes = struct.unpack_from("<QQQQ", key_part, 8)
     at = 40 + 32 * blocks
-    assert len(unit) == at + 10 * e + bound_bytes + 4
-    assert struct.unpack("<I", unit[-4:])[0] == zlib.crc32(unit[:-4])
-    groups, sizes = struct.unpack_from(f"<{e}I", unit, at), struct.unpack_from(f"<{e}I", unit, at + 4 * e)
-    lengths = unit[at + 8 * e : at + 10 * e]
+    assert len(key_part) == at + 10 * e + bound_bytes + 4
+    assert struct.unpack("<I", key_part[-4:])[0] == zlib.crc32(key_part[:-4])
+    groups, sizes = struct.unpack_from(f"<{e}I", key_part, at), struct.unpack_from(f"<{e}I", key_part, at + 4 * e)
+    lengths = key_part[at + 8 * e : at + 10 * e]
     bounds: list[bytes | None] = []
     where = at + 10 * e
     for length in lengths:
-        bounds.append(None if length == 255 else unit[where : where + length])
+        bounds.append(None if length == 255 else key_part[where : where + length])
         where += 0 if length == 255 else length
     found, first = set(), 0
     for entry in range(e):
         low, high = bounds[entry], bounds[e + entry]
         if low is not None and low <= key and (high is None or key <= high):
             block = 40 + 32 * (first + ((lo >> 32) * sizes[entry] >> 32))
-            words = struct.unpack_from("<8I", unit, block)
+            words = struct.unpack_from("<8I", key_part, block)
             bits = [((lo & 0xFFFFFFFF) * salt % 2**32) >> 27 for salt in SALTS]
             if all(word >> bit & 1 for word, bit in zip(words, bits, strict=True)):
                 found.add(groups[entry])
@@ -289,7 +300,7 @@ def bloom_groups(unit: bytes, key: bytes, lo: int) -> set[int]:
     return found
 
 
-def test_units_find_the_file_group_of_every_key(root: Path) -> None:
+def test_key_parts_find_the_file_group_of_every_key(root: Path) -> None:
     state, seed = folded(root), seed_of(root)
     index = record(root, 0)[0]["definition"]["key_index"]
     false = 0
@@ -299,11 +310,11 @@ def test_units_find_the_file_group_of_every_key(root: Path) -> None:
                 continue
             found, key = set(), row["_hoodie_record_key"]
             hi, lo = hashed(key, seed)
-            for unit in state["units"]:
-                assert unit["index"] == f"{index}/1" and unit["path"] is None
-                data = unit["payload"]
+            for key_part in state["key_parts"]:
+                assert key_part["index"] == f"{index}/1" and key_part["path"] is None
+                data = key_part["payload"]
                 numbers = record_groups(data, hi) if index == "record" else bloom_groups(data, key.encode(), lo)
-                found |= {unit["groups"][group] for group in numbers}
+                found |= {key_part["groups"][group] for group in numbers}
             assert file["file_id"] in found
             false += len(found) - 1
     assert false <= (0 if index == "record" else 10)
@@ -316,7 +327,7 @@ def test_statistics_are_keys_of_the_smallest_and_largest_value(root: Path) -> No
             continue
         values = [r[row["column"]] for r in parquet_rows(root, state["files"][row["segment"]])]
         nans = sum(isinstance(value, float) and math.isnan(value) for value in values)
-        assert (row["zone"], row["values"], row["nulls"], row["nans"]) == (-1, len(values), 0, nans)
+        assert (row["row_group"], row["values"], row["nulls"], row["nans"]) == (-1, len(values), 0, nans)
         if row["column"] == "fare":
             low, high = double_key(min(values)), double_key(float("nan") if nans else max(values))
         elif row["column"] == "ts":
@@ -348,7 +359,7 @@ def test_compacted_metadata_says_what_the_log_says(root: Path) -> None:
     mdt.open(root).metadata.compact()
     seq = json.loads(private(root, "hint"))["seq"]
     assert seq == COMMITS - 1
-    header, sections = unpacked(unframed(private(root, f"base/{seq:020}.manifest"), b"COLS"))
+    header, sections = unpacked(unframed(private(root, f"checkpoints/{seq:020}.manifest"), b"COLS"))
     assert header["seq"] == seq and header["definition"] == record(root, 0)[0]["definition"]
     assert sections.keys() == {"pages"} and all(f"`{name}`" in PAGE for name in header)
     found, sizes = columns_of(root, header, table_of(sections["pages"]))
@@ -366,7 +377,7 @@ def test_compacted_metadata_says_what_the_log_says(root: Path) -> None:
             assert stored == {name: row[name] for name in stored}
     assert [row["seq"] for row in found["history"]] == list(range(COMMITS))
     assert all(f"`{column}`" in PAGE for column in found["history"][0])
-    assert set(sizes) == {file.name for file in (root / ".hoodie" / ".mdt" / "base").glob("*.pages-*")}
+    assert set(sizes) == {file.name for file in (root / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-*")}
     check_groups(found, list(state["files"].values()))
 
 
@@ -389,7 +400,7 @@ def columns_of(
             ends[path.name] = page["offset"] + page["length"]
         assert count == (-(-header["groups" if name == "group_name" else "rows"] // every) if every else 1)
     assert next(left, None) is None
-    assert all((root / ".hoodie" / ".mdt" / "base" / name).stat().st_size == end for name, end in ends.items())
+    assert all((root / ".hoodie" / ".mdt" / "checkpoints" / name).stat().st_size == end for name, end in ends.items())
     return found, ends
 
 
@@ -414,14 +425,14 @@ def check_groups(found: dict[str, Any], files: list[dict[str, Any]]) -> None:
         base = [file for file in files if file["partition"] == path and not file["kind"]]
         assert one["partition_bytes"][p] == sum(file["size"] for file in base)
         assert one["partition_rows"][p] == sum(file["rows"] for file in base)
-    known = {names[g] for row in found["units"] for g in row["groups"] if g >= 0}
+    known = {names[g] for row in found["key_parts"] for g in row["groups"] if g >= 0}
     assert known >= {file["file_id"] for file in files if file["inserts"]}
 
 
 def test_every_object_below_mdt_has_a_name_of_the_page(root: Path) -> None:
     folder = root / ".hoodie" / ".mdt"
     known = re.compile(
-        r"log/\d{20}|blobs/\d{17}/\d+.*\.keys|base/\d{20}(\.manifest|-[0-9a-f]{8}\.(pages|unit)-\d+)|hint|usage/[0-9a-f]{32}\.json|pending/\d{17}"
+        r"log/\d{20}|attachments/\d{17}/\d+.*\.attached|checkpoints/\d{20}(\.manifest|-[0-9a-f]{8}\.(pages|key_part)-\d+)|hint|usage/[0-9a-f]{32}\.json|pending/\d{17}"
     )
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     assert names and all(known.fullmatch(name) for name in names)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 import trees
 from pyroaring import BitMap
-from test_format_doc import PAGE, SALTS, blob, double_key, flipped, record
+from test_format_doc import PAGE, SALTS, double_key, flipped, record, stored
 
 import mdt
 from indexes.bitmap import BitmapIndex
@@ -91,38 +91,38 @@ def by_content(rows: Iterable[Iterable[Hashable]]) -> dict[Any, list[int]]:
 
 
 def unpacked(summary: bytes, kind: bytes) -> list[bytes]:
-    """7.3.  Return the pieces."""
+    """7.3.  Return the blocks."""
     magic, found, n = struct.unpack_from("<4s8sI", summary)
     assert (magic, found) == (b"MDTP", kind.ljust(8, b"\0"))
     first = 20 + 8 * n
     *table, crc = struct.unpack_from(f"<{2 * n + 1}I", summary, 16)
     ends = [0, *table[::2]]
     assert crc == zlib.crc32(summary[: first - 4]) and len(summary) == first + ends[-1]
-    pieces = [summary[first + start : first + end] for start, end in pairwise(ends)]
-    assert [zlib.crc32(piece) for piece in pieces] == table[1::2]
-    return pieces
+    blocks = [summary[first + start : first + end] for start, end in pairwise(ends)]
+    assert [zlib.crc32(block) for block in blocks] == table[1::2]
+    return blocks
 
 
-def positions(piece: bytes) -> set[int]:
-    return set(BitMap.deserialize(piece + bytes(8192)))
+def positions(block: bytes) -> set[int]:
+    return set(BitMap.deserialize(block + bytes(8192)))
 
 
-def dictionary(pieces: list[bytes], d: int) -> list[bytes]:
-    """7.4.  Return the keys of a dictionary whose index is the first of ``pieces``; checks its blocks' separators."""
-    w, count = struct.unpack_from("<BI", pieces[0])
+def dictionary(blocks: list[bytes], d: int) -> list[bytes]:
+    """7.4.  Return the keys of a dictionary whose index is the first of ``blocks``; checks its blocks' separators."""
+    w, count = struct.unpack_from("<BI", blocks[0])
     b = -(-d // 256)
     assert count == d
     keys: list[bytes] = []
     if w == 8:
-        starts = [first.to_bytes(8, "big") for first in struct.unpack(f"<{b}Q", pieces[0][5:])]
+        starts = [first.to_bytes(8, "big") for first in struct.unpack(f"<{b}Q", blocks[0][5:])]
     else:
-        *offsets, length = struct.unpack_from(f"<{b + 1}I", pieces[0], 5)
-        texts = pieces[0][9 + 4 * b :]
+        *offsets, length = struct.unpack_from(f"<{b + 1}I", blocks[0], 5)
+        texts = blocks[0][9 + 4 * b :]
         assert length == len(texts) and offsets[:1] == [0][:b]
         starts = [texts[start:end] for start, end in pairwise([*offsets, length])]
-    for start, piece, first in zip(starts, pieces[1 : 1 + b], range(0, d, 256), strict=True):
-        deflated, length = struct.unpack_from("<BI", piece)
-        rest = zlib.decompress(piece[5:], -15) if deflated else piece[5:]
+    for start, block, first in zip(starts, blocks[1 : 1 + b], range(0, d, 256), strict=True):
+        deflated, length = struct.unpack_from("<BI", block)
+        rest = zlib.decompress(block[5:], -15) if deflated else block[5:]
         assert len(rest) == length
         k = min(256, d - first)
         block = numbers_in(rest, k, start) if w == 8 else texts_in(rest, k)
@@ -155,25 +155,25 @@ def texts_in(rest: bytes, k: int) -> list[bytes]:
 
 def bitmaps(summary: bytes) -> tuple[int, int, dict[bytes | None, set[int]]]:
     """7.4.  Return form, rows, and key (None for null) -> positions."""
-    pieces = unpacked(summary, b"bitmap/1")
-    form, rows, nulls, d, left_out = struct.unpack("<BIIIi", pieces[0])
-    keys = dictionary(pieces[1:], d)
+    blocks = unpacked(summary, b"bitmap/1")
+    form, rows, nulls, d, left_out = struct.unpack("<BIIIi", blocks[0])
+    keys = dictionary(blocks[1:], d)
     at = 2 + -(-d // 256)
     found: dict[bytes | None, set[int]] = {}
     if nulls:
-        found[None] = positions(pieces[at])
+        found[None] = positions(blocks[at])
         assert len(found[None]) == nulls
         at += 1
     present = set(range(rows)) - found.get(None, set())
-    rest = pieces[at:]
+    rest = blocks[at:]
     if form == 0:
         assert len(rest) == d and (left_out < 0 or rest[left_out] == b"")
-        found |= {key: positions(piece) for i, (key, piece) in enumerate(zip(keys, rest, strict=True)) if i != left_out}
+        found |= {key: positions(block) for i, (key, block) in enumerate(zip(keys, rest, strict=True)) if i != left_out}
         if left_out >= 0:
             found[keys[left_out]] = set(range(rows)) - set().union(*found.values())
     else:
         assert (left_out, len(rest)) == (-1, (d - 1).bit_length() if d else 0)
-        slices = [positions(piece) for piece in rest]
+        slices = [positions(block) for block in rest]
         assert all(one <= present for one in slices)
         for position in present:
             code = int("0" + "".join("01"[position in one] for one in slices), 2)
@@ -194,8 +194,8 @@ def test_bitmaps_hold_the_positions_of_every_value(
 
 def test_a_value_of_half_of_the_rows_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BitmapIndex, "form", "values")
-    pieces = unpacked(BitmapIndex().summarize(pa.array([1, 2, 2, 3])), b"bitmap/1")
-    assert (pieces[0][13:], [bool(piece) for piece in pieces[3:]]) == (b"\1\0\0\0", [True, False, True])
+    blocks = unpacked(BitmapIndex().summarize(pa.array([1, 2, 2, 3])), b"bitmap/1")
+    assert (blocks[0][13:], [bool(block) for block in blocks[3:]]) == (b"\1\0\0\0", [True, False, True])
 
 
 def postings(summary: bytes) -> tuple[str, int, dict[str, list[int]]]:
@@ -380,7 +380,7 @@ def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
     data: dict[str, bytes] = {}
     for row in summaries:
         place = [row[name] for name in ("path", "offset", "length", "crc")]
-        data[row["index"]] = row["payload"] or blob(root, *place)
+        data[row["index"]] = row["payload"] or stored(root, *place)
         assert (row["payload"] is None) == (len(data[row["index"]]) > 256) == (row["path"] is not None)
     assert {key and key.decode() for key in bitmaps(data[SPECS[0]])[2]} == set("xyz")
     assert postings(data[SPECS[1]])[1] == 500

@@ -17,7 +17,7 @@ from recording import Recording
 from indexes import registry
 from indexes.base import InMemory
 from indexes.bitmap import KEYS_TESTED_MAX, BitmapIndex
-from indexes.pieces import Pieces
+from indexes.blocks import Blocks
 from indexes.predicate import Leaf, matches
 from indexes.testing import SkippingIndexConformance, columns, leaves_for, literals, scalar_types
 
@@ -54,7 +54,7 @@ def rows_of(index: BitmapIndex, column: Any, op: str, value: object = None) -> l
 
 
 def form_of(summary: bytes) -> str:
-    return ("values", "slices")[Pieces.open(InMemory(summary), KIND).read(0)[0]]
+    return ("values", "slices")[Blocks.open(InMemory(summary), KIND).read(0)[0]]
 
 
 def uniform(distinct: int, rows: int = ROWS) -> Any:
@@ -205,10 +205,10 @@ def test_slices_are_one_read() -> None:
     assert len(summary.reads) == 2
 
 
-def damaged(summary: bytes, piece: int) -> InMemory:
-    """Return the summary with the last bit of a piece flipped."""
-    pieces = Pieces.open(InMemory(summary), KIND)
-    end = len(summary) - sum(pieces.length(later) for later in range(piece + 1, pieces.count))
+def damaged(summary: bytes, block: int) -> InMemory:
+    """Return the summary with the last bit of a block flipped."""
+    blocks = Blocks.open(InMemory(summary), KIND)
+    end = len(summary) - sum(blocks.length(later) for later in range(block + 1, blocks.count))
     return InMemory(summary[: end - 1] + bytes([summary[end - 1] ^ 1]) + summary[end:])
 
 
@@ -223,19 +223,19 @@ def test_a_damaged_bitmap_is_refused_and_the_other_values_are_found() -> None:
 
 
 @FORMS
-def test_every_damaged_piece_is_refused_by_the_tests_that_read_it(index: BitmapIndex) -> None:
+def test_every_damaged_block_is_refused_by_the_tests_that_read_it(index: BitmapIndex) -> None:
     column = pa.array([1, 2, None, 3, 4, 1])
     good = index.summarize(column)
-    count = Pieces.open(InMemory(good), KIND).count
+    count = Blocks.open(InMemory(good), KIND).count
     tests: Sequence[Leaf] = [Leaf("c", "is null"), *(Leaf("c", "=", value) for value in (1, 2, 3, 4))]
-    for piece in (piece for piece in range(count) if Pieces.open(InMemory(good), KIND).length(piece)):
+    for block in (block for block in range(count) if Blocks.open(InMemory(good), KIND).length(block)):
         failed = 0
         for leaf in tests:
             try:
-                index.rows([damaged(good, piece)], leaf, pa.int64())
+                index.rows([damaged(good, block)], leaf, pa.int64())
             except ValueError:
                 failed += 1
-        assert failed, f"piece {piece} was not read by any test"
+        assert failed, f"block {block} was not read by any test"
 
 
 def test_a_summary_of_another_type_of_keys_is_refused() -> None:

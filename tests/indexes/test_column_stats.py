@@ -24,7 +24,7 @@ from indexes.column_stats import (
     prune,
     prune_predicate,
     summarize,
-    summarize_zones,
+    summarize_row_groups,
     to_batch,
     union,
     unpack,
@@ -80,14 +80,14 @@ def test_an_unused_dictionary_entry_is_not_a_bound() -> None:
     assert (stats.min, stats.max, stats.nulls) == (b"b", b"b", 1)
 
 
-def test_zones_are_the_statistics_of_their_rows() -> None:
+def test_row_groups_are_the_statistics_of_their_rows() -> None:
     column = pa.array([3, 1, None, 7, 5])
-    zones = summarize_zones(column, [2, 0, 3])
-    assert [zone.values for zone in zones] == [2, 0, 3]
-    assert zones[0] == summarize(column.slice(0, 2)) and zones[2] == summarize(column.slice(2))
+    row_groups = summarize_row_groups(column, [2, 0, 3])
+    assert [row_group.values for row_group in row_groups] == [2, 0, 3]
+    assert row_groups[0] == summarize(column.slice(0, 2)) and row_groups[2] == summarize(column.slice(2))
     for wrong in ([2], [6], [-1, 6]):
-        with pytest.raises(ValueError, match="zones"):
-            summarize_zones(column, wrong)
+        with pytest.raises(ValueError, match="row groups"):
+            summarize_row_groups(column, wrong)
 
 
 def test_a_segment_that_is_not_covered_is_maybe_for_everything() -> None:
@@ -163,12 +163,12 @@ def test_a_tree_never_rules_out_a_segment_with_a_match(data: st.DataObject) -> N
     rows = {name: data.draw(columns(type)).to_pylist() for name, type in types.items()}
     table = pa.table({name: column_of([*rows[name], *[None] * 12][:12], type) for name, type in types.items()})
     tree = data.draw(predicates(table.schema, table))
-    zones = data.draw(st.sampled_from([[12], [6, 6], [1] * 12, [0, 5, 7]]))
-    known = {name: to_batch(summarize_zones(table.column(name), zones)) for name in types}
+    row_groups = data.draw(st.sampled_from([[12], [6, 6], [1] * 12, [0, 5, 7]]))
+    known = {name: to_batch(summarize_row_groups(table.column(name), row_groups)) for name in types}
     covered = data.draw(st.sets(st.sampled_from(["a", "b"])))
-    verdict = prune_predicate(lambda n: (known[n], types[n]) if n in covered else None, tree, len(zones))
+    verdict = prune_predicate(lambda n: (known[n], types[n]) if n in covered else None, tree, len(row_groups))
     mask = matches(tree, table).to_numpy()
-    for part, maybe in zip(np.split(mask, np.cumsum(zones)[:-1]), verdict, strict=True):
+    for part, maybe in zip(np.split(mask, np.cumsum(row_groups)[:-1]), verdict, strict=True):
         assert maybe or not part.any()
 
 
@@ -217,11 +217,11 @@ def test_summaries_with_denied_bounds_or_of_another_type_are_refused() -> None:
 
 
 @given(data=st.data())
-def test_merged_zones_say_what_a_summary_of_all_rows_says(data: st.DataObject) -> None:
+def test_merged_row_groups_say_what_a_summary_of_all_rows_says(data: st.DataObject) -> None:
     column = data.draw(scalar_types().flatmap(columns))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(column)), max_size=4)))
     rows = [end - start for start, end in zip([0, *cuts], [*cuts, len(column)], strict=True)]
-    merged = merge(summarize_zones(column, rows))
+    merged = merge(summarize_row_groups(column, rows))
     merged.check()
     assert replace(merged, size=0) == replace(summarize(column), size=0)
 
@@ -256,7 +256,7 @@ def test_the_union_of_runs_is_what_merging_their_segments_gives(data: st.DataObj
 
 
 @given(data=st.data())
-def test_what_a_run_proves_is_proved_of_each_of_its_segments(data: st.DataObject) -> None:
+def test_what_a_stripe_proves_is_proved_of_each_of_its_segments(data: st.DataObject) -> None:
     type, table, rows, starts = data.draw(_runs())
     predicate = data.draw(predicates(rows.schema, rows))
     run = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(table)))

@@ -87,7 +87,7 @@ def test_the_negation_of_the_negation_of_a_call_is_the_call():
 def test_verdicts_on_row_groups_and_on_rows_exclude_each_other():
     class Both(SkippingIndex):
         name = "both/1"
-        zones = finds_rows = True
+        row_groups = finds_rows = True
 
         def supports(self, type):
             return True

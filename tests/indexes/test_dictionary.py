@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from recording import Recording
 
 from indexes.base import InMemory
+from indexes.blocks import Blocks
+from indexes.blocks import pack as pack_blocks
 from indexes.dictionary import BLOCK_KEYS, Bounds, Dictionary, pack, text_order, words_of
-from indexes.pieces import Pieces
-from indexes.pieces import pack as pack_pieces
 
 KIND = b"test/1"
 TEXTS = sorted(f"rider_{i}".encode() for i in range(0, 3000, 3))
@@ -31,13 +31,13 @@ def test_texts_are_sorted_by_their_bytes(rests: list[bytes], begin: bytes) -> No
 
 
 def text_dictionary(keys: list[bytes]) -> Dictionary:
-    pieces = pack_pieces(pack(pa.array(keys, pa.binary()), None), kind=KIND)
-    return Dictionary.open(Pieces.open(InMemory(pieces), KIND), 0, None)
+    blocks = pack_blocks(pack(pa.array(keys, pa.binary()), None), kind=KIND)
+    return Dictionary.open(Blocks.open(InMemory(blocks), KIND), 0, None)
 
 
 def word_dictionary(keys: list[int]) -> Dictionary:
-    pieces = pack_pieces(pack(np.array(keys, np.uint64), 8), kind=KIND)
-    return Dictionary.open(Pieces.open(InMemory(pieces), KIND), 0, 8)
+    blocks = pack_blocks(pack(np.array(keys, np.uint64), 8), kind=KIND)
+    return Dictionary.open(Blocks.open(InMemory(blocks), KIND), 0, 8)
 
 
 def ranked(keys: list[bytes], wanted: list[bytes]) -> list[int]:
@@ -80,17 +80,17 @@ def test_words_in_many_blocks_come_back(step: int) -> None:
 
 @pytest.mark.parametrize(("keys", "width"), [(pa.array([], pa.binary()), None), (np.zeros(0, np.uint64), 8)])
 def test_a_dictionary_of_nothing_has_no_rank_above_0(keys: object, width: int | None) -> None:
-    pieces = Pieces.open(InMemory(pack_pieces(pack(keys, width), kind=KIND)), KIND)
-    found = Dictionary.open(pieces, 0, width)
-    assert (found.count, found.pieces_used, found.keys(0, 0)) == (0, 1, [])
+    blocks = Blocks.open(InMemory(pack_blocks(pack(keys, width), kind=KIND)), KIND)
+    found = Dictionary.open(blocks, 0, width)
+    assert (found.count, found.blocks_used, found.keys(0, 0)) == (0, 1, [])
     assert found.ranks(Bounds.of([b"", b"\xff" * 8], width)) == [0, 0]
 
 
 def test_a_look_up_reads_one_block() -> None:
-    summary = Recording(pack_pieces([*pack(pa.array(TEXTS * 1, pa.binary()), None), b"x" * 9000], kind=KIND))
-    pieces = Pieces.open(summary, KIND)
-    Dictionary.open(pieces, 0, None).ranks(Bounds.of([TEXTS[700], TEXTS[700] + b"\0"], None))
-    assert summary.bytes_read <= 4096 + max(pieces.length(piece) for piece in range(1, 5))
+    summary = Recording(pack_blocks([*pack(pa.array(TEXTS * 1, pa.binary()), None), b"x" * 9000], kind=KIND))
+    blocks = Blocks.open(summary, KIND)
+    Dictionary.open(blocks, 0, None).ranks(Bounds.of([TEXTS[700], TEXTS[700] + b"\0"], None))
+    assert summary.bytes_read <= 4096 + max(blocks.length(block) for block in range(1, 5))
 
 
 def test_neighbours_cost_about_a_byte_each() -> None:
@@ -99,23 +99,23 @@ def test_neighbours_cost_about_a_byte_each() -> None:
 
 
 def test_equal_blocks_are_decoded_once() -> None:
-    data = pack_pieces(pack(pa.array(TEXTS, pa.binary()), None), kind=KIND)
+    data = pack_blocks(pack(pa.array(TEXTS, pa.binary()), None), kind=KIND)
     parsed: dict[object, object] = {}
     for _ in range(3):
-        Dictionary.open(Pieces.open(InMemory(data), KIND), 0, None, parsed).ranks(Bounds.of([TEXTS[0]], None))
+        Dictionary.open(Blocks.open(InMemory(data), KIND), 0, None, parsed).ranks(Bounds.of([TEXTS[0]], None))
     assert len(parsed) == 1
 
 
 def test_a_dictionary_of_other_keys_is_refused() -> None:
-    pieces = Pieces.open(InMemory(pack_pieces(pack(np.arange(5, dtype=np.uint64), 8), kind=KIND)), KIND)
+    blocks = Blocks.open(InMemory(pack_blocks(pack(np.arange(5, dtype=np.uint64), 8), kind=KIND)), KIND)
     with pytest.raises(ValueError, match="keys"):
-        Dictionary.open(pieces, 0, None)
+        Dictionary.open(blocks, 0, None)
 
 
 def hostile(data: bytes, width: int | None, count: int, index: bytes) -> Dictionary:
     """Return a dictionary of one block, whose checksums are right and whose content is ``data``."""
     head = bytes([width or 0]) + count.to_bytes(4, "little") + index
-    return Dictionary.open(Pieces.open(InMemory(pack_pieces([head, data], kind=KIND)), KIND), 0, width)
+    return Dictionary.open(Blocks.open(InMemory(pack_blocks([head, data], kind=KIND)), KIND), 0, width)
 
 
 @pytest.mark.parametrize("block", [

@@ -211,16 +211,16 @@ class _ForgetsTheLastKey(ExactKeyIndex):
 
 
 class _BelievesItsBytes(ExactKeyIndex):
-    def locate(self, unit, keys, hashes):
-        data = bytearray(unit)
+    def locate(self, key_part, keys, hashes):
+        data = bytearray(key_part)
         if len(data) >= 20:
             struct.pack_into("<I", data, 16, zlib.crc32(data[20:], zlib.crc32(data[:16])))
         return super().locate(bytes(data), keys, hashes)
 
 
 class _MergesWithoutNewNumbers(ExactKeyIndex):
-    def merge(self, units, groups, total):
-        return super().merge(units, [np.where(g >= 0, np.arange(len(g)), -1) for g in groups], max(total, 8))
+    def merge(self, key_parts, groups, total):
+        return super().merge(key_parts, [np.where(g >= 0, np.arange(len(g)), -1) for g in groups], max(total, 8))
 
 
 @pytest.mark.parametrize("mutant", [_ForgetsTheLastKey, _BelievesItsBytes, _MergesWithoutNewNumbers])

@@ -29,50 +29,50 @@ class LosesTheLastKey(RecordKeyIndex):
 
 
 class OneGroupPerKey(RecordKeyIndex):
-    def locate(self, unit, keys, hashes):
-        found = super().locate(unit, keys, hashes)
+    def locate(self, key_part, keys, hashes):
+        found = super().locate(key_part, keys, hashes)
         _, first = np.unique(found.key, return_index=True)
         return Candidates(found.key[first], found.group[first])
 
 
 class RepeatsPairs(RecordKeyIndex):
-    def locate(self, unit, keys, hashes):
-        found = super().locate(unit, keys, hashes)
+    def locate(self, key_part, keys, hashes):
+        found = super().locate(key_part, keys, hashes)
         return Candidates(np.repeat(found.key, 2), np.repeat(found.group, 2))
 
 
 class ForgetsToForget(RecordKeyIndex):
-    def merge(self, units, groups, total):
-        return super().merge(units, [np.maximum(new, 0) for new in groups], total)
+    def merge(self, key_parts, groups, total):
+        return super().merge(key_parts, [np.maximum(new, 0) for new in groups], total)
 
 
 class KeepsOldNumbers(RecordKeyIndex):
-    def merge(self, units, groups, total):
-        return super().merge(units, [np.minimum(np.arange(len(new)), total - 1) for new in groups], total)
+    def merge(self, key_parts, groups, total):
+        return super().merge(key_parts, [np.minimum(np.arange(len(new)), total - 1) for new in groups], total)
 
 
 class MergesAllButTheFirst(BloomKeyIndex):
-    def merge(self, units, groups, total):
-        return super().merge(units[1:], groups[1:], total)
+    def merge(self, key_parts, groups, total):
+        return super().merge(key_parts[1:], groups[1:], total)
 
 
 class SwapsKeyAndGroup(BloomKeyIndex):
-    def locate(self, unit, keys, hashes):
-        found = super().locate(unit, keys, hashes)
+    def locate(self, key_part, keys, hashes):
+        found = super().locate(key_part, keys, hashes)
         return Candidates(found.group, found.key)
 
 
 class AnswersEverything(RecordKeyIndex):
-    def locate(self, unit, keys, hashes):
-        groups = record._open(unit).group_count
+    def locate(self, key_part, keys, hashes):
+        groups = record._open(key_part).group_count
         key = np.repeat(np.arange(len(keys)), groups)
         return Candidates(key, np.tile(np.arange(groups), len(keys)))
 
 
 class TakesDamageForAbsence(RecordKeyIndex):
-    def locate(self, unit, keys, hashes):
+    def locate(self, key_part, keys, hashes):
         try:
-            return super().locate(unit, keys, hashes)
+            return super().locate(key_part, keys, hashes)
         except ValueError:
             return Candidates(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -85,15 +85,15 @@ class IsRandom(BloomKeyIndex):
 
 class AssumesOrderedKeys(BloomKeyIndex):
     def build(self, keys, hashes, group, groups):
-        unit = bloom._open(super().build(keys, hashes, group, groups))
-        first = [keys[int(np.flatnonzero(group == g)[0])].as_py().encode()[:64] for g in unit.group.tolist()]
-        return bloom._encode(dataclasses.replace(unit, low=first))
+        key_part = bloom._open(super().build(keys, hashes, group, groups))
+        first = [keys[int(np.flatnonzero(group == g)[0])].as_py().encode()[:64] for g in key_part.group.tolist()]
+        return bloom._encode(dataclasses.replace(key_part, low=first))
 
 
 class CutsTheLargestKey(BloomKeyIndex):
     def build(self, keys, hashes, group, groups):
-        unit = bloom._open(super().build(keys, hashes, group, groups))
-        return bloom._encode(dataclasses.replace(unit, high=[b and b[:8] for b in unit.high]))
+        key_part = bloom._open(super().build(keys, hashes, group, groups))
+        return bloom._encode(dataclasses.replace(key_part, high=[b and b[:8] for b in key_part.high]))
 
 
 MUTANTS = (
@@ -113,77 +113,79 @@ def random_hashes(n, seed=1):
     return KeyHashes(*(rng.integers(0, 2**64, n, dtype=np.uint64) for _ in range(2)))
 
 
-def record_unit(n):
+def record_key_part(n):
     hashes = random_hashes(n)
     return hashes, RecordKeyIndex().build(pa.nulls(n), hashes, np.arange(n, dtype=np.int64) % 9, 9)
 
 
 def test_a_record_look_up_detects_every_flipped_bit_that_it_depends_on():
-    hashes, unit = record_unit(6000)
-    opened = record._open(unit)
+    hashes, key_part = record_key_part(6000)
+    opened = record._open(key_part)
     one = hashes.take(np.array([77]))
     shard = int(one.hi[0]) >> (64 - opened.bits)
     start, end = (int(at) for at in opened.starts[shard : shard + 2])
-    hashes_at = len(unit) - 12 * 6000
+    hashes_at = len(key_part) - 12 * 6000
     relevant = [*range(hashes_at), *range(hashes_at + 8 * start, hashes_at + 8 * end, 97)]
-    relevant += range(len(unit) - 4 * 6000 + 4 * start, len(unit) - 4 * 6000 + 4 * end, 53)
+    relevant += range(len(key_part) - 4 * 6000 + 4 * start, len(key_part) - 4 * 6000 + 4 * end, 53)
     for byte in relevant:
-        damaged = bytearray(unit)
+        damaged = bytearray(key_part)
         damaged[byte] ^= 1 << byte % 8
-        with pytest.raises(ValueError, match="record unit"):
+        with pytest.raises(ValueError, match="record key part"):
             RecordKeyIndex().locate(bytes(damaged), pa.nulls(1), one)
 
 
 def test_damage_in_another_shard_does_not_disturb_a_record_look_up():
-    hashes, unit = record_unit(6000)
+    hashes, key_part = record_key_part(6000)
     first = hashes.take(np.array([np.argmin(hashes.hi)]))
-    damaged = unit[:-1] + bytes([unit[-1] ^ 1])
+    damaged = key_part[:-1] + bytes([key_part[-1] ^ 1])
     assert RecordKeyIndex().locate(damaged, pa.nulls(1), first).key.tolist() == [0]
     with pytest.raises(ValueError, match="shard"):
         RecordKeyIndex().merge([damaged], [np.arange(9)], 9)
 
 
 def test_a_record_look_up_reads_no_hash_of_another_shard():
-    hashes, unit = record_unit(20_000)
-    opened = record._open(unit)
+    hashes, key_part = record_key_part(20_000)
+    opened = record._open(key_part)
     for row in range(0, 20_000, 1999):
         one = hashes.take(np.array([row]))
         shard = int(one.hi[0]) >> (64 - opened.bits)
         start, end = (int(at) for at in opened.starts[shard : shard + 2])
-        damaged = bytearray(unit)
-        at = len(unit) - 12 * 20_000
+        damaged = bytearray(key_part)
+        at = len(key_part) - 12 * 20_000
         damaged[at : at + 8 * start] = b"\xff" * (8 * start)
         damaged[at + 8 * end : at + 8 * 20_000] = b"\0" * (8 * (20_000 - end))
         assert RecordKeyIndex().locate(bytes(damaged), pa.nulls(1), one).group.tolist() == [row % 9]
 
 
-def test_a_record_merge_of_parts_is_the_unit_of_the_whole():
-    hashes, unit = record_unit(20_000)
+def test_a_record_merge_of_parts_is_the_key_part_of_the_whole():
+    hashes, key_part = record_key_part(20_000)
     group = np.arange(20_000) % 9
     parts = [
         RecordKeyIndex().build(pa.nulls(5000), hashes.take(np.arange(i, 20_000, 4)), group[i::4], 9) for i in range(4)
     ]
-    assert RecordKeyIndex().merge(parts, [np.arange(9)] * 4, 9) == unit
+    assert RecordKeyIndex().merge(parts, [np.arange(9)] * 4, 9) == key_part
 
 
-def test_a_record_unit_works_at_any_alignment():
-    hashes, unit = record_unit(3000)
+def test_a_record_key_part_works_at_any_alignment():
+    hashes, key_part = record_key_part(3000)
     for shift in range(1, 8):
-        view = memoryview(b"\0" * shift + unit)[shift:]
+        view = memoryview(b"\0" * shift + key_part)[shift:]
         assert len(RecordKeyIndex().locate(view, pa.nulls(3000), hashes).key) == 3000
 
 
 def test_a_group_number_beyond_the_header_is_refused():
     for index, module in ((RecordKeyIndex(), record), (BloomKeyIndex(), bloom)):
         keys, hashes = hashed(["a", "b"])
-        unit = bytearray(index.build(keys, hashes, np.array([0, 4]), 5))
-        unit[16] = 4
+        key_part = bytearray(index.build(keys, hashes, np.array([0, 4]), 5))
+        key_part[16] = 4
         if module is bloom:
-            unit[-4:] = zlib.crc32(unit[:-4]).to_bytes(4, "little")
+            key_part[-4:] = zlib.crc32(key_part[:-4]).to_bytes(4, "little")
         else:
-            unit[28:32] = zlib.crc32(unit[32 : len(unit) - 24], zlib.crc32(unit[:28])).to_bytes(4, "little")
+            key_part[28:32] = zlib.crc32(key_part[32 : len(key_part) - 24], zlib.crc32(key_part[:28])).to_bytes(
+                4, "little"
+            )
         with pytest.raises(ValueError, match="group 4 of 4"):
-            index.locate(bytes(unit), keys, hashes)
+            index.locate(bytes(key_part), keys, hashes)
 
 
 def test_a_high_bound_that_cannot_be_rounded_up_is_none():
@@ -195,9 +197,9 @@ def test_a_high_bound_that_cannot_be_rounded_up_is_none():
 
 @pytest.mark.parametrize("index", [RecordKeyIndex(), BloomKeyIndex()])
 def test_wrong_numbers_of_groups_are_refused(index):
-    unit = index.build(*hashed(["a"]), np.array([0]), 3)
+    key_part = index.build(*hashed(["a"]), np.array([0]), 3)
     with pytest.raises(ValueError, match="3 groups"):
-        index.merge([unit], [np.arange(2)], 3)
+        index.merge([key_part], [np.arange(2)], 3)
     with pytest.raises(ValueError, match="groups"):
         index.build(*hashed(["a"]), np.array([0]), 2**33)
 

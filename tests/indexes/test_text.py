@@ -1,4 +1,4 @@
-"""The inverted index: rows by token, read piece by piece."""
+"""The inverted index: rows by token, read block by block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from indexes import registry, text
 from indexes.base import InMemory
-from indexes.pieces import Pieces
+from indexes.blocks import Blocks
 from indexes.predicate import Leaf, matches
 from indexes.testing import SkippingIndexConformance, leaves_for, violations
 from indexes.text import TERM_LENGTH_MAX, TEXTS_MAX, TOKENS_MAX, TextIndex
@@ -193,7 +193,7 @@ def many(seed: int = 5, size: int = 20_000) -> Any:
 def test_frequent_and_rare_terms_in_many_blocks_are_found() -> None:
     notes, index = many(), TextIndex()
     summary = index.summarize(notes)
-    assert Pieces.open(InMemory(summary), b"text/1").count > 8
+    assert Blocks.open(InMemory(summary), b"text/1").count > 8
     assert len(summary) < 2.2 * 4 * len(notes)
     terms, row = index.tokenizer.tokens(notes)
     names, row = np.array(terms.to_pylist(), object), np.asarray(row)
@@ -229,14 +229,14 @@ def test_a_damaged_block_harms_only_its_own_terms() -> None:
 def test_checksummed_nonsense_raises_value_error() -> None:
     """What a writer with a mistake may leave: every length of header and blocks wrong, checksums right."""
     index = TextIndex()
-    pieces = Pieces.open(InMemory(index.summarize(many(size=3_000))), b"text/1")
-    whole = [bytes(pieces.read(at)) for at in range(pieces.count)]
+    blocks = Blocks.open(InMemory(index.summarize(many(size=3_000))), b"text/1")
+    whole = [bytes(blocks.read(at)) for at in range(blocks.count)]
     leaf = Leaf("s", "match", "all")
-    for piece in (0, 1):
+    for block in (0, 1):
         for at in range(0, 32, 4):
             for wrong in (0, 1, 2**31 - 1, 2**32 - 1):
-                changed = whole[piece][:at] + struct.pack("<I", wrong) + whole[piece][at + 4 :]
-                packed = text.pack([*whole[:piece], changed, *whole[piece + 1 :]], kind=b"text/1")
+                changed = whole[block][:at] + struct.pack("<I", wrong) + whole[block][at + 4 :]
+                packed = text.pack([*whole[:block], changed, *whole[block + 1 :]], kind=b"text/1")
                 try:
                     index.rows([InMemory(packed)], leaf, STRING)
                 except ValueError:
@@ -244,7 +244,7 @@ def test_checksummed_nonsense_raises_value_error() -> None:
     for nothing in ([], [b""], [whole[0]], [whole[0], b""], [whole[0][:-1], *whole[1:]]):
         with pytest.raises(ValueError):
             index.rows([InMemory(text.pack(nothing, kind=b"text/1"))], leaf, STRING)
-            raise ValueError("no piece, no row: nothing is wrong with a summary without blocks")
+            raise ValueError("no block, no row: nothing is wrong with a summary without blocks")
 
 
 class Repeats(Word):

@@ -258,7 +258,7 @@ def test_what_our_own_writers_do_is_never_taken_for_anothers(tmp_path: Path) -> 
         (one, other)[number % 2].upsert(rows(f"k{number}"))
         assert one.scan().count() == other.scan().count() == number + 1
         one.compact()
-    assert one.metadata.base_seq > 2
+    assert one.metadata.checkpoint_seq > 2
     assert mdt.open(storage).scan().count() == 6
 
 

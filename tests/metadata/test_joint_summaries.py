@@ -20,7 +20,7 @@ from mdt.metadata import index_summaries as summaries
 from mdt.metadata.file_group import Joint, NewFile, SummaryRef
 from mdt.metadata.index_summaries import Asked
 from mdt.parquet.segment_rows import read_rows
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage
 from mdt.write import summarize, transfer
 
@@ -69,8 +69,8 @@ def refs(table: mdt.Table, spec: str) -> list[SummaryRef | None]:
     return snapshot.index_summaries(spec, snapshot.live_numbers)
 
 
-def blobs_of(table: mdt.Table, spec: str) -> list[Blob]:
-    return [ref.blob for ref in refs(table, spec) if isinstance(ref, Joint)]
+def objects_of(table: mdt.Table, spec: str) -> list[ObjectRange]:
+    return [ref.stored for ref in refs(table, spec) if isinstance(ref, Joint)]
 
 
 def assert_answers(table: mdt.Table) -> None:
@@ -91,14 +91,14 @@ def reason(table: mdt.Table, where: str, kind: str) -> str:
 def test_the_small_segments_of_each_commit_share_one_summary_of_each_index_that_knows_positions() -> None:
     table = made()
     for spec in SHARED:
-        found = blobs_of(table, spec)
+        found = objects_of(table, spec)
         assert len(found) == len(table.files()) == 3 * CITIES and len(set(found)) == 3
         firsts = [ref.first for ref in refs(table, spec) if isinstance(ref, Joint)]
         counts = table.snapshot().rows.tolist()
         for start in range(0, len(found), CITIES):
             assert firsts[start : start + CITIES] == [sum(counts[start : start + n]) for n in range(CITIES)]
-        assert table.snapshot().index_bytes(spec) == sum(blob.length for blob in set(found))
-    assert not blobs_of(table, SPECS[-1]) and None not in refs(table, SPECS[-1])
+        assert table.snapshot().index_bytes(spec) == sum(stored.length for stored in set(found))
+    assert not objects_of(table, SPECS[-1]) and None not in refs(table, SPECS[-1])
     assert_answers(table)
     assert table.check().ok
 
@@ -124,7 +124,7 @@ def test_large_segments_and_single_ones_have_summaries_of_their_own(monkeypatch:
     snapshot = table.snapshot()
     for ref, count in zip(refs(table, SHARED[0]), snapshot.rows.tolist(), strict=True):
         assert isinstance(ref, Joint) == (count <= 30)
-    assert len(set(blobs_of(table, SHARED[0]))) == 2
+    assert len(set(objects_of(table, SHARED[0]))) == 2
     table.upsert(rows([6], 4))
     assert not isinstance(refs(table, SHARED[0])[-1], Joint)
     assert_answers(table)
@@ -134,42 +134,44 @@ def test_large_segments_and_single_ones_have_summaries_of_their_own(monkeypatch:
 def test_a_joint_summary_has_a_limit_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summarize, "JOINT_SUMMARY_ROWS_MAX", 90)
     table = made()
-    found = blobs_of(table, SHARED[0])
-    assert [found.count(blob) for blob in dict.fromkeys(found)] == [3, 2, 5], "a single one has a summary of its own"
+    found = objects_of(table, SHARED[0])
+    assert [found.count(stored) for stored in dict.fromkeys(found)] == [3, 2, 5], (
+        "a single one has a summary of its own"
+    )
     assert_answers(table)
     assert table.check().ok
 
 
 def test_shares_outlive_others_of_their_summary_and_the_compaction_of_metadata() -> None:
     table = made()
-    before = set(blobs_of(table, SHARED[0]))
+    before = set(objects_of(table, SHARED[0]))
     table.compact()
     table.upsert(rows(range(2, 240, CITIES), 9))
     table.upsert(rows(range(3, 240, CITIES), 9))
     table.compact()
-    left = blobs_of(table, SHARED[0])
+    left = objects_of(table, SHARED[0])
     assert not before & set(left)
-    assert [left.count(blob) for blob in dict.fromkeys(left)] == [CITIES - 2, 2], "two were rewritten together"
+    assert [left.count(stored) for stored in dict.fromkeys(left)] == [CITIES - 2, 2], "two were rewritten together"
     for reopened in (table, mdt.open(table.storage)):
         reopened.metadata.compact()
         assert_answers(reopened)
-        assert blobs_of(mdt.open(table.storage), SHARED[0]) == left
+        assert objects_of(mdt.open(table.storage), SHARED[0]) == left
     assert_answers(mdt.open(table.storage))
     assert mdt.open(table.storage).check().ok
 
 
 def own_bytes(table: mdt.Table, spec: str) -> int:
     """Return the bytes of an index by its summaries, each distinct one once."""
-    found = [ref.blob if isinstance(ref, Joint) else ref for ref in refs(table, spec)]
+    found = [ref.stored if isinstance(ref, Joint) else ref for ref in refs(table, spec)]
     inline = sum(len(ref) for ref in found if isinstance(ref, bytes))
-    return inline + sum(blob.length for blob in {ref for ref in found if isinstance(ref, Blob)})
+    return inline + sum(stored.length for stored in {ref for ref in found if isinstance(ref, ObjectRange)})
 
 
 @pytest.mark.parametrize("every", [0, 1, 2, 3])
 def test_the_bytes_of_an_index_count_each_joint_summary_once_while_any_of_its_segments_lives(every: int) -> None:
     table = made()
     whole = sum(table.indexes()["bytes"].to_pylist())
-    objects = {blob.path for spec in SHARED for blob in blobs_of(table, spec)}
+    objects = {stored.path for spec in SHARED for stored in objects_of(table, spec)}
     assert whole <= sum(info.size for info in table.storage.list("") if info.path in objects) + own_bytes(
         table, SPECS[-1]
     )
@@ -196,10 +198,10 @@ def test_indexes_are_dropped_added_and_rebuilt() -> None:
     table.drop_index(SHARED[0])
     assert_answers(table)
     result = table.create_index(SHARED[0])
-    assert len(set(blobs_of(table, SHARED[0]))) == 1 and result.files == len(table.files())
+    assert len(set(objects_of(table, SHARED[0]))) == 1 and result.files == len(table.files())
     assert result.bytes == table.snapshot().index_bytes(SHARED[0])
     table.rebuild_index()
-    assert all(len(set(blobs_of(table, spec))) == 1 for spec in SHARED)
+    assert all(len(set(objects_of(table, spec))) == 1 for spec in SHARED)
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
     assert_answers(table)
     assert table.check().ok
@@ -207,13 +209,13 @@ def test_indexes_are_dropped_added_and_rebuilt() -> None:
 
 def test_a_damaged_joint_summary_is_named_and_costs_no_row() -> None:
     table = made()
-    blob = blobs_of(table, SHARED[0])[0]
+    stored = objects_of(table, SHARED[0])[0]
     storage = table.storage.copy()
-    data = bytearray(MemoryStorage.read(storage, blob.path))
-    data[blob.offset : blob.offset + blob.length] = bytes(
-        255 - b for b in data[blob.offset : blob.offset + blob.length]
+    data = bytearray(MemoryStorage.read(storage, stored.path))
+    data[stored.offset : stored.offset + stored.length] = bytes(
+        255 - b for b in data[stored.offset : stored.offset + stored.length]
     )
-    storage.replace(blob.path, bytes(data))
+    storage.replace(stored.path, bytes(data))
     damaged = mdt.open(storage)
     assert_answers(damaged)
     assert reason(damaged, "n = 7", "bitmap/1(n)") == "damaged" and reason(table, "n = 7", "bitmap/1(n)") == "used"
@@ -267,14 +269,14 @@ def test_joint_summaries_are_smaller_than_those_of_each_segment(monkeypatch: pyt
     joint = sum(made().indexes()["bytes"].to_pylist())
     monkeypatch.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", 0)
     alone = made()
-    assert not blobs_of(alone, SHARED[0])
+    assert not objects_of(alone, SHARED[0])
     assert joint < 0.7 * sum(alone.indexes()["bytes"].to_pylist())
 
 
 def test_shares_pass_from_tasks_to_the_driver() -> None:
-    blob = Blob("a", 8, 5, 77)
-    stored = (("x", Joint(blob, 0)), ("x", Joint(blob, 12)), ("y", blob), ("z", b"bytes"))
-    file = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, blob, summaries=stored)
+    extent = ObjectRange("a", 8, 5, 77)
+    stored = (("x", Joint(extent, 0)), ("x", Joint(extent, 12)), ("y", extent), ("z", b"bytes"))
+    file = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, extent, summaries=stored)
     assert transfer.decode(transfer.encode(transfer.Finished([file], [], [], {}))).files[0].summaries == stored
 
 
@@ -301,9 +303,9 @@ def test_each_segment_gets_its_own_part_of_what_a_summary_answers(data: st.DataO
 def test_a_joint_summary_numbers_the_rows_of_its_segments_one_after_the_other() -> None:
     table = made()
     snapshot, stored = table.snapshot(), refs(table, SHARED[0])
-    for blob in dict.fromkeys(blobs_of(table, SHARED[0])):
-        mine = [i for i, ref in enumerate(stored) if isinstance(ref, Joint) and ref.blob == blob]
+    for extent in dict.fromkeys(objects_of(table, SHARED[0])):
+        mine = [i for i, ref in enumerate(stored) if isinstance(ref, Joint) and ref.stored == extent]
         joined = pa.concat_tables([read_rows(table.storage, snapshot.segment(i), SCHEMA) for i in mine])[
             "n"
         ].combine_chunks()
-        assert table.metadata.blobs.read(blob, verify=True).to_pybytes() == BitmapIndex().summarize(joined)
+        assert table.metadata.objects.read(extent, verify=True).to_pybytes() == BitmapIndex().summarize(joined)

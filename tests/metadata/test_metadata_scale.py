@@ -1,4 +1,4 @@
-"""Metadata of many files: what is read, what a commit costs, and that the base, its pieces and the log agree."""
+"""Metadata of many files: what is read, what a commit costs, and that the checkpoint, its additions and the log agree."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from benchmarks import planning
 from indexes import buffers
 from mdt.errors import Corrupt
 from mdt.metadata import paths
-from mdt.metadata.checkpoint import differing, folded
+from mdt.metadata.apply import apply, first
+from mdt.metadata.checkpoint import checkpoint_of, differing
 from mdt.metadata.columns import Columns
 from mdt.metadata.file_groups import Groups
 from mdt.metadata.layered import Layered
-from mdt.metadata.replay import apply, first
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import StoredColumns
 from mdt.stores.storage import MemoryStorage
@@ -62,7 +62,7 @@ def _from_log(table: mdt.Table) -> Snapshot:
 
 
 def _assert_same(one: Columns, other: Columns, names: list[str]) -> None:
-    assert differing(one, other, [name for name in names if name != "units"]) == []
+    assert differing(one, other, [name for name in names if name != "key_parts"]) == []
 
 
 STEPS = st.lists(
@@ -76,7 +76,7 @@ STEPS = st.lists(
     kind=st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"]),
 )  # fmt: skip
 @settings(max_examples=10, **QUIET)
-def test_a_base_with_records_on_top_says_what_the_log_says(
+def test_a_checkpoint_with_records_on_top_says_what_the_log_says(
     steps: list[tuple[str, set[int]]], records: int, index: str, kind: str
 ) -> None:
     table = _table(records, key_index=index, table_type=kind)
@@ -89,13 +89,13 @@ def test_a_base_with_records_on_top_says_what_the_log_says(
             table.compact()
         else:
             table.metadata.compact()
-        expected = folded(_from_log(table))
+        expected = checkpoint_of(_from_log(table))
         for snapshot in (table.snapshot(), mdt.open(table.storage).snapshot()):
             snapshot.check()
-            _assert_same(expected, folded(snapshot), expected.everything())
+            _assert_same(expected, checkpoint_of(snapshot), expected.everything())
             for spec in snapshot.definition.indexes:
                 assert snapshot.covered(spec)[snapshot.rows > 0].all()
-        count("states of tables, base and pieces compared with the log")
+        count("states of tables, checkpoint and additions compared with the log")
 
 
 @given(items=st.lists(st.dictionaries(st.integers(0, 20), st.integers(1, 9), max_size=6), max_size=30))
@@ -136,14 +136,14 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _stored(table: mdt.Table) -> StoredColumns:
-    base = table.snapshot().base
-    assert isinstance(base, StoredColumns) and base.rows >= FILES
-    return base
+    checkpoint = table.snapshot().checkpoint
+    assert isinstance(checkpoint, StoredColumns) and checkpoint.rows >= FILES
+    return checkpoint
 
 
-def _read_whole(base: StoredColumns) -> set[str]:
+def _read_whole(checkpoint: StoredColumns) -> set[str]:
     """Return the names of the columns that were read whole."""
-    return {name for name, part in base._recent._found if part == -1 and not name.startswith("bounds of")}
+    return {name for name, part in checkpoint._recent._found if part == -1 and not name.startswith("bounds of")}
 
 
 def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
@@ -151,10 +151,10 @@ def test_a_plan_reads_the_pages_that_it_needs(many: Path) -> None:
     plan = table.scan(f"at = {7 * planning.ROWS}").plan
     (found,) = plan.segments
     assert plan.snapshot.files.value("name", found.file).as_py().startswith("00000007-")
-    base = _stored(table)
+    checkpoint = _stored(table)
     # History for the look at Hudi's timeline; dead and rows, statistics, row groups of one file, its name.
-    assert base.misses <= 6
-    assert _read_whole(base) <= {"history", "files/rows", "dead", "stats/at"}
+    assert checkpoint.misses <= 6
+    assert _read_whole(checkpoint) <= {"history", "files/rows", "dead", "stats/at"}
     again = table.metadata.cache_counts()["pages"]
     assert len(table.scan(f"at = {9 * planning.ROWS}").plan.segments) == 1
     assert table.metadata.cache_counts()["pages"][1] == again[1], "everything is in memory"
@@ -165,19 +165,21 @@ def test_warm_reads_what_plans_need(many: Path) -> None:
     table.metadata.warm(["at", "device"])
     before = _stored(table).misses
     assert len(table.scan("at = 5 and device = 5").plan.segments) <= 1
-    assert _stored(table).misses <= before + 1, "one page of zone_rows"
+    assert _stored(table).misses <= before + 1, "one page of row_group_rows"
 
 
 def test_a_commit_touches_what_it_changes(many: Path) -> None:
     table = mdt.open(many)
     for n in (0, 5):  # inserts, then updates among them
         table.upsert(planning._rows(n, 10))
-    base = _stored(table)
-    read = base.misses
+    checkpoint = _stored(table)
+    read = checkpoint.misses
     for n in range(5):
         table.upsert(planning._rows(n, 10))
-    assert base.misses == read, "later commits read nothing of the base"
-    assert not {"files/name", "files/file_id", "group_name", "files/zone_rows", "stats/at"} & _read_whole(base)
+    assert checkpoint.misses == read, "later commits read nothing of the checkpoint"
+    assert not {"files/name", "files/file_id", "group_name", "files/row_group_rows", "stats/at"} & _read_whole(
+        checkpoint
+    )
     groups = table.snapshot().file_groups
     assert len(groups.changed.flat()) <= 6
     assert table.scan("id = 'real_00000003'").plan.segments
@@ -203,7 +205,7 @@ def test_small_file_groups_are_found_smallest_first(records: int) -> None:
                 assert found == _brute_force_small(snapshot, partition, bytes_max)
 
 
-def test_file_groups_are_found_by_name_in_base_and_pieces(many: Path) -> None:
+def test_file_groups_are_found_by_name_in_checkpoint_and_additions(many: Path) -> None:
     groups = Groups.of(_stored(mdt.open(many)))
     names = [f"{n:08x}-0000-4000-8000-{n:012x}-0" for n in (5, 17, FILES - 1)]
     assert groups.number([*names, "nobody"]).tolist() == [5, 17, FILES - 1, -1]
@@ -246,7 +248,7 @@ def test_a_file_keeps_its_number_and_one_that_left_counts_for_nothing() -> None:
     assert again.numbered < before.numbered
 
 
-def test_plans_of_one_commit_on_two_bases_number_files_apart() -> None:
+def test_plans_of_one_commit_on_two_checkpoints_number_files_apart() -> None:
     table = _table(10_000, table_type="COPY_ON_WRITE")
     table.upsert(_rows(list(range(20)), 0))
     for n in (3, 14, 5):
@@ -264,7 +266,7 @@ def _group_numbers(snapshot: Snapshot) -> dict[str, int]:
     return dict(zip(names, snapshot.file_groups.number(names).tolist(), strict=True))
 
 
-def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
+def test_numbers_of_file_groups_are_those_of_the_checkpoint_that_is_named() -> None:
     table = _table(100)
     for n in range(4):
         table.upsert(_rows([n, n + 10], n))
@@ -275,12 +277,12 @@ def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
     table.compact()
     other = mdt.open(table.storage)
     other.metadata.compact()
-    for base_seq in (-1, old.seq):
-        found = mdt.open(table.storage).metadata.at(old.seq, base_seq)
-        assert found.base.seq == base_seq and found.seq == old.seq
-        assert base_seq >= 0 or _group_numbers(found) == numbers
+    for checkpoint_seq in (-1, old.seq):
+        found = mdt.open(table.storage).metadata.at(old.seq, checkpoint_seq)
+        assert found.checkpoint.seq == checkpoint_seq and found.seq == old.seq
+        assert checkpoint_seq >= 0 or _group_numbers(found) == numbers
         found.check()
-    for path in [info.path for info in table.storage.list(paths.base_dir()) if info.path.endswith(".manifest")]:
+    for path in [info.path for info in table.storage.list(paths.checkpoints_dir()) if info.path.endswith(".manifest")]:
         kept = mdt.open(table.storage).metadata.at(old.seq, old.seq)
         expected = _group_numbers(kept)
         table.storage.delete(path)
@@ -288,14 +290,14 @@ def test_numbers_of_file_groups_are_those_of_the_base_that_is_named() -> None:
         assert _group_numbers(again) == expected
 
 
-def test_a_reader_moves_to_a_newer_base_of_another_process() -> None:
+def test_a_reader_moves_to_a_newer_checkpoint_of_another_process() -> None:
     table = _table(10_000)
     reader = mdt.open(table.storage)
     for n in range(40):
         table.upsert(_rows([n], n))
         if n == 33:
             mdt.open(table.storage).metadata.compact()
-    assert reader.snapshot().base.seq == 34 and reader.snapshot().seq == 40
+    assert reader.snapshot().checkpoint.seq == 34 and reader.snapshot().seq == 40
     assert reader.scan().count() == 40 and reader.check().ok
 
 
@@ -303,15 +305,15 @@ def test_the_metadata_of_large_tables_are_compacted_more_rarely() -> None:
     table = _table(4)
     for n in range(3):
         table.upsert(_rows([n], n))
-    assert not table.metadata.compaction_is_due() and table.metadata.base_seq == -1
+    assert not table.metadata.compaction_is_due() and table.metadata.checkpoint_seq == -1
     table.upsert(_rows([4], 4))
-    assert table.metadata.base_seq == 4
+    assert table.metadata.checkpoint_seq == 4
 
 
-def test_a_base_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
     table = planning.make(str(tmp_path / "t"), 50)
     table.metadata.compact()
-    (pages,) = (tmp_path / "t" / ".hoodie" / ".mdt" / "base").glob("*.pages-0")
+    (pages,) = (tmp_path / "t" / ".hoodie" / ".mdt" / "checkpoints").glob("*.pages-0")
     pages.write_bytes(bytes(len(pages.read_bytes())))
     assert len(mdt.open(tmp_path / "t").scan("at = 5").plan.segments) == 1, "the log says the same"
     (tmp_path / "t" / ".hoodie" / ".mdt" / "log" / f"{1:020}").unlink()

@@ -162,7 +162,7 @@ def test_every_registered_key_index_can_be_chosen_with_its_options() -> None:
         assert again.scan().count() == 10 and again.check().ok
         note = _note(again, "id = 3", "key:")
         assert note.used and note.detail == "1 keys looked up, 1 live rows"
-        assert not again.snapshot().uncovered, "the units of the index cover what was inserted"
+        assert not again.snapshot().uncovered, "the key parts of the index cover what was inserted"
 
 
 @pytest.mark.parametrize(

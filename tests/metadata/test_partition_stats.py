@@ -1,4 +1,4 @@
-"""Bounds of runs of files: they prove what statistics of files prove, spare their pages, and may be damaged or missing."""
+"""Bounds of stripes: they prove what statistics of files prove, spare their pages, and may be damaged or missing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ import mdt
 import mdt.errors
 from benchmarks import planning
 from indexes.predicate import And, Leaf, Or, Predicate, matches
-from mdt.metadata import checkpoint as fold
-from mdt.metadata import columns
-from mdt.metadata.column_stats import FileStats, Runs
+from mdt.metadata import checkpoint, columns
+from mdt.metadata.column_stats import FileStats, Stripes
 from mdt.metadata.stored_columns import StoredColumns
 from mdt.stores.storage import MemoryStorage, ObjectStorage
 
@@ -35,9 +34,9 @@ LONG = "p" * 70
 
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make pages of four files and runs of up to two, so that small tables have both."""
-    for name, value in (("STATISTICS_PER_PAGE", 4), ("RUN_FILES_MAX", 2), ("RUN_FILES_MIN", 2)):
-        monkeypatch.setattr(fold, name, value)
+    """Make pages of four files and stripes of up to two, so that small tables have both."""
+    for name, value in (("STATISTICS_PER_PAGE", 4), ("STRIPE_FILES_MAX", 2), ("STRIPE_FILES_MIN", 2)):
+        monkeypatch.setattr(checkpoint, name, value)
 
 
 def _options(**more: Any) -> dict[str, Any]:
@@ -123,7 +122,7 @@ def _scan(table: mdt.Table, predicate: Predicate) -> Any:
 
 def _by_files_only(table: mdt.Table, predicate: Predicate) -> tuple[Any, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FileStats, "has_runs", False)
+        patch.setattr(FileStats, "has_stripes", False)
         return tuple(_scan(table, predicate).plan.segments)
 
 
@@ -154,7 +153,9 @@ def _compare_plans(data: st.DataObject) -> None:
         for note in scan.plan.notes:
             assert note.pruned <= note.covered <= len(scan.snapshot), note
         used = _notes(scan)["partition_stats"]
-        count(f"predicates, plan by runs compared with the plan by files, runs {'used' if used.used else used.reason}")
+        count(
+            f"predicates, plan by stripes compared with the plan by files, stripes {'used' if used.used else used.reason}"
+        )
 
 
 # A table of many files that do not exist
@@ -170,14 +171,14 @@ def _many(storage_path: Any) -> mdt.Table:
 
 @pytest.fixture
 def many(tmp_path: Any) -> mdt.Table:
-    """Forty files, file f with the values f·ROWS … of ``at``, on a base."""
+    """Forty files, file f with the values f·ROWS … of ``at``, on a checkpoint."""
     return _many(tmp_path / "t")
 
 
 def _read(table: mdt.Table, name: str) -> Iterator[int]:
-    base = table.snapshot().base
-    assert isinstance(base, StoredColumns)
-    return (part for column, part in base._recent._found if column == name)
+    checkpoint = table.snapshot().checkpoint
+    assert isinstance(checkpoint, StoredColumns)
+    return (part for column, part in checkpoint._recent._found if column == name)
 
 
 def test_pages_of_pruned_runs_are_not_read(many: mdt.Table) -> None:
@@ -201,16 +202,16 @@ def test_a_key_that_is_found_needs_the_statistics_of_its_file_only(many: mdt.Tab
     assert (note.used, note.reason) == (False, "nothing_left")
 
 
-def test_a_plan_after_a_commit_uses_what_is_known_of_the_base(many: mdt.Table) -> None:
+def test_a_plan_after_a_commit_uses_what_is_known_of_the_checkpoint(many: mdt.Table) -> None:
     where = "device >= 0 and fare > 1"
     assert len(many.scan(where).plan.segments) == FILES
-    base = many.snapshot().base
-    assert isinstance(base, StoredColumns)
+    checkpoint = many.snapshot().checkpoint
+    assert isinstance(checkpoint, StoredColumns)
     for n in range(4):
         many.upsert(planning._rows(n, 2))
-        read = base.misses, base.statistics_misses
+        read = checkpoint.misses, checkpoint.statistics_misses
         assert len(many.scan(where).plan.segments) == FILES
-        assert many.snapshot().base is base and (base.misses, base.statistics_misses) == read, (
+        assert many.snapshot().checkpoint is checkpoint and (checkpoint.misses, checkpoint.statistics_misses) == read, (
             "nothing is read or made again"
         )
     added = many.scan("device = -1").plan.segments
@@ -221,15 +222,15 @@ def test_a_plan_after_a_commit_uses_what_is_known_of_the_base(many: mdt.Table) -
 
 def _damage(table: mdt.Table, column: str) -> None:
     """Flip a byte of a page of ``column`` on disk."""
-    base = table.snapshot().base
-    assert isinstance(base, StoredColumns)
-    path, offset, length, _ = base._layout.page(base._layout.columns[column].first)
+    checkpoint = table.snapshot().checkpoint
+    assert isinstance(checkpoint, StoredColumns)
+    path, offset, length, _ = checkpoint._layout.page(checkpoint._layout.columns[column].first)
     data = bytearray(table.storage.read(path))
     data[offset + length // 2] ^= 1
     table.storage.replace(path, bytes(data))
 
 
-@pytest.mark.parametrize("column", ["run_start", "partition_stats/at"])
+@pytest.mark.parametrize("column", ["stripe_start", "partition_stats/at"])
 def test_damaged_runs_cost_time_but_no_rows_and_are_named(many: mdt.Table, column: str) -> None:
     expected = many.scan(f"at >= {5 * planning.ROWS} and at < {7 * planning.ROWS}").plan.segments
     _damage(many, column)
@@ -240,7 +241,7 @@ def test_damaged_runs_cost_time_but_no_rows_and_are_named(many: mdt.Table, colum
     assert (note.used, note.reason, note.pruned) == (False, "damaged", 0) and "damaged" in note.detail
     assert _notes(scan)["column_stats"].pruned == FILES - 2
     assert not again.metadata._records, "the log is not read for it"
-    assert again.metadata.damage is not None, "the next compaction writes another base"
+    assert again.metadata.damage is not None, "the next compaction writes another checkpoint"
     assert not again.check().ok
 
 
@@ -254,26 +255,28 @@ def test_damaged_statistics_of_files_end_the_use_of_runs(many: mdt.Table) -> Non
 
 @pytest.mark.parametrize("lie", ["short", "falling", "other rows"])
 def test_impossible_runs_are_not_believed(many: mdt.Table, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = StoredColumns.spare
+    optional = StoredColumns.optional
 
     def lying(self: StoredColumns, name: str) -> pa.Table:
-        table = spare(self, name)
-        if name == "run_start" and lie == "falling":
+        table = optional(self, name)
+        if name == "stripe_start" and lie == "falling":
             return table.take(pa.array(np.arange(len(table))[::-1]))
-        if name == "run_start" and lie == "short":
+        if name == "stripe_start" and lie == "short":
             return table.slice(0, len(table) - 1)
         return table.slice(1) if lie == "other rows" and name == "partition_stats/at" else table
 
-    monkeypatch.setattr(StoredColumns, "spare", lying)
+    monkeypatch.setattr(StoredColumns, "optional", lying)
     scan = many.scan("at = 5")
     assert len(scan.plan.segments) == 1 and _notes(scan)["partition_stats"].reason == "damaged"
 
 
-def test_a_base_of_an_older_version_is_read_without_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "STATISTICS_PER_PAGE", FILES)
+def test_a_checkpoint_of_an_older_version_is_read_without_stripes(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "STATISTICS_PER_PAGE", FILES)
     table = _many(tmp_path / "t")
-    base = table.snapshot().base
-    assert "run_start" not in base and not base.names("partition_stats")
+    old = table.snapshot().checkpoint
+    assert "stripe_start" not in old and not old.names("partition_stats")
     scan = table.scan("at = 5")
     assert len(scan.plan.segments) == 1 and len(_notes(scan)["column_stats"].detail) > 0
     note = _notes(scan)["partition_stats"]
@@ -282,13 +285,13 @@ def test_a_base_of_an_older_version_is_read_without_runs(tmp_path: Any, monkeypa
 
 def test_check_compares_runs_with_files(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _many(tmp_path / "right")
-    assert {"at", "device", "id"} <= set(table.snapshot().base.names("partition_stats"))
-    table.metadata.check_base()
+    assert {"at", "device", "id"} <= set(table.snapshot().checkpoint.names("partition_stats"))
+    table.metadata.check_checkpoint()
     with monkeypatch.context() as patch:
-        patch.setattr(fold.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts)))
+        patch.setattr(checkpoint.column_stats, "union", lambda stats, starts: stats.take(pa.array(starts)))
         wrong = _many(tmp_path / "wrong")
     with pytest.raises(mdt.errors.Corrupt, match="partition_stats/id"):
-        wrong.metadata.check_base()
+        wrong.metadata.check_checkpoint()
 
 
 def test_little_room_in_memory_costs_time_but_no_rows(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,8 +300,8 @@ def test_little_room_in_memory_costs_time_but_no_rows(tmp_path: Any, monkeypatch
     for file in range(0, FILES, 7):
         assert len(table.scan(f"at = {file * planning.ROWS}").plan.segments) == 1
         assert len(table.scan("device >= 0").plan.segments) == FILES
-    base = table.snapshot().base
-    assert len(base._recent._found) <= 3
+    checkpoint = table.snapshot().checkpoint
+    assert len(checkpoint._recent._found) <= 3
     assert set(table.scan("at = 5").explain().caches) >= {"pages", "statistics"}
 
 
@@ -316,7 +319,7 @@ def test_remote_tables_read_the_same_pages(tmp_path: Any) -> None:
     assert again.scan("x > 100").plan.segments == ()
 
 
-# Runs by themselves
+# Stripes by themselves
 
 
 @given(lengths=st.lists(st.integers(1, 7), max_size=20), least=st.integers(1, 4), most=st.integers(2, 6))
@@ -324,9 +327,9 @@ def test_remote_tables_read_the_same_pages(tmp_path: Any) -> None:
 def test_runs_are_short_and_long_partitions_have_their_own(lengths: list[int], least: int, most: int) -> None:
     partition = np.repeat(np.arange(len(lengths)) % 3, lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold, "RUN_FILES_MIN", least)
-        patch.setattr(fold, "RUN_FILES_MAX", most)
-        starts = fold.run_starts(partition)
+        patch.setattr(checkpoint, "STRIPE_FILES_MIN", least)
+        patch.setattr(checkpoint, "STRIPE_FILES_MAX", most)
+        starts = checkpoint.stripe_starts(partition)
     n = len(partition)
     assert starts.tolist() == sorted(set(starts.tolist())) and (not n or starts[0] == 0)
     bounds = [*starts.tolist(), n]
@@ -344,12 +347,12 @@ def test_slots_and_blocks_are_those_of_the_runs_that_are_left(
     sizes: list[int], data: st.DataObject, every: int
 ) -> None:
     maybe = np.array(data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))), np.bool_)
-    runs = Runs(np.append(0, np.cumsum(sizes)), maybe, 0)
+    stripes = Stripes(np.append(0, np.cumsum(sizes)), maybe, 0)
     truth = np.repeat(maybe, sizes)
-    assert runs.files().tolist() == truth.tolist()
-    assert runs.blocks(every).tolist() == sorted(set((np.flatnonzero(truth) // every).tolist()))
+    assert stripes.files().tolist() == truth.tolist()
+    assert stripes.blocks(every).tolist() == sorted(set((np.flatnonzero(truth) // every).tolist()))
     some = np.array(sorted(data.draw(st.sets(st.integers(0, len(truth) - 1)))), np.int64)
-    held = runs.holding(some).files()
+    held = stripes.holding(some).files()
     assert held[some].tolist() == truth[some].tolist() and not (held & ~truth).any()
-    for start, stop in pairwise(runs.starts.tolist()):
+    for start, stop in pairwise(stripes.starts.tolist()):
         assert held[start:stop].any() == (truth[start] and bool(((some >= start) & (some < stop)).any()))

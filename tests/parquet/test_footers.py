@@ -71,9 +71,9 @@ def test_warming_stops_when_the_cache_is_full_and_leaves_damaged_files_to_their_
     store = filled(MemoryStore())
     table = mdt.open(CountingStorage(store))
     monkeypatch.setattr(warm, "_AT_A_TIME", 1)
-    table.metadata.blobs.footers = Recent(1)
+    table.metadata.objects.footers = Recent(1)
     table.warm()
-    assert table.metadata.blobs.footers.misses == 2, "the second made the first go"
+    assert table.metadata.objects.footers.misses == 2, "the second made the first go"
     table.storage.replace(_data_files(table)[0], b"not Parquet")
     again = mdt.open(CountingStorage(store))
     again.warm()

@@ -42,7 +42,7 @@ class Values(SkippingIndex):
     """``values/1``, for these tests: the distinct values of each row group as JSON."""
 
     name = "values/1"
-    zones = True
+    row_groups = True
 
     def supports(self, type: pa.DataType) -> bool:
         return bool(pa.types.is_integer(type))
@@ -196,7 +196,7 @@ def test_a_file_of_one_row_group_has_the_summary_itself_and_one_of_several_a_con
 
 def test_a_container_of_other_row_groups_is_damage_that_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     table, rows = _table()
-    monkeypatch.setattr(skipping, "ZONES_KIND", b"zones/2")
+    monkeypatch.setattr(skipping, "ROW_GROUPS_KIND", b"groups/2")
     assert _wrong_on(mdt.open(table.storage), rows) == []
     note = next(n for n in mdt.open(table.storage).scan("n = 3").explain().indexes if n.index.startswith("values"))
     assert note.reason == "damaged"
@@ -301,22 +301,24 @@ def test_names_that_filters_have_and_names_of_others_cannot_be_taken() -> None:
 
 
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
-    segments, zones, summarized, values_of = (
+    segments, row_groups, summarized, values_of = (
         planner._segments,
-        skipping.zone_summaries,
+        skipping.row_group_summaries,
         skipping.summarized,
         skipping.values_of,
     )
     evaluate, swapped = Function.evaluate, {"lat": "lon", "lon": "lat"}
 
-    def reversed_zones(work: Any) -> Any:
-        work.zones = {row: left[::-1] for row, left in work.zones.items()}
+    def reversed_row_groups(work: Any) -> Any:
+        work.row_groups = {row: left[::-1] for row, left in work.row_groups.items()}
         return segments(work)
 
-    def zones_of_another(work: Any) -> Any:
-        rows = list(work.zones)
-        others = [work.zones[row] for row in [*rows[1:], *rows[:1]]]
-        work.zones = {row: np.resize(left, len(work.zones[row])) for row, left in zip(rows, others, strict=True)}
+    def row_groups_of_another(work: Any) -> Any:
+        rows = list(work.row_groups)
+        others = [work.row_groups[row] for row in [*rows[1:], *rows[:1]]]
+        work.row_groups = {
+            row: np.resize(left, len(work.row_groups[row])) for row, left in zip(rows, others, strict=True)
+        }
         return segments(work)
 
     def shifted(index: SkippingIndex, table: pa.Table, columns: Sequence[str], groups: Sequence[int]) -> bytes:
@@ -333,10 +335,10 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         return [leaf] if leaf.column in self.columns else []
 
     return {
-        "row groups in the wrong order": lambda m: m.setattr(planner, "_segments", reversed_zones),
-        "row groups of another file": lambda m: m.setattr(planner, "_segments", zones_of_another),
+        "row groups in the wrong order": lambda m: m.setattr(planner, "_segments", reversed_row_groups),
+        "row groups of another file": lambda m: m.setattr(planner, "_segments", row_groups_of_another),
         "summaries of row groups in the wrong order": lambda m: m.setattr(
-            "mdt.plan.table_index.zone_summaries", lambda s, n: zones(s, n)[::-1]
+            "mdt.plan.table_index.row_group_summaries", lambda s, n: row_groups(s, n)[::-1]
         ),
         "row groups that begin a row too late": lambda m: m.setattr("mdt.write.summarize.summarized", shifted),
         "latitude for longitude": lambda m: m.setattr(skipping, "values_of", other_way_round),

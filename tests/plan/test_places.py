@@ -16,7 +16,7 @@ import mdt
 from indexes.base import SkippingIndex
 from indexes.bitmap import BitmapIndex
 from indexes.registry import parse_spec
-from mdt.metadata.attachments import BlobWriter
+from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import Joint
 from mdt.plan.places import Layout, Places
 from mdt.stores.storage import MemoryStorage
@@ -188,7 +188,7 @@ Picky.__abstractmethods__ = frozenset()
 def test_an_index_that_fails_on_several_segments_is_asked_for_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summarize, "index_of", lambda text: (parse_spec(text), Picky()))
     parts = [(n, Indexed({}, {"picky/1(n)": pa.array(range(size))}, size)) for n, size in enumerate((6, 8, 12))]
-    found = dict(placed_all(BlobWriter("x"), parts, threads=2))
+    found = dict(placed_all(AttachmentWriter("x"), parts, threads=2))
     assert [len(found[n]) for n in range(3)] == [1, 1, 0]
     assert not any(isinstance(data, Joint) for mine in found.values() for _, data in mine)
 

@@ -19,8 +19,8 @@ import mdt
 from indexes.predicate import matches
 from mdt.errors import Corrupt, Missing
 from mdt.filters.where import parse_where
-from mdt.metadata import additions as pieces
-from mdt.metadata.attachments import Blobs
+from mdt.metadata import additions
+from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.parquet import page_map
@@ -28,7 +28,7 @@ from mdt.plan.planner import ScanPlan, SegmentScan
 from mdt.scan import reader as scan
 from mdt.scan import tasks as work
 from mdt.services.check import check
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, ObjectStorage, Storage
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("city", pa.string()), ("note", pa.string())])
@@ -57,12 +57,12 @@ def full(table: mdt.Table) -> pa.Table:
 
 
 def by_positions(metadata: Metadata, wanted: dict[int, BitMap], names: list[str]) -> tuple[pa.Table, list[object]]:
-    """Return live rows at positions of segments, and the pieces of work they took."""
+    """Return live rows at positions of segments, and the tasks they took."""
     snapshot = metadata.newest()
     plan = ScanPlan(snapshot, None, tuple(SegmentScan(i, None, p) for i, p in wanted.items()), ())
     schema = pa.schema([SCHEMA.field(name) for name in names])
-    pieces: list[object] = list(work.Cutter(metadata, plan, schema).cut(2))
-    return pa.concat_tables([schema.empty_table(), *scan.read(metadata, plan, names, threads=2)]), pieces
+    tasks: list[object] = list(work.Cutter(metadata, plan, schema).cut(2))
+    return pa.concat_tables([schema.empty_table(), *scan.read(metadata, plan, names, threads=2)]), tasks
 
 
 @pytest.mark.parametrize("storage", [MemoryStorage, lambda: ObjectStorage("memory:///")], ids=["memory", "ranges"])
@@ -73,12 +73,12 @@ def test_rows_at_positions_are_those_of_a_full_scan(storage: Any, page_bytes: in
     for names in (["id", "ts", "city", "note"], ["city"]):
         for size in (1, 5, 300):
             wanted = {i: BitMap(random.integers(0, n + 2, size)) for i, n in enumerate(snapshot.rows.tolist()) if n}
-            found, pieces = by_positions(table.metadata, wanted, names)
-            assert size > 5 or all(isinstance(piece, work.Rows) for piece in pieces)
+            found, tasks = by_positions(table.metadata, wanted, names)
+            assert size > 5 or all(isinstance(task, work.Rows) for task in tasks)
             live = [p for i, p in wanted.items() for p in p - (snapshot.vector(i) or BitMap()) if p < snapshot.rows[i]]
             assert len(found) == len(live)
             whole = {i: BitMap(range(int(snapshot.rows[i]))) for i in wanted}
-            everything, pieces = by_positions(table.metadata, whole, names)
+            everything, tasks = by_positions(table.metadata, whole, names)
             assert bag(found) <= bag(everything)
     assert full(table).num_rows == 9000 - 100
 
@@ -130,15 +130,15 @@ def test_work_is_cut_into_bounded_pieces_that_hold_every_row_once() -> None:
     scans = tuple(SegmentScan(i, None, p) for i, p in positions.items())
     cutter = work.Cutter(table.metadata, ScanPlan(snapshot, None, scans, ()), SCHEMA)
     for threads in (1, 8):
-        pieces = [piece for piece in cutter.cut(threads) if isinstance(piece, work.Rows)]
-        assert sum(len(w.positions) for piece in pieces for w in piece.wanted) == sum(
+        tasks = [task for task in cutter.cut(threads) if isinstance(task, work.Rows)]
+        assert sum(len(w.positions) for task in tasks for w in task.wanted) == sum(
             len(p - (snapshot.vector(i) or BitMap())) for i, p in positions.items()
         )
-        for piece in pieces:
-            assert len({(w.page_map.columns, w.page_map.codec) for w in piece.wanted}) == 1
+        for task in tasks:
+            assert len({(w.page_map.columns, w.page_map.codec) for w in task.wanted}) == 1
     zoned = ScanPlan(snapshot, None, (SegmentScan(0, (1,), BitMap([0, 1999, 2000, 3999, 4000])),), ())
-    (piece,) = work.Cutter(table.metadata, zoned, SCHEMA).cut(1)
-    assert isinstance(piece, work.Rows) and piece.wanted[0].positions.tolist() == [2000, 3999]
+    (task,) = work.Cutter(table.metadata, zoned, SCHEMA).cut(1)
+    assert isinstance(task, work.Rows) and task.wanted[0].positions.tolist() == [2000, 3999]
 
 
 def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None:
@@ -154,34 +154,34 @@ def test_pages_of_files_that_are_gone_or_cut_are_not_read(tmp_path: Any) -> None
         table.scan("id = 'k00500'").count()
 
 
-def _page_maps(table: mdt.Table) -> Iterator[tuple[int, Blob]]:
+def _page_maps(table: mdt.Table) -> Iterator[tuple[int, ObjectRange]]:
     snapshot = table.snapshot()
     for i in snapshot.live_numbers.tolist():
-        blob = snapshot.segment(i).page_map
-        assert (blob is None) == (snapshot.rows[i] == 0)
-        if blob is not None:
-            yield i, blob
+        stored = snapshot.segment(i).page_map
+        assert (stored is None) == (snapshot.rows[i] == 0)
+        if stored is not None:
+            yield i, stored
 
 
 def test_every_flipped_bit_and_truncation_of_a_page_map_is_found() -> None:
     storage = MemoryStorage()
     table = mdt.create(storage, SCHEMA, ["id"], ordering="ts")
     table.bulk_insert(rows(0, 5, 1))
-    ((_, blob),) = _page_maps(table)
-    data = storage.read(blob.path)
-    assert len(Blobs(storage).page_map(blob).keys) == 9
-    for bit in range(8 * blob.offset, 8 * (blob.offset + blob.length)):
+    ((_, stored),) = _page_maps(table)
+    data = storage.read(stored.path)
+    assert len(ObjectReader(storage).page_map(stored).keys) == 9
+    for bit in range(8 * stored.offset, 8 * (stored.offset + stored.length)):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
-        storage.replace(blob.path, bytes(damaged))
+        storage.replace(stored.path, bytes(damaged))
         with pytest.raises(Corrupt) as caught:
-            Blobs(storage).page_map(blob)
-        assert (caught.value.path, caught.value.offset) == (blob.path, blob.offset)
+            ObjectReader(storage).page_map(stored)
+        assert (caught.value.path, caught.value.offset) == (stored.path, stored.offset)
         count("flipped bits of page maps, all found")
-    piece = data[blob.offset : blob.offset + blob.length]
-    for length in range(len(piece)):
+    task = data[stored.offset : stored.offset + stored.length]
+    for length in range(len(task)):
         with pytest.raises(Corrupt):
-            page_map.decode(piece[:length], path="p", offset=0)
+            page_map.decode(task[:length], path="p", offset=0)
         count("truncations of page maps, all found")
 
 
@@ -213,36 +213,36 @@ def test_damaged_page_maps_cost_no_rows_and_check_names_them(how: str) -> None:
     storage = table.storage
     assert isinstance(storage, MemoryStorage)
     damaged = storage.copy()
-    blobs = dict(_page_maps(table))
-    for blob in blobs.values():
-        data = bytearray(damaged.read(blob.path))
-        data[blob.offset + 40] ^= 1
-        damaged.replace(blob.path, bytes(data)) if how == "flipped" else None
+    objects = dict(_page_maps(table))
+    for stored in objects.values():
+        data = bytearray(damaged.read(stored.path))
+        data[stored.offset + 40] ^= 1
+        damaged.replace(stored.path, bytes(data)) if how == "flipped" else None
     again = mdt.open(damaged)
     if how == "gone":
-        again.metadata.blobs.page_map = _gone  # type: ignore[method-assign]
+        again.metadata.objects.page_map = _gone  # type: ignore[method-assign]
     assert again.scan([("id", "in", ("k00001", "k07001", "k03000"))]).to_arrow().sort_by("id").equals(expected)
     if how == "flipped":
         found = {(p.path, p.offset) for p in again.check().problems}
-        assert {(blob.path, blob.offset) for blob in blobs.values()} <= found
+        assert {(stored.path, stored.offset) for stored in objects.values()} <= found
     assert table.check().ok
 
 
-def _gone(blob: Blob) -> page_map.PageMap:
-    raise Missing("there is no such object", path=blob.path)
+def _gone(stored: ObjectRange) -> page_map.PageMap:
+    raise Missing("there is no such object", path=stored.path)
 
 
 def test_check_compares_page_maps_with_the_files() -> None:
     table = table_in(MemoryStorage())
     storage, snapshot = table.storage, table.snapshot()
     assert isinstance(storage, MemoryStorage)
-    blob = next(blob for i, blob in _page_maps(table) if i == 0)
-    data = storage.read(blob.path)
-    lie = data[blob.offset : blob.offset + blob.length].replace(b"city", b"tyci")
-    storage.replace(blob.path, data[: blob.offset] + lie + data[blob.offset + blob.length :])
+    stored = next(stored for i, stored in _page_maps(table) if i == 0)
+    data = storage.read(stored.path)
+    lie = data[stored.offset : stored.offset + stored.length].replace(b"city", b"tyci")
+    storage.replace(stored.path, data[: stored.offset] + lie + data[stored.offset + stored.length :])
     crcs = pa.array([zlib.crc32(lie), *snapshot.files.column("page_map_crc").to_pylist()[1:]], pa.int64())
-    piece = pieces.merged(snapshot.pieces)
-    at = piece.files.schema.get_field_index("page_map_crc")
-    lying = replace(piece, files=piece.files.set_column(at, "page_map_crc", crcs))
-    report = check(mdt.open(storage).metadata, replace(snapshot, pieces=(lying,), known=Recent(1)))
-    assert f"the page map at {blob.path}:{blob.offset} differs from the file" in [p.text for p in report.problems]
+    task = additions.merged(snapshot.additions)
+    at = task.files.schema.get_field_index("page_map_crc")
+    lying = replace(task, files=task.files.set_column(at, "page_map_crc", crcs))
+    report = check(mdt.open(storage).metadata, replace(snapshot, additions=(lying,), known=Recent(1)))
+    assert f"the page map at {stored.path}:{stored.offset} differs from the file" in [p.text for p in report.problems]

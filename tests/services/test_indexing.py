@@ -67,8 +67,8 @@ def _bytes(metadata: Metadata, snapshot: Snapshot, spec: str, row: int) -> tuple
     assert summary is not None
     if isinstance(summary, bytes):
         return summary, 0
-    blob, first = (summary.blob, summary.first) if isinstance(summary, Joint) else (summary, 0)
-    return metadata.blobs.read(blob, verify=True).to_pybytes(), first
+    stored, first = (summary.stored, summary.first) if isinstance(summary, Joint) else (summary, 0)
+    return metadata.objects.read(stored, verify=True).to_pybytes(), first
 
 
 def coverage(table: mdt.Table) -> list[float]:
@@ -187,7 +187,7 @@ def test_damaged_summaries_of_either_kind_cost_time_and_are_rebuilt() -> None:
     storage = planned()
     build(storage)
     damaged = storage.copy()
-    for info in storage.list(".hoodie/.mdt/blobs"):
+    for info in storage.list(".hoodie/.mdt/attachments"):
         data = bytearray(MemoryStorage.read(storage, info.path))
         for at in range(0, len(data), 3):
             data[at] ^= 0x5A

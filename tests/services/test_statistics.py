@@ -68,6 +68,6 @@ def test_damaged_statistics_are_left_out() -> None:
     table = mdt.create(storage, SCHEMA, ["id"])
     table.insert(_rows(0, 3000))
     table.analyze(["id"])
-    for info in storage.list(".hoodie/.mdt/blobs"):
+    for info in storage.list(".hoodie/.mdt/attachments"):
         storage.replace(info.path, bytes(byte ^ 1 for byte in MemoryStorage.read(storage, info.path)))
     assert _of(mdt.open(storage))["id"]["distinct"] is None

@@ -47,7 +47,7 @@ def groups_with(table: Table, key: str, p: str = "x") -> list[tuple[str, int]]:
     found = []
     for i in snapshot.live_numbers.tolist():
         file = snapshot.segment(i)
-        if file.key_map and (table.metadata.blobs.key_map(file.key_map).find(batch.hashes) >= 0).any():
+        if file.key_map and (table.metadata.objects.key_map(file.key_map).find(batch.hashes) >= 0).any():
             found.append((file.file_id, file.kind))
     return found
 

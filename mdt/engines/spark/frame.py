@@ -40,7 +40,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment_rows import check_footer, parquet_bytes
 from mdt.plan.planner import ScanPlan, plan
-from mdt.plan.row_sets import Elsewhere, conjuncts_of
+from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage, open_storage
@@ -130,7 +130,7 @@ class _View:
     @property
     def version(self) -> tuple[int, int]:
         """What tells the numbers of these files from those of other views: the commit, and the base that it stands on."""
-        return self.snapshot.seq, self.snapshot.base.seq
+        return self.snapshot.seq, self.snapshot.checkpoint.seq
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:
@@ -200,7 +200,7 @@ class _View:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, store_schema=False, write_page_checksum=True)
         data = sink.getvalue()
-        name = f"{self.snapshot.definition.table_id}/deleted-{self.snapshot.seq}-{self.snapshot.base.seq}.parquet"
+        name = f"{self.snapshot.definition.table_id}/deleted-{self.snapshot.seq}-{self.snapshot.checkpoint.seq}.parquet"
         self.scratch.put_if_absent(name, data)
         return [NativeFile(_uri(self.scratch, name), len(data), 0, 0)]
 
@@ -235,7 +235,7 @@ class _Files:
     """
 
     def __init__(
-        self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: Elsewhere | None = None,
+        self, metadata: Metadata, pinned: Snapshot | None, scratch: str | None, tasks: RemotePruner | None = None,
         name: str = "", processors: int = 1,
     ) -> None:  # fmt: skip
         self._metadata = metadata
@@ -267,7 +267,7 @@ class _Files:
     def view(self, snapshot: Snapshot) -> _View:
         """Return the files of a snapshot."""
         with self._lock:
-            key = snapshot.seq, snapshot.base.seq
+            key = snapshot.seq, snapshot.checkpoint.seq
             view = self._views.get(key)
             if view is None:
                 view = self._views[key] = _View(snapshot, self._metadata.storage, self._scratch, self._checked)

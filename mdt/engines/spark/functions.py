@@ -34,7 +34,7 @@ def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
 
     It is the operator ``match`` of filters (``indexes.predicate``), in Spark's own expressions: no Python runs for each
     row, and planning prunes files by a text index.  ``column``: strings; ``tokenizer``: "word", or "ngram(n)" for
-    pieces of n characters.  A text without tokens matches nothing.
+    additions of n characters.  A text without tokens matches nothing.
 
     Raises ``errors.Invalid`` for a tokenizer that is not known, ``errors.Unsupported`` for others than these two.
     """

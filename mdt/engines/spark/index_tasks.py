@@ -10,7 +10,7 @@ What it buys, by the clock on two processors: 8,000 summaries that nobody has re
 (1.7 and 2.0 s), 4,000 bitmaps more than twice as long (0.9 and 0.4 s), and what the driver has parsed before it answers three times
 as fast itself.  So tasks are for tables of terabytes on clusters, whose summaries no driver could hold.
 
-Planning happens inside the optimizer of another query, in whatever thread of the JVM that runs in.  A job may be started
+PlanState happens inside the optimizer of another query, in whatever thread of the JVM that runs in.  A job may be started
 there: Spark does so itself for broadcasts and subqueries.  It is one of RDDs, so that no query is planned within a query
 and none of the pools of Catalyst is needed; it takes the local properties of the thread that waits for it, job group and
 SQL execution among them; and nothing that runs in a task waits for the driver.
@@ -37,8 +37,8 @@ from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.places import Places
-from mdt.plan.planning import Planning
-from mdt.plan.row_sets import Answered, Indexes, RowSets
+from mdt.plan.plan_state import PlanState
+from mdt.plan.position_search import Answer, Indexes, PositionSearch
 
 SUMMARY_BYTES = 256 << 10
 """A summary counts once for each of so many bytes: one of LIKE reads most of them."""
@@ -66,14 +66,14 @@ class Share:
 
 
 class IndexTasks:
-    """A :data:`mdt.plan.row_sets.Elsewhere` on an engine."""
+    """A :data:`mdt.plan.position_search.RemotePruner` on an engine."""
 
     def __init__(self, engine: Engine[Any], *, with_positions: bool = False) -> None:
         """``with_positions``: whether tasks return the rows that may match, too; Spark's scans do without them."""
         self._engine = engine
         self._with_positions = with_positions
 
-    def __call__(self, work: Planning, indexes: Indexes) -> Sequence[Answered] | None:
+    def __call__(self, work: PlanState, indexes: Indexes) -> Sequence[Answer] | None:
         """Answer for the segments that are left; None if they are few, or if the job fails."""
         options = work.metadata.options(work.snapshot.definition)
         snapshot = work.snapshot
@@ -118,19 +118,19 @@ def dealt(places: Places, weights: Int64Array, cores: int) -> list[Int64Array]:
     return [np.sort(part) for part in np.split(places.order, places.start[ends])]
 
 
-def share(work: Planning, files: Int64Array) -> Share:
+def share(work: PlanState, files: Int64Array) -> Share:
     """Return what a task is told of ``files``."""
     return Share(files, {i: work.positions[i].serialize() for i in files.tolist() if i in work.positions})
 
 
-def answer(question: Question, share: Share, attempt: int = 0) -> Answered:
+def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
     """Return what the indexes say of a share.  Raises Unsupported if this worker sees another table, or none."""
     metadata, snapshot = opened(question.source)
     maybe = np.zeros(snapshot.numbered, np.bool_)
     maybe[share.files] = True
     positions = {i: BitMap.deserialize(data) for i, data in share.positions.items()}
-    work = Planning(metadata, snapshot, question.predicate, maybe, positions)
-    return RowSets(work).answer(question.indexes, with_positions=question.with_positions)
+    work = PlanState(metadata, snapshot, question.predicate, maybe, positions)
+    return PositionSearch(work).answer(question.indexes, with_positions=question.with_positions)
 
 
 @lru_cache(maxsize=4)

@@ -26,12 +26,12 @@ from mdt.engines.spark import index_tasks
 from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
 from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
-from mdt.metadata.attachments import Blobs
+from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import Joint
 from mdt.metadata.metadata import Metadata
 from mdt.plan.places import Layout, Places
 from mdt.plan.planner import Explanation
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
@@ -104,8 +104,8 @@ def summary_objects(table: Table) -> list[str]:
     for spec in snapshot.definition.indexes:
         if spec.startswith(("bitmap", "text")):
             refs = snapshot.index_summaries(spec, np.flatnonzero(snapshot.covered(spec)))
-            blobs = [ref.blob if isinstance(ref, Joint) else ref for ref in refs]
-            found |= {blob.path for blob in blobs if isinstance(blob, Blob)}
+            objects = [ref.stored if isinstance(ref, Joint) else ref for ref in refs]
+            found |= {stored.path for stored in objects if isinstance(stored, ObjectRange)}
     return sorted(found)
 
 
@@ -121,13 +121,13 @@ def test_a_query_of_sql_asks_its_tasks_and_the_driver_reads_no_summary(
     spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    original = Blobs.read
+    original = ObjectReader.read
 
-    def recorded(self: Blobs, blob: Blob, **more: Any) -> Any:
-        read.append(blob.path)
-        return original(self, blob, **more)
+    def recorded(self: ObjectReader, stored: ObjectRange, **more: Any) -> Any:
+        read.append(stored.path)
+        return original(self, stored, **more)
 
-    monkeypatch.setattr(Blobs, "read", recorded)
+    monkeypatch.setattr(ObjectReader, "read", recorded)
     objects = set(summary_objects(table))
     view = frames.read(spark, table.metadata)
     view.createOrReplaceTempView("asked")
@@ -211,12 +211,14 @@ def test_jobs_start_wherever_spark_plans_a_scan(spark: SparkSession, table: Tabl
 def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = table.snapshot()
     options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
-    source = Source(table.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options, snapshot.base.seq)
+    source = Source(
+        table.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options, snapshot.checkpoint.seq
+    )
     question = Question(source, Leaf("n", "=", 33), ("bitmap/1(n)",), True)
     share = Share(snapshot.live_numbers, {0: BitMap([1]).serialize()})
     found = answer(question, share)
     assert len(found.left) < len(snapshot) and not found.used["bitmap/1(n)"][2]
-    monkeypatch.setattr("mdt.plan.row_sets.index_of", lambda text: (parse_spec(text), "bitmap is not installed"))
+    monkeypatch.setattr("mdt.plan.position_search.index_of", lambda text: (parse_spec(text), "bitmap is not installed"))
     found = answer(question, share)
     assert found.left.tolist() == snapshot.live_numbers.tolist()
     assert found.positions == share.positions

@@ -14,7 +14,7 @@ from mdt.errors import Unsupported
 from mdt.filters.where import parse_where
 from mdt.metadata.file_group import Joint
 from mdt.plan.planner import plan
-from mdt.stores.blob import Blob
+from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
@@ -49,8 +49,12 @@ def _summaries(table: Table) -> dict[tuple[str, int], tuple[bytes, int]]:
         for row, summary in zip(rows.tolist(), snapshot.index_summaries(spec, rows), strict=True):
             assert summary is not None
             first = summary.first if isinstance(summary, Joint) else 0
-            blob = summary.blob if isinstance(summary, Joint) else summary
-            read = table.metadata.blobs.read(blob, verify=True).to_pybytes() if isinstance(blob, Blob) else blob
+            stored = summary.stored if isinstance(summary, Joint) else summary
+            read = (
+                table.metadata.objects.read(stored, verify=True).to_pybytes()
+                if isinstance(stored, ObjectRange)
+                else stored
+            )
             found[spec, int(snapshot.segment_ids[row])] = read, first
     return found
 

@@ -83,14 +83,14 @@ def assert_sound(table: Table, *, hudi: bool = True) -> None:
     assert not pending(table.metadata)
     records = [table.metadata.record(seq) for seq in range(table.snapshot().seq + 1)]
     files = {name for r in records if r for name in r.table("files")["name"].to_pylist()}
-    blobs = {p for r in records if r for t in ("files", "units") for p in r.table(t).column(
+    objects = {p for r in records if r for t in ("files", "key_parts") for p in r.table(t).column(
         "key_map_path" if t == "files" else "path").to_pylist()}  # fmt: skip
     for path in contents(Path(table.path)):
         name = path.rpartition("/")[2]
         if ".hoodie" not in path and not name.startswith("."):
             assert name in files, "an orphan file"
-        if ".mdt/blobs" in path:
-            assert path in blobs, "an orphan summary"
+        if ".mdt/attachments" in path:
+            assert path in objects, "an orphan summary"
     if hudi:
         found = table.scan().to_arrow()
         assert bag(hudi_table(table.path, found.schema)) == bag(found)

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array, intersected
+from indexes.blocks import HEAD_BYTES
 from indexes.buffers import numbers
-from indexes.pieces import HEAD_BYTES
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from indexes.verdicts import verdicts
 from mdt.errors import Corrupt
@@ -30,7 +30,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import explained, index_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.places import Places
-from mdt.plan.planning import Planning
+from mdt.plan.plan_state import PlanState
 from mdt.plan.table_index import Rows, TableIndex
 
 _CHEAP = {"=": 0, "<=>": 0, "match": 1, "in": 1, "starts with": 2, "is null": 2, "like": 3}
@@ -40,10 +40,10 @@ Indexes = Sequence[TableIndex]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Answer:
     """What the second round found out about some segments.
 
-    ``left``: numbers of the files that may match.  ``positions``: of those, as in :class:`Planning`, serialized.
+    ``left``: numbers of the files that may match.  ``positions``: of those, as in :class:`PlanState`, serialized.
     ``used``: for each index whether it was asked, how many segments it proved empty, and what it could not read.
     """
 
@@ -52,16 +52,16 @@ class Answered:
     used: Mapping[str, tuple[bool, int, Sequence[str]]]
 
 
-Elsewhere = Callable[[Planning, Indexes], Sequence[Answered] | None]
+RemotePruner = Callable[[PlanState, Indexes], Sequence[Answer] | None]
 """Runs the second round by these indexes on shares of a plan's segments; None: do it here."""
 
 
 @dataclass(frozen=True, slots=True)
-class RowSets:
-    """The two rounds on one plan; the second by ``elsewhere``, if it takes it."""
+class PositionSearch:
+    """The two rounds on one plan; the second by ``remote``, if it takes it."""
 
-    work: Planning
-    elsewhere: Elsewhere | None = None
+    work: PlanState
+    remote: RemotePruner | None = None
 
     def run(self) -> None:
         """Ask every index of the table that can help; shrink the plan's segments and positions, fill its notes."""
@@ -70,15 +70,15 @@ class RowSets:
         for conjunct in conjuncts:
             self._prune([one for one in indexes if not one.index.finds_rows], conjunct)
         finders = [one for one in indexes if one.index.finds_rows]
-        shares = self.elsewhere(self.work, finders) if self.elsewhere and finders else None
+        shares = self.remote(self.work, finders) if self.remote and finders else None
         if shares is None:
             self._locate(finders, conjuncts)
         else:
             self._merge(finders, shares)
         self.work.notes += [one.note() for one in indexes]
 
-    def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answered:
-        """Run the second round alone, by ``specs``: one share of a plan, for :data:`Elsewhere`."""
+    def answer(self, specs: Sequence[str], *, with_positions: bool) -> Answer:
+        """Run the second round alone, by ``specs``: one share of a plan, for :data:`RemotePruner`."""
         indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
         self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
         left = np.flatnonzero(self.work.maybe)
@@ -86,9 +86,9 @@ class RowSets:
         positions = {i: found[i].serialize() for i in left.tolist() if i in found} if with_positions else {}
         used = {spec: (one.asked, one.pruned, one.damaged) for spec, one in indexes.items()}
         lacking = {note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs}
-        return Answered(left, positions, {**used, **lacking})
+        return Answer(left, positions, {**used, **lacking})
 
-    def _merge(self, indexes: Indexes, shares: Sequence[Answered]) -> None:
+    def _merge(self, indexes: Indexes, shares: Sequence[Answer]) -> None:
         """Take over what the shares, which are of all segments that were left, found out."""
         self.work.maybe[:] = False
         for share in shares:
@@ -128,29 +128,33 @@ class RowSets:
         if not usable:
             return
         asked = np.flatnonzero(self.work.maybe)
-        if len(asked) and any(one.index.zones for one in usable):
-            verdict = self._zone_verdict(usable, conjunct, asked)
+        if len(asked) and any(one.index.row_groups for one in usable):
+            verdict = self._row_group_verdict(usable, conjunct, asked)
         else:
             verdict = _verdict(usable, conjunct, len(asked), lambda one, leaf: one.verdicts(leaf, asked))
         self.work.maybe[asked[~verdict]] = False
         for one in usable:
             one.pruned += int((~verdict & one.covered[asked]).sum())
 
-    def _zone_verdict(self, usable: Indexes, conjunct: Predicate, asked: Int64Array) -> BoolArray:
+    def _row_group_verdict(self, usable: Indexes, conjunct: Predicate, asked: Int64Array) -> BoolArray:
         """Return MAYBE or NO for each asked segment, by its row groups; note which of these are left -> bool[n]."""
-        files = self.work.snapshot.files.take(("zone_rows",), asked)
-        zones = np.maximum(numbers(pc.list_value_length(files["zone_rows"])).astype(np.int64), 1)
-        of_zones = _verdict(usable, conjunct, int(zones.sum()), lambda one, leaf: one.zone_verdicts(leaf, asked, zones))
+        files = self.work.snapshot.files.take(("row_group_rows",), asked)
+        row_groups = np.maximum(numbers(pc.list_value_length(files["row_group_rows"])).astype(np.int64), 1)
+        of_row_groups = _verdict(
+            usable, conjunct, int(row_groups.sum()), lambda one, leaf: one.row_group_verdicts(leaf, asked, row_groups)
+        )
         verdict = np.ones(len(asked), np.bool_)
-        for n, (row, left) in enumerate(zip(asked.tolist(), np.split(of_zones, np.cumsum(zones)[:-1]), strict=True)):
-            before = self.work.zones.get(row)
+        for n, (row, left) in enumerate(
+            zip(asked.tolist(), np.split(of_row_groups, np.cumsum(row_groups)[:-1]), strict=True)
+        ):
+            before = self.work.row_groups.get(row)
             now = left if before is None else left & before
             verdict[n] = now.any()
             if verdict[n] and not now.all():
-                self.work.zones[row] = now
+                self.work.row_groups[row] = now
                 fresh = int(np.count_nonzero(~now)) - (0 if before is None else int(np.count_nonzero(~before)))
                 for one in usable:
-                    one.row_groups += fresh if one.index.zones and one.covered[row] else 0
+                    one.row_groups += fresh if one.index.row_groups and one.covered[row] else 0
         return verdict
 
     # Round 2: positions

@@ -18,12 +18,11 @@ from indexes.buffers import mask, numbers
 from indexes.registry import parse_spec
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
-from mdt.metadata import additions as pieces
-from mdt.metadata import paths
+from mdt.metadata import additions, paths
 from mdt.metadata.columns import BuiltColumns
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.deletion_vectors import positions
-from mdt.metadata.key_parts import Unit, units_of
+from mdt.metadata.key_parts import KeyPart, key_parts_of
 from mdt.metadata.layered import Layered
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition, from_json
@@ -88,13 +87,13 @@ def first(record: CommitRecord, *, path: str) -> Snapshot:
 
 
 def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
-    """Return the file numbers of segments, -1 for those that have left before the base -> int64[n].
+    """Return the file numbers of segments, -1 for those that have left before the checkpoint -> int64[n].
 
     Raises Corrupt for a segment that no record has added; ``path``: of the record that names it.
     """
     wanted = numbers(segments)
     found = np.full(len(wanted), -1, np.int64)
-    since = wanted >= (snapshot.base.seq + 1) * SEGMENTS_PER_COMMIT_MAX
+    since = wanted >= (snapshot.checkpoint.seq + 1) * SEGMENTS_PER_COMMIT_MAX
     end = snapshot.numbered
     for i in np.flatnonzero(since).tolist():
         seq, ordinal = divmod(int(wanted[i]), SEGMENTS_PER_COMMIT_MAX)
@@ -103,8 +102,8 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
         if number >= end or snapshot.files.value("segment", number).as_py() != wanted[i]:
             raise Corrupt("a commit record changes a segment that does not exist", path=path, got=str(wanted[i]))
         found[i] = number
-    if snapshot.base.rows and not since.all():
-        known = snapshot.base.numpy("files/segment")
+    if snapshot.checkpoint.rows and not since.all():
+        known = snapshot.checkpoint.numpy("files/segment")
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         hit = ~since & (known[at] == wanted)
         found[hit] = at[hit]
@@ -123,13 +122,13 @@ def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
     return snapshot.vectors_since.adding(fresh)
 
 
-def _uncovered(record: CommitRecord, units: tuple[Unit, ...], key_index: str) -> set[str]:
+def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: str) -> set[str]:
     files = record.table("files")
     grown = set(files.filter(mask(numbers(files["inserts"]) > 0))["file_id"].to_pylist())
     kind = parse_spec(key_index).kind.partition("/")[0]
-    for unit in units:
-        if unit.index.partition("/")[0] == kind:
-            grown -= set(unit.groups)
+    for key_part in key_parts:
+        if key_part.index.partition("/")[0] == kind:
+            grown -= set(key_part.groups)
     return grown
 
 
@@ -139,24 +138,24 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
     gone = np.setdiff1d(gone[gone >= 0], snapshot.gone)
     first = snapshot.numbered
-    piece = pieces.piece_of(record, first)
-    units = units_of(record.table("units"))
+    addition = additions.addition_of(record, first)
+    key_parts = key_parts_of(record.table("key_parts"))
     change = index_change(record)
-    files = pieces.NO_FILES if piece is None else piece.files
+    files = additions.NO_FILES if addition is None else addition.files
     known = snapshot.__dict__.get("file_groups")
     step = ((files, first, gone),) if len(files) or len(gone) else ()
-    uncovered = _uncovered(record, units, snapshot.definition.key_index)
+    uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
     return replace(
         snapshot,
         seq=record.seq,
         definition=change.defined(snapshot.definition),
         last_instant=max(snapshot.last_instant, record.instant),
-        pieces=pieces.adding(snapshot.pieces, piece),
+        additions=additions.adding(snapshot.additions, addition),
         gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
         vectors_since=_vectors(snapshot, record),
         starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
-        units_since=snapshot.units_since + units,
+        key_parts_since=snapshot.key_parts_since + key_parts,
         uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,
         history_since=(*snapshot.history_since, _history_row(record)),
         groups_known=snapshot.groups_known if known is None else known,

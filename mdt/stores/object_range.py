@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
+class ObjectRange:
     """A part of an object: the object's path, byte range and CRC-32 of the range."""
 
     path: str

@@ -33,10 +33,10 @@ class IndexNote:
 
 
 @dataclass(slots=True)
-class Planning:
+class PlanState:
     """The state of a plan.
 
-    ``maybe``: bool[numbered]; ``positions``: file number -> the only rows that may match; ``zones``: file number -> which of
+    ``maybe``: bool[numbered]; ``positions``: file number -> the only rows that may match; ``row_groups``: file number -> which of
     its row groups may match, bool[row groups], where an index knows.
     """
 
@@ -45,7 +45,7 @@ class Planning:
     predicate: Predicate
     maybe: BoolArray
     positions: dict[int, BitMap] = field(default_factory=dict)
-    zones: dict[int, BoolArray] = field(default_factory=dict)
+    row_groups: dict[int, BoolArray] = field(default_factory=dict)
     notes: list[IndexNote] = field(default_factory=list)
     where: str = ""
     """Where the second round ran, as the end of a sentence; empty: here."""
