@@ -183,8 +183,9 @@ class Options:
         minimum=1, maximum=1 << 60,
     )  # fmt: skip
     usage_counts: bool = _option(
-        "mdt.usage.counts", True, "count how queries use indexes, for advice, and report it beside the table"
-    )
+        "mdt.usage.counts", False,
+        "count how queries use indexes, for advice, and report it beside the table: readers write nothing else",
+    )  # fmt: skip
     durable: bool = _option("mdt.durable", True, "flush every file to the disk; false only for tables you can lose")
 
     def threads(self, role: Literal["writer", "reader"]) -> int:

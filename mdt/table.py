@@ -347,12 +347,9 @@ class Table:
             return indexing.BuildResult() if mode == "async" else self._build(again, told, spark)
 
     def build_indexes(
-        self,
-        specs: str | Sequence[str] | None = None,
-        *,
-        progress: ProgressOption = None,
-        spark: SparkSession | None = None,
-    ) -> BuildResult:
+        self, specs: str | Sequence[str] | None = None, *,
+        progress: ProgressOption = None, spark: SparkSession | None = None,
+    ) -> BuildResult:  # fmt: skip
         """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
         from mdt.services import indexing
 
@@ -382,18 +379,16 @@ class Table:
         """Return indexes that no query uses, with what they cost, and columns that queries filter on without one.
 
         From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
+        They are counted where the table was created or opened with the option ``mdt.usage.counts``; if none was, this is told.
         """
         from mdt.services import index_report
 
         return index_report.advise(self._metadata, self._metadata.newest())
 
     def analyze(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        progress: ProgressOption = None,
-        spark: SparkSession | None = None,
-    ) -> pa.Table:
+        self, columns: Sequence[str] | None = None, *,
+        progress: ProgressOption = None, spark: SparkSession | None = None,
+    ) -> pa.Table:  # fmt: skip
         """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
 
         They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
@@ -489,12 +484,16 @@ def open(
     return table
 
 
-def read(spark: SparkSession, path: Any, *, storage_options: Mapping[str, object] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, path: Any, options: Mapping[str, Any] | None = None, *,
+    storage_options: Mapping[str, object] | None = None,
+) -> DataFrame:  # fmt: skip
     """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
 
     Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
+    ``options``: as for :func:`open`.
     ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
     from mdt.engines.spark import frame, session  # as above
 
-    return frame.read(session.classic(spark), open(path, storage_options=storage_options).metadata)
+    return frame.read(session.classic(spark), open(path, options, storage_options=storage_options).metadata)

@@ -40,7 +40,6 @@ OPTIONS = {
     "mdt.reader.threads": 1,
     "mdt.row.group.rows": 900,
     "mdt.page.bytes": 512,
-    "mdt.usage.counts": False,
 }
 KINDS: dict[str, dict[str, Any]] = {
     "lz4": {"table_type": "MERGE_ON_READ", "key_index": "bloom", "partition_by": ["city"], "ordering": "ts"},

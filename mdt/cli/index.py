@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 
 from mdt.cli.commands import command, opened, tell, tell_rows
-from mdt.cli.terminal import Settings, TablePath, show
+from mdt.cli.terminal import Settings, TablePath, note, show, show_table
 from mdt.metadata.usage import REPORT_SECONDS
 from mdt.progress import bar
+from mdt.services.index_report import NOT_COUNTED
 from mdt.services.indexing import BuildResult
 
 app = typer.Typer(help="Indexes of a table: list, create, drop, rebuild, build, advise.", no_args_is_help=True)
@@ -24,7 +26,14 @@ IsAsync = Annotated[bool, typer.Option("--async", help="Do not cover existing fi
 @command(app, "list")
 def list_(path: TablePath) -> None:
     """Show each index with its coverage, size and use."""
-    tell_rows(opened(path).indexes())
+    found = opened(path).indexes()
+    tell_rows(found, lambda: _show_indexes(found))
+
+
+def _show_indexes(found: pa.Table) -> None:
+    show_table(found)
+    if found["queries"].null_count:
+        note(NOT_COUNTED)
 
 
 @command(app)
@@ -83,10 +92,12 @@ def advise(path: TablePath) -> None:
 
 
 def _show_advice(found: Sequence[Mapping[str, str]]) -> None:
-    if found:
-        show(("action", "index", "reason"), (advice.values() for advice in found))
-    else:
+    if not found:
         print("no advice: either all is well, or too few queries have been reported")
+    elif found[0]["action"] == "count":
+        print(f"no advice: {found[0]['reason']}")
+    else:
+        show(("action", "index", "reason"), (advice.values() for advice in found))
 
 
 def _tell(result: BuildResult) -> None:

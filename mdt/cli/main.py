@@ -131,9 +131,10 @@ def scan(
     order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
+    option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Write the rows that match."""
-    t = opened(path)
+    t = opened(path, option)
     if is_json():
         format = Format.json
     if format is Format.table and limit is None and not explain:
@@ -148,9 +149,9 @@ def scan(
 
 
 @command(app)
-def count(path: TablePath, where: Where = None, param: Param = []) -> None:  # noqa: B006 - as above
+def count(path: TablePath, where: Where = None, param: Param = [], option: Settings = []) -> None:  # noqa: B006 - as above
     """Write the number of rows that match."""
-    t = opened(path)
+    t = opened(path, option)
     found = t.scan(where, params=pairs("--param", param)).count()
     tell({"count": found}, str(found))
     t.metadata.usage.report()

@@ -70,6 +70,11 @@ def warn(warnings: Sequence[str]) -> None:
         errors().print(f"warning: {warning}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Show a line beside the result."""
+    errors().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def settings(given: Sequence[str]) -> dict[str, str]:
     """Return ``--option name=value`` arguments as a mapping.  Raises Invalid without a value."""
     return {name.strip(): value.strip() for name, value in pairs("--option", given).items()}

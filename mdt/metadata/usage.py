@@ -1,8 +1,9 @@
 """How queries use the indexes of a table: counts for ``t.indexes()`` and ``t.advise()``, never for an answer.
 
-Each process keeps its own counts and now and then puts them into an object of its own in ``.hoodie/.mdt/usage/``, where
-others can add them up.  Nothing else depends on these objects: they may be deleted at any time, may lag behind by
-:data:`REPORT_SECONDS`, and a reader that may not write simply leaves none.
+Queries are counted where the option ``mdt.usage.counts`` is on.  Each process keeps its own counts and now and then puts
+them into an object of its own in ``.hoodie/.mdt/usage/``, where others can add them up.  Nothing else depends on these
+objects: they may be deleted at any time, may lag behind by :data:`REPORT_SECONDS`, and a reader that may not write simply
+leaves none.
 """
 
 from __future__ import annotations
@@ -130,31 +131,33 @@ class Usage:
             self.report()
 
     def report(self) -> None:
-        """Put the counts of this process where others find them; failures of storage do not matter."""
+        """Put the counts of this process, if there are any, where others find them; failures of storage do not matter.
+
+        The first report of a process also folds those of processes that have ended, if there are many.
+        """
         with self._lock:
             if not self._own.queries:
                 return
             self._reported_us = self._storage.now_us()
+            is_first = not self._name
             self._name = self._name or self._storage.random_hex(16)
             data, name = self._own.encode(), self._name
         try:
             self._storage.replace(paths.usage(name), data)
+            if is_first:
+                self._fold()
         except MdtError:
             return
 
     def total(self) -> Counts:
-        """Return the counts of this process and of all reports that can be read."""
+        """Return the counts of this process and of all reports that can be read; nothing is written."""
         found = Counts()
         with self._lock:
             found.add(self._own)
             mine = paths.usage(self._name) if self._name else ""
-        reports = self._reports()
-        for path, (counts, _) in reports.items():
+        for path, (counts, _) in self._reports().items():
             if path != mine:
                 found.add(counts)
-        if len(reports) > REPORTS_MAX:
-            limit = self._storage.now_us() - FOLDED_AFTER_SECONDS * _MICROSECONDS
-            self._fold({path: counts for path, (counts, at) in reports.items() if at < limit and path != mine})
         return found
 
     def _reports(self) -> dict[str, tuple[Counts, int]]:
@@ -171,17 +174,20 @@ class Usage:
             return reports
         return reports
 
-    def _fold(self, old: Mapping[str, Counts]) -> None:
-        """Replace reports of ended processes by one."""
+    def _fold(self) -> None:
+        """Replace reports of ended processes by one, if there are many.  Raises what storage raises."""
+        reports = self._reports()
+        if len(reports) <= REPORTS_MAX:
+            return
+        limit = self._storage.now_us() - FOLDED_AFTER_SECONDS * _MICROSECONDS
+        old = {path: counts for path, (counts, reported_us) in reports.items() if reported_us < limit}
+        if not old:
+            return
         total = Counts()
         for counts in old.values():
             total.add(counts)
-        try:
-            if old:
-                self._storage.replace(paths.usage(self._storage.random_hex(16)), total.encode())
-                self._storage.delete_many(list(old))
-        except MdtError:
-            return
+        self._storage.replace(paths.usage(self._storage.random_hex(16)), total.encode())
+        self._storage.delete_many(list(old))
 
 
 def _column_uses(tests: Iterable[Leaf]) -> dict[str, ColumnUse]:

@@ -37,13 +37,19 @@ INDEXES = pa.schema(
 )
 """One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``: files covered; ``bytes``:
 of its summaries, one that several files share once; ``queries``, ``pruned``, ``last_used``: queries that asked it, files
-it proved empty for them, and when it was last asked, as far as processes have reported; ``problem``: why it cannot be
-used, or null."""
+it proved empty for them, and when it was last asked, as far as processes have reported, null where no query was counted;
+``problem``: why it cannot be used, or null."""
+
+NOT_COUNTED = "no query was counted; create or open the table with the option mdt.usage.counts=true to count them"
+"""What those are told who ask how indexes are used where nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One proposal: ``action`` "create" or "drop", the ``index`` as text, the ``reason``, and ``bytes`` that it would free."""
+    """One proposal: ``action`` "create" or "drop", the ``index`` as text, the ``reason``, and ``bytes`` that it would free.
+
+    ``action`` "count", of no index: nobody counts queries here, and the reason says how to begin.
+    """
 
     action: str
     index: str
@@ -51,7 +57,7 @@ class Advice:
     bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{self.action} {self.index}: {self.reason}"
+        return f"{self.action} {self.index or 'queries'}: {self.reason}"
 
 
 def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
@@ -72,8 +78,8 @@ def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
         "coverage": 100.0 * float(covered.sum()) / float(rows.sum()) if len(rows) else 100.0,
         "files": len(covered),
         "bytes": snapshot.index_bytes(spec),
-        "queries": use.asked,
-        "pruned": use.pruned,
+        "queries": use.asked if counts.queries else None,
+        "pruned": use.pruned if counts.queries else None,
         "last_used": _moment(use.last_us) if use.last_us else None,
         "problem": problem,
     }
@@ -84,8 +90,13 @@ def _moment(us: int) -> datetime:
 
 
 def advise(metadata: Metadata, snapshot: Snapshot) -> list[Advice]:
-    """Return indexes that no query uses, and columns that queries filter on without an index; [] before enough queries."""
+    """Return indexes that no query uses, and columns that queries filter on without an index; [] before enough queries.
+
+    Where no query was counted and none will be, the advice is to count.
+    """
     counts = metadata.usage.total()
+    if not counts.queries and not metadata.options(snapshot.definition).usage_counts:
+        return [Advice("count", "", NOT_COUNTED)]
     if counts.queries < ADVICE_QUERIES_MIN:
         return []
     return [*_unused(snapshot, counts), *_wanted(snapshot, counts)]

@@ -41,7 +41,7 @@ def _good(table_type: str) -> MemoryStorage:
     storage = MemoryStorage()
     table = mdt.create(
         storage, SCHEMA, key=["id"], partition_by=["p"], ordering="ts", table_type=table_type,
-        indexes=["bitmap(v)", "text(s)", "bloom(s)"], options={**OPTIONS, "mdt.usage.counts": False},
+        indexes=["bitmap(v)", "text(s)", "bloom(s)"], options=OPTIONS,
     )  # fmt: skip
     table.upsert(rows(range(40), 1))
     table.upsert(rows(range(5, 25), 2))

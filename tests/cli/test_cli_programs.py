@@ -71,12 +71,27 @@ def test_info_as_json_has_stable_keys_and_types(path: Path) -> None:
     }  # fmt: skip
 
 
+def test_queries_of_commands_are_counted_if_an_option_asks_for_it_and_else_the_commands_say_how(path: Path) -> None:
+    assert document("count", path, "--where", "v = 2") == {"count": 1}
+    for command in ("list", "advise"):
+        result = run("index", command, path)
+        (line,) = [line for line in (result.stdout + result.stderr).splitlines() if "no query was counted" in line]
+        assert "mdt.usage.counts=true" in line
+    for command in ("count", "scan"):
+        run(command, path, "--where", "v = 2", "--option", "mdt.usage.counts=true")
+    assert documents("index", "list", path)[0]["queries"] == 2
+    for command in ("list", "advise"):
+        result = run("index", command, path)
+        assert "no query was counted" not in result.stdout + result.stderr
+
+
 def test_rows_of_a_result_are_json_lines(path: Path) -> None:
     table = mdt.open(path)
     assert [row["operation"] for row in documents("history", path)] == ["create", "upsert"]
     assert [row["name"] for row in documents("files", path)] == table.files()["name"].to_pylist()
     assert documents("index", "list", path)[0]["index"] == table.indexes()["index"][0].as_py()
-    assert documents("index", "advise", path) == []
+    assert [advice["action"] for advice in documents("index", "advise", path)] == ["count"]
+    assert documents("index", "list", path)[0]["queries"] is None
     assert documents("options") == config.options_list()
     assert documents("scan", path, "--where", "v > 1", "--columns", "id", "--order-by", "id") == [
         {"id": "002"},

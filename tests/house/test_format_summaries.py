@@ -388,7 +388,7 @@ def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
 
 
 def test_reports_of_use_have_the_fields_of_the_page(root: Path) -> None:
-    table = mdt.open(root)
+    table = mdt.open(root, {"mdt.usage.counts": True})
     assert table.scan("city = 'xx' and id > 3 and note like '%7%'").to_arrow().num_rows == 0
     table.metadata.usage.report()
     (path,) = (root / ".hoodie" / ".mdt" / "usage").iterdir()

@@ -229,6 +229,7 @@ def test_an_index_on_two_columns_is_reported_dropped_and_built_like_others() -> 
     assert table.check().ok and table.indexes()["coverage"].to_pylist() == [100.0]
     table.rebuild_index("grid(lat, lon, cell='0.5')")
     table.warm(["lat"])
+    table = mdt.open(table.storage, {"mdt.usage.counts": True})
     for _ in range(12):
         table.scan("within_km(lat, lon, 20, 10, 100)").to_arrow()
     assert not [advice for advice in table.advise() if "grid" in advice.index or "lat" in advice.index]

@@ -16,10 +16,12 @@ from worlds import BASE_STATE, assert_clean, filled, later, ours, rows, survivor
 import mdt
 from indexes.base import InMemory, SkippingIndex
 from mdt.errors import Invalid, Unsupported
+from mdt.metadata import paths
 from mdt.metadata.file_group import Joint, SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of
 from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
 from mdt.services import indexing
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage
@@ -28,6 +30,7 @@ from mdt.write import summarize
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 SPECS = ("bitmap/1(fare)", "bloom/1(id)")
+COUNTED = {"mdt.usage.counts": True}
 MOR = "MERGE_ON_READ"
 
 
@@ -280,7 +283,7 @@ def test_builders_writers_and_changes_of_indexes_never_conflict(company: list[Ac
 def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
     storage = planned()
     build(storage)
-    first, second = mdt.open(storage), mdt.open(storage)
+    first, second = mdt.open(storage, COUNTED), mdt.open(storage, COUNTED)
     assert first.advise() == [], "no advice from no queries"
     for _ in range(6):
         first.scan("fare = 2.0 and city = 'x'").to_arrow()
@@ -302,7 +305,7 @@ def test_use_is_counted_across_processes_and_leads_to_advice() -> None:
 def test_reports_of_use_may_be_damaged_or_impossible_to_write() -> None:
     storage = planned()
     build(storage)
-    table = mdt.open(storage)
+    table = mdt.open(storage, COUNTED)
     table.scan("fare = 2.0").to_arrow()
     storage.replace(".hoodie/.mdt/usage/x.json", b"[not json")
     storage.replace(".hoodie/.mdt/usage/y.json", b'{"since_us": 1}')
@@ -344,10 +347,38 @@ def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_cache
     assert table.scan("fare = 2.0").count() == mdt.open(storage).scan("fare = 2.0").count()
 
 
-def test_use_is_not_counted_if_the_table_says_so() -> None:
+def test_readers_write_nothing_unless_they_are_asked_to_count_and_advice_says_how_to_ask() -> None:
     storage = planned()
     build(storage)
-    silent = mdt.open(storage, {"mdt.usage.counts": False})
-    silent.scan("fare = 2.0").to_arrow()
+    before = storage.list("")
+    silent = mdt.open(storage)
+    for _ in range(12):
+        silent.scan("fare = 2.0").to_arrow()
     silent.metadata.usage.report()
-    assert not storage.list(".hoodie/.mdt/usage") and silent.indexes()["queries"].to_pylist() == [0, 0]
+    assert silent.indexes()["queries"].to_pylist() == [None, None], "which is not 0"
+    (advice,) = silent.advise()
+    assert (advice.action, advice.index) == ("count", "") and "mdt.usage.counts=true" in str(advice)
+    assert storage.list("") == before
+
+    counting = mdt.open(storage, COUNTED)
+    counting.scan("fare = 2.0").to_arrow()
+    counting.metadata.usage.report()
+    assert len(storage.list(".hoodie/.mdt/usage")) == 1
+    assert silent.indexes()["queries"].to_pylist() == [1, 0], "reports are read by those who write none"
+    assert silent.advise() == [], "too few queries"
+
+
+def test_old_reports_of_use_are_folded_by_a_process_that_reports_and_by_no_reader() -> None:
+    storage = planned()
+    build(storage)
+    for _ in range(REPORTS_MAX):
+        storage.replace(paths.usage(storage.random_hex(16)), Counts(1, 2, {SPECS[0]: IndexUse(2, 3, 4)}).encode())
+    storage.sleep(FOLDED_AFTER_SECONDS + 1)
+    before = mdt.open(storage).indexes().to_pylist()
+    assert before[0]["queries"] == 2 * REPORTS_MAX
+    assert len(storage.list(".hoodie/.mdt/usage")) == REPORTS_MAX
+    counting = mdt.open(storage, COUNTED)
+    counting.scan("fare = 2.0").to_arrow()
+    counting.metadata.usage.report()
+    assert len(storage.list(".hoodie/.mdt/usage")) == 2
+    assert mdt.open(storage).indexes()["queries"].to_pylist() == [2 * REPORTS_MAX + 1, 0]

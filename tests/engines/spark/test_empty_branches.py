@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from reader import bag
 from trees import create
 
+import mdt
 from indexes.predicate import And, Predicate
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.file_index import Listing, PlannerWarning, relation
@@ -226,6 +227,7 @@ def test_a_query_is_planned_and_counted_once(
 ) -> None:
     table = new_table(tmp_path / "t", table_type="MERGE_ON_READ", indexes=["bitmap(x)"])
     state(table)
+    table = mdt.open(table.path, {"mdt.usage.counts": True})
     view, plans = frames.read(spark, table.metadata), Plans(monkeypatch)
     queries = [
         (view.where("x < 5"), 1), (view.where("id > 5 and x = 3").groupBy("part").count(), 1), (view.where("id > 900"), 1),

@@ -23,6 +23,8 @@ from trees import create, tree
 import mdt
 from mdt.engines.spark import frame as frames
 from mdt.engines.spark.private import collect_garbage, java_frame
+from mdt.errors import Invalid
+from mdt.metadata import usage
 from mdt.table import Table
 
 SCHEMA = pa.schema(
@@ -253,6 +255,18 @@ def test_reading_changes_no_byte_and_writing_through_a_view_is_refused(spark: Sp
     assert tree(tmp_path) == before
 
 
+def test_the_options_of_a_read_hold_for_its_queries(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "REPORT_SECONDS", 0)
+    table = merged(tmp_path / "t")
+    assert mdt.read(spark, table.path, {"mdt.usage.counts": True}).where("id = 3").count() == 1
+    assert mdt.read(spark, table.path).where("id = 3").count() == 1
+    assert table.metadata.usage.total().queries == 1
+    with pytest.raises(Invalid, match="unknown option"):
+        mdt.read(spark, table.path, {"mdt.usage.count": True})
+
+
 def test_a_table_without_write_permission_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
     table = merged(tmp_path / "t")
     read_only = stat.S_IRUSR | stat.S_IXUSR
@@ -266,24 +280,26 @@ def test_a_table_without_write_permission_can_be_read(spark: SparkSession, tmp_p
             folder.chmod(stat.S_IRWXU)
 
 
-def scratch_folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("mdt-spark-*"))
-
-
-def test_scratch_files_go_with_their_frame(spark: SparkSession, tmp_path: Path) -> None:
+def test_scratch_files_go_with_their_frame(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = merged(tmp_path / "t")
-    before = scratch_folders()
+    temporary = (
+        tmp_path / "temporary"
+    )  # not the folder of all processes, where other tests have scratch files of theirs
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     for _ in range(5):
         assert table.scan(where="id < 9").to_spark(spark).count() == 5
-    assert len(scratch_folders() - before) >= 1
+    assert list(temporary.glob("mdt-spark-*"))
     for _ in range(50):
         gc.collect()
         collect_garbage(spark)
         mdt.read(spark, table.path).count()  # Spark's caches hold the last plans
-        if len(scratch_folders() - before) <= 3:
+        if len(list(temporary.glob("mdt-spark-*"))) <= 3:
             break
         time.sleep(0.1)
-    assert len(scratch_folders() - before) <= 3
+    assert len(list(temporary.glob("mdt-spark-*"))) <= 3
 
 
 def test_a_shared_scratch_directory_is_used_if_one_is_named(spark: SparkSession, tmp_path: Path) -> None:
