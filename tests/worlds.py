@@ -23,6 +23,7 @@ from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64())])
+MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 LATER_SECONDS = 2 * 3600
 """Longer than the time after which a writer takes an unfinished transaction for dead."""
 MODES = ("before", "after", "torn")

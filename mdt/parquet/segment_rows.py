@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from mdt.errors import Corrupt
 from mdt.parquet.digests import Footer, digests, parse_footer
 from mdt.parquet.segment import Segment
+from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.storage import Storage
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError)
@@ -40,23 +41,22 @@ _PARSED_BYTES = 8
 columns, 24 KB for 2.6 KB of one row group."""
 
 
-class _Chunks:
+class _Chunks(PositionedFile):
     """The file object that pyarrow decodes: it gives whole column chunks that are as they were written, and nothing else.
 
     ``source``: the Parquet bytes, which begin at ``offset`` of the file ``path``.
     """
 
     def __init__(self, source: Any, footer: Footer, path: str, offset: int) -> None:
+        super().__init__(source.size())
         self._source, self._footer, self._path, self._offset = source, footer, path, offset
-        self._at = 0
-        self.closed = False
 
     def read_buffer(self, count: int) -> pa.Buffer:
         """Return the column chunk that begins here and has ``count`` bytes.  Raises Corrupt if it is not as it was written."""
-        start = self._at
+        start = self.at
         self._source.seek(start)
         data = self._source.read_buffer(count)
-        self._at += data.size
+        self.at += data.size
         expected = self._footer.digest_of(start, count)
         got = int(digests(data, [0], [data.size])[0]) if count else expected
         if expected != got:
@@ -66,27 +66,8 @@ class _Chunks:
             )  # fmt: skip
         return data
 
-    def read(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:  # type: ignore[override]  # pyarrow always says how much
         return bytes(self.read_buffer(count).to_pybytes())
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._source.size())[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None = None) -> pq.ParquetFile:

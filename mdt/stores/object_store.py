@@ -36,6 +36,7 @@ from mdt.stores.contract import (
     name_taken,
 )
 from mdt.stores.options import SERVICES, StoreOptions, parse_store_options
+from mdt.stores.positioned_file import PositionedFile
 from mdt.stores.store_errors import Place, explained, refused_options, shows_secrets
 
 _PROBE_PATH = ".hoodie/.mdt/probe"
@@ -217,37 +218,18 @@ class _Exists(Exception):
     """The store refused a conditional put."""
 
 
-class _RangeFile:
-    """The file object that pyarrow reads through: positions here, bytes by ranged requests."""
+class _RangeFile(PositionedFile):
+    """The file object that pyarrow reads through: bytes by ranged requests."""
 
     def __init__(self, storage: ObjectStorage, path: str, size: int) -> None:
-        self._storage, self._path, self._size, self._at = storage, path, size, 0
-        self.closed = False
+        super().__init__(size)
+        self._storage, self._path = storage, path
 
     def read(self, count: int | None = None) -> bytes:
-        left = max(self._size - self._at, 0)
-        data = self._storage.read(self._path, self._at, left if count is None or count < 0 else min(count, left))
-        self._at += len(data)
+        left = max(self.size - self.at, 0)
+        data = self._storage.read(self._path, self.at, left if count is None or count < 0 else min(count, left))
+        self.at += len(data)
         return data
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:

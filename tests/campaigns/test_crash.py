@@ -10,8 +10,10 @@ import pytest
 from counting import count
 from worlds import (
     BASE_STATE,
+    COW,
     LATER_SECONDS,
     MODES,
+    MOR,
     Flow,
     assert_clean,
     deleted,
@@ -74,7 +76,6 @@ def flow(name: str, table_type: str, key_index: str, run: Any, after: Any, recor
     return Flow(name, lambda: filled(table_type, key_index, records), run, BASE_STATE, after)
 
 
-MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 FLOWS = [
     Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),

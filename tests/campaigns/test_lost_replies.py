@@ -9,7 +9,9 @@ import pytest
 from counting import count
 from worlds import (
     BASE_STATE,
+    COW,
     LATER_SECONDS,
+    MOR,
     assert_clean,
     deleted,
     filled,
@@ -30,7 +32,6 @@ from mdt.testing.faulty import FaultyStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
-MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 Run = Callable[[Storage], Any]
 

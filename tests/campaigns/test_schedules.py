@@ -19,7 +19,7 @@ from schedules import (
     rollback_of_all,
     upsert,
 )
-from worlds import BASE_STATE, State, as_state, assert_clean, filled, ours, theirs
+from worlds import BASE_STATE, COW, MOR, State, as_state, assert_clean, filled, ours, theirs
 
 import mdt
 from mdt.commit import conflicts, publish
@@ -32,7 +32,6 @@ from mdt.stores.storage import MemoryStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
-MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 KINDS = [(MOR, "record"), (MOR, "bloom"), (COW, "bloom")]
 
 

@@ -15,29 +15,16 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 import trees
-from typer.testing import CliRunner, Result
+from command_line import ROWS, SCHEMA, filled, run
 
 import mdt
 from mdt.__main__ import main
-from mdt.cli.main import app
 from mdt.config import options_table
-
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
-ROWS = pa.table({"id": ["001", "002", "003"], "city": ["x", "y", "x"], "v": [1, 2, 3]}, SCHEMA)
-
-
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"], ordering="v", options={"mdt.durable": "false"})
-    table.upsert(ROWS)
-    return tmp_path / "t"
+    return filled(tmp_path / "t")
 
 
 def file_of(folder: Path, name: str, data: pa.Table = ROWS) -> Path:

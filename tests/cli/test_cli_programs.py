@@ -18,35 +18,20 @@ import pyarrow.parquet as pq
 import pytest
 import s3
 import trees
+from command_line import ROWS, SCHEMA, filled, run
 from documents import ran
 from typer.main import get_command
-from typer.testing import CliRunner, Result
 
 import mdt
 from mdt import config
 from mdt.cli import json_text
 from mdt.cli.main import app
 
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("v", pa.int64())])
-ROWS = pa.table({"id": ["001", "002", "003"], "city": ["x", "y", "x"], "v": [1, 2, 3]}, SCHEMA)
-
-
-def run(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    options = {"mdt.durable": "false"}
-    table = trees.create(
-        tmp_path / "t", SCHEMA, partition_by=["city"], ordering="v", indexes=["bitmap(v)"], options=options
-    )
-    table.upsert(ROWS)
     pq.write_table(ROWS, tmp_path / "rows.parquet")
-    return tmp_path / "t"
+    return filled(tmp_path / "t", indexes=["bitmap(v)"])
 
 
 def document(*arguments: object, code: int = 0) -> Any:
