@@ -85,6 +85,10 @@ class Options:
         "mdt.table.name", "", "name of the table in hoodie.properties; empty: the last part of its path",
         scope="table", aliases=("hoodie.table.name",),
     )  # fmt: skip
+    table_version: int = _option(
+        "mdt.table.version", 6, "Hudi's table version; 6 is the one that there is", scope="table",
+        aliases=("hoodie.write.table.version",),
+    )  # fmt: skip
     hive_style: bool = _option(
         "mdt.hive.style", True, "partition directories are called column=value instead of value",
         scope="table", aliases=("hoodie.datasource.write.hive_style_partitioning",),

@@ -13,6 +13,7 @@ from mdt.commit import publish
 from mdt.config import canonical, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
+from mdt.hudi.layout import layout_of
 from mdt.metadata import commit_log, key_indexes
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import orderable
@@ -75,10 +76,13 @@ def define(
         )
     named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
     seed = int(storage.random_hex(4), 16)
-    return TableDefinition(
+    found = TableDefinition(
         storage.random_hex(16), _name(storage, options), table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, seed, named, {**_defaults(key_index), **canonical(options)}, packages=packages_of([key_index, *named]),
+        ordering, key_index, scope, seed, named, {**_defaults(key_index), **canonical(options)},
+        hudi_version=parse_options(options).table_version, packages=packages_of([key_index, *named]),
     )  # fmt: skip
+    layout_of(found)
+    return found
 
 
 def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:

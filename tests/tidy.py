@@ -63,6 +63,7 @@ JAVA_LINES_MAX = 300
 
 LATE_IMPORTS = {
     "mdt/display.py": "html's tables of entities take a millisecond",
+    "mdt/hudi/v6.py": "who only reads needs no Avro",
     "mdt/metadata/attachments.py": "plans need no pyarrow.parquet",
     "mdt/progress.py": "rich takes longer to load than most calls take",
     "mdt/query.py": "an open needs no planner, no filter and no reader; pyspark takes a second",
@@ -82,6 +83,14 @@ CALLS_OUTSIDE = {
     "open", "io.open", "uuid.uuid1", "uuid.uuid4", "date.today", "datetime.now", "datetime.utcnow", "datetime.today",
     "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.date.today",
 }  # fmt: skip
+
+LAYOUTS = "mdt/hudi/layout.py"
+"""The module that knows which layouts there are; everybody else asks it for that of a table."""
+NAMES_OF_HUDI = ("mdt/hudi/", "mdt/metadata/paths.py")
+"""Where names of Hudi's directory are made: those of the timeline by a layout, of nothing but the properties in the other place."""
+TIMELINE_NAME = re.compile(
+    r"\.hoodie/(?!\.mdt)|\.(requested|inflight|deltacommit|replacecommit)\b|^\.(commit|compaction|clean|rollback)\b"
+)
 
 BANNED_CLASS = re.compile(r"(Manager|Utils?|Helpers?|Impl)$|^_?Base(?!File)[A-Z]")
 BANNED_NAME = re.compile(r"(^|_)(manager|utils?|helpers?|impl)$")
@@ -213,6 +222,29 @@ def banned_imports(modules: list[Module]) -> Iterator[str]:
                 yield module.at(line, "imports", f"{top} may not be imported here")
             elif top in ONLY_IN and not home(module.path, ONLY_IN[top]) and line not in unseen:
                 yield module.at(line, "imports", f"{top} belongs into {', '.join(ONLY_IN[top])}")
+
+
+def timeline_names(modules: list[Module]) -> Iterator[str]:
+    """Names of instants and of their directory are made by a layout, which comes from LAYOUTS."""
+    known = {module.name for module in modules}
+    for module in modules:
+        for line, name in imports(module, known):
+            if re.fullmatch(r"mdt\.hudi\.v[0-9]+", name) and module.path != LAYOUTS:
+                yield module.at(line, "layouts", f"ask mdt.hudi.layout.layout_of, not {name}")
+        if home(module.path, NAMES_OF_HUDI):
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and not is_prose(node.value):
+                made = TIMELINE_NAME.search(node.value) is not None
+            else:
+                made = isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith(("f'{HUDI}", "f'{paths.HUDI}"))
+            if made:
+                yield module.at(node.lineno, "layouts", "names of Hudi's directory are made by mdt.hudi.layout")
+
+
+def is_prose(text: str) -> bool:
+    """Return whether a text has words, as docstrings and messages have, and names of files have not."""
+    return len(text.split()) > 1
 
 
 def lines_for_type_checkers(module: Module) -> set[int]:
@@ -455,6 +487,7 @@ PRODUCT_RULES: tuple[Rule, ...] = (
     late_imports,
     banned_imports,
     banned_calls,
+    timeline_names,
     docstrings,
     share_of_lengths,
 )

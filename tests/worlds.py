@@ -17,6 +17,7 @@ from hudi import HudiTable
 import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
+from mdt.hudi.layout import layout_of
 from mdt.metadata import paths
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
@@ -123,9 +124,11 @@ def assert_clean(storage: Storage) -> None:
     records = [r for seq in range(table.snapshot().seq + 1) if (r := table.metadata.record(seq)) is not None]
     instants = {r.instant for r in records if r.action not in publish.NO_INSTANTS}
     assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), "an instant is used twice"
-    for info in storage.list_dir(".hoodie"):
-        name = info.path.rpartition("/")[2]
-        assert name == "hoodie.properties" or name.partition(".")[0] in instants, f"a stray instant {name}"
+    layout = layout_of(table.definition)
+    for info in [*storage.list_dir(paths.HUDI), *storage.list_dir(layout.timeline)]:
+        instant = layout.instant_at(info.path)
+        known_time = instant is not None and instant.time in instants
+        assert known_time or info.path == paths.properties(), f"a stray instant {info.path}"
     known = {path for r in records for path in r.table("files")["key_map_path"].to_pylist()}
     known |= {
         path

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from mdt.commit import claims
 from mdt.errors import Missing
 from mdt.hudi import timeline
+from mdt.hudi.layout import Layout, layout_of
+from mdt.hudi.timeline import Instant
 from mdt.metadata import paths
 from mdt.metadata import trusted_names as names
 from mdt.metadata.commit_log import CommitRecord
@@ -57,13 +59,11 @@ def find(metadata: Metadata, records: Sequence[CommitRecord] = ()) -> Leftovers:
         - snapshot.log.tokens
         - snapshot.log.dead_tokens
     )
-    instants = {name: instant for name in _timeline(listing) if (instant := timeline.parse_name(name)) is not None}
+    instants = _instants(listing, layout_of(snapshot.definition))
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
-    pending = [
-        name for name, instant in instants.items() if instant.time in dead and instant.state != timeline.COMPLETED
-    ]
+    pending = [path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED]
     foreign = {instant.time for instant in instants.values()} - snapshot.instants - snapshot.log.dead_instants - claimed
-    return Leftovers(tuple(files), tuple(map(paths.timeline, pending)), frozenset(unknown), bool(foreign))
+    return Leftovers(tuple(files), tuple(pending), frozenset(unknown), bool(foreign))
 
 
 def _record(metadata: Metadata, seq: int) -> CommitRecord:
@@ -73,10 +73,10 @@ def _record(metadata: Metadata, seq: int) -> CommitRecord:
     return record
 
 
-def _timeline(listing: Listing) -> list[str]:
-    """Return the names of the files directly in Hudi's directory."""
-    inside = (info.path for info in listing if info.path.startswith(f"{paths.HUDI}/"))
-    return [name for path in inside if "/" not in (name := path[len(paths.HUDI) + 1 :])]
+def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
+    """Return the instants of Hudi's timeline by their paths."""
+    found = ((info.path, layout.instant_at(info.path)) for info in listing)
+    return {path: instant for path, instant in found if instant is not None}
 
 
 def token_of(path: str) -> int | None:
@@ -84,7 +84,7 @@ def token_of(path: str) -> int | None:
     stored = names.stored_of(path)
     if stored is not None:
         return stored[1]
-    return None if path.startswith(f"{paths.HUDI}/") else names.token_of(path.rpartition("/")[2])
+    return None if paths.is_hudis(path) else names.token_of(path.rpartition("/")[2])
 
 
 def _is_unclaimed(path: str, claimed: set[str], tokens: set[int]) -> bool:

@@ -5,11 +5,12 @@ Nothing here decides anything.  Every function may be repeated after a crash and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mdt.hudi import commit_metadata, layout_v6, properties, schema, timeline
-from mdt.hudi.commit_metadata import WriteStat
+from mdt.hudi import properties, schema
+from mdt.hudi.commit_metadata import CommitMetadata, WriteStat
+from mdt.hudi.layout import layout_of
 from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import BASE
@@ -19,28 +20,20 @@ from mdt.stores.storage import Storage
 NO_INSTANTS = ("rollback", "index")
 """Actions of ours that leave no instant on Hudi's timeline."""
 
-
-def hudi_action(action: str) -> tuple[str, str]:
-    """Return Hudi's word while an action is pending and when it is completed."""
-    return ("compaction", "commit") if action == "compaction" else (action, action)
+_OPERATIONS = {"create": "INSERT", "compaction": "COMPACT"}
+"""What Hudi calls the operation of an action, where it is not the record's own word."""
 
 
-def announce(storage: Storage, instant: str, action: str) -> None:
-    """Create the requested and inflight instants of a starting transaction.
-
-    Not for compaction: version 6 readers hide the log files of a file group while its compaction is pending.
-    """
-    if action != "compaction":
-        pending, _ = hudi_action(action)
-        storage.put_if_absent(paths.timeline(timeline.requested_name(instant, pending)), b"")
-        storage.put_if_absent(paths.timeline(timeline.inflight_name(instant, pending)), b"")
+def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
+    """Tell Hudi that a transaction begins."""
+    for path, content in layout_of(definition).announced(instant, action):
+        storage.put_if_absent(path, content)
 
 
-def retract(storage: Storage, instant: str, action: str) -> None:
+def retract(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
     """Remove the pending instants of a transaction that will not commit."""
-    pending, _ = hudi_action(action)
-    storage.delete(paths.timeline(timeline.inflight_name(instant, pending)))
-    storage.delete(paths.timeline(timeline.requested_name(instant, pending)))
+    for path in layout_of(definition).retracted(instant, action):
+        storage.delete(path)
 
 
 def is_published(storage: Storage, record: CommitRecord, definition: TableDefinition) -> bool:
@@ -52,8 +45,11 @@ def is_published(storage: Storage, record: CommitRecord, definition: TableDefini
 
 def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
     """Return where the completed instant of ``record`` belongs."""
-    action = definition.commit_action if record.action == "create" else record.action
-    return paths.timeline(timeline.completed_name(record.instant, hudi_action(action)[1]))
+    return layout_of(definition).completed_path(record.instant, _hudi_action(record, definition))
+
+
+def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:
+    return definition.commit_action if record.action == "create" else record.action
 
 
 def oldest_unpublished(
@@ -82,25 +78,11 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     if record.action in NO_INSTANTS:
         return
     storage.delete_many(record.header.get("left_out", ()))
-    storage.put_if_absent(completed_path(record, definition), completed_content(record, definition))
+    for path, content in completed(record, definition):
+        storage.put_if_absent(path, content)
     if record.action == "create":
-        storage.put_if_absent(paths.properties(), properties.encode(table_properties(definition)))
-    if record.action == "compaction":
-        _publish_plan(storage, record)
-
-
-def table_properties(definition: TableDefinition) -> dict[str, str]:
-    """Return the content of ``hoodie.properties`` for a table."""
-    return layout_v6.table_properties(
-        name=definition.name,
-        table_type=definition.table_type,
-        key_fields=definition.key,
-        partition_fields=definition.partition_by,
-        ordering=definition.ordering,
-        schema_json=avro_schema(definition),
-        hive_style=definition.hive_style,
-        extra={},
-    )
+        content = properties.encode(layout_of(definition).properties(definition))
+        storage.put_if_absent(paths.properties(), content)
 
 
 def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> str:
@@ -108,19 +90,18 @@ def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> st
     return schema.to_avro(definition.schema, definition.name, meta_fields=meta_fields)
 
 
-def completed_content(record: CommitRecord, definition: TableDefinition) -> bytes:
-    """Return the bytes of the completed instant: a pure function of the record."""
+def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
+    """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record."""
     files, slices = record.table("files").to_pylist(), record.table("slices").to_pylist()
-    return commit_metadata.encode_commit(
-        [_write_stat({**file, **place}) for file, place in zip(files, slices, strict=True)],
+    told = CommitMetadata(
+        stats=tuple(_write_stat({**file, **place}) for file, place in zip(files, slices, strict=True)),
         schema_json=avro_schema(definition),
-        operation={"create": "INSERT", "compaction": "COMPACT"}.get(
-            record.action, str(record.header["operation"]).upper()
-        ),
+        operation=_OPERATIONS.get(record.action, str(record.header["operation"]).upper()),
         compacted=record.action == "compaction",
         extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},
-        replaced=None,
     )
+    plan = record.header.get("compaction_plan", ())
+    return layout_of(definition).completed(record.instant, _hudi_action(record, definition), told, plan)
 
 
 def _write_stat(file: Mapping[str, Any]) -> WriteStat:
@@ -141,10 +122,3 @@ def _write_stat(file: Mapping[str, Any]) -> WriteStat:
         base_file=None if is_base else file["base_name"],
         log_files=None if is_base else tuple(file["log_names"]),
     )
-
-
-def _publish_plan(storage: Storage, record: CommitRecord) -> None:
-    """Leave the pending files of a compaction for Java readers, after the fact: see :func:`announce`."""
-    plan = commit_metadata.encode_compaction_plan(record.header.get("compaction_plan", ()))
-    storage.put_if_absent(paths.timeline(timeline.requested_name(record.instant, "compaction")), plan)
-    storage.put_if_absent(paths.timeline(timeline.inflight_name(record.instant, "compaction")), b"")

@@ -187,6 +187,6 @@ def remove(metadata: Metadata, claim: Pending) -> int:
         raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
     removed = remove_files(metadata, claim.instant, claim.token, claim.partitions)
     if claim.instant not in snapshot.instants:
-        publish.retract(storage, claim.instant, claim.action)
+        publish.retract(storage, claim.instant, claim.action, snapshot.definition)
     storage.delete(paths.pending(claim.instant))
     return removed

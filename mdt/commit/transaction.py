@@ -100,7 +100,7 @@ def _attempt(
         metadata.newest()  # the last look for commits of other Hudi writers
     except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
         if not isinstance(error, Unavailable):
-            abandon(metadata, claim, operation, plan)
+            abandon(metadata, snapshot, claim, operation, plan)
         raise
     yield "written"
     # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
@@ -108,7 +108,7 @@ def _attempt(
     if committed is not None:
         yield "committed"
     else:
-        abandon(metadata, claim, operation, plan)
+        abandon(metadata, snapshot, claim, operation, plan)
     return committed, why
 
 
@@ -135,7 +135,7 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
             at = timeline.instant_us(last)
         at += 1000
     if operation.action not in publish.NO_INSTANTS:
-        publish.announce(storage, instant, operation.action)
+        publish.announce(storage, instant, operation.action, snapshot.definition)
     return Claim(txn, instant, token)
 
 
@@ -254,10 +254,10 @@ def _log(
         logs.ended(logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since)
 
 
-def abandon(metadata: Metadata, claim: Claim, operation: Operation[P], plan: P) -> None:
+def abandon(metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Operation[P], plan: P) -> None:
     """Remove what a transaction of this process wrote and will not commit."""
     remove_files(metadata, claim.instant, claim.token, plan.partitions)
-    publish.retract(metadata.storage, claim.instant, operation.action)
+    publish.retract(metadata.storage, claim.instant, operation.action, snapshot.definition)
     metadata.storage.delete(paths.pending(claim.instant))
 
 

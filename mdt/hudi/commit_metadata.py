@@ -1,24 +1,20 @@
-"""What a completed instant says (version 6: JSON of HoodieCommitMetadata), and a compaction's plan (Avro).
+"""What a completed instant says: HoodieCommitMetadata, and its JSON, which version 6 has.
 
-Both encodings are pure functions of their arguments, byte for byte, so that an instant can be published again after a
-crash.  Field lists: Apache Hudi, ``HoodieCommitMetadata.java``, ``HoodieWriteStat.java``, ``HoodieCompactionPlan.avsc``.
+The encoding is a pure function of its arguments, byte for byte, so that an instant can be published again after a crash.
+Field lists: Apache Hudi, ``HoodieCommitMetadata.java``, ``HoodieWriteStat.java``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
-
-import fastavro
 
 from mdt.errors import Corrupt
 
 NO_PREVIOUS = "null"
 """``prevCommit`` of a new file group; the word, not the JSON value."""
-_SYNC = b"mdt.compaction/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,11 @@ class WriteStat:
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """A decoded completed instant.  ``schema_json``: Avro schema without meta columns, or "" if it names none."""
+    """What a completed instant says.
+
+    ``schema_json``: Avro schema without meta columns, or "" if it names none.  ``operation``: Hudi's word, such as ``UPSERT``.
+    ``extra``: private texts kept beside the schema.  ``replaced``: partition -> ids of the file groups that end here.
+    """
 
     stats: tuple[WriteStat, ...]
     schema_json: str
@@ -97,31 +97,22 @@ _LOG = {"logVersion": "log_version", "logOffset": "log_offset", "baseFile": "bas
 _TEXTS = frozenset({"file_id", "path", "prev_commit", "partition_path", "base_file"})
 
 
-def encode_commit(
-    stats: Sequence[WriteStat],
-    *,
-    schema_json: str,
-    operation: str,
-    compacted: bool,
-    extra: Mapping[str, str],
-    replaced: Mapping[str, list[str]] | None,
-) -> bytes:
+def encode_commit(told: CommitMetadata) -> bytes:
     """Return the completed instant of a commit, deltacommit or, with ``replaced``, replacecommit.
 
-    ``operation``: Hudi's word, such as ``UPSERT``.  ``extra``: private texts kept beside the schema.  ``replaced``:
-    partition -> ids of the file groups that end here.  Stats are grouped by partition, in the order given.
+    Stats are grouped by partition, in the order given.
     """
     by_partition: dict[str, list[dict[str, Any]]] = {}
-    for stat in stats:
+    for stat in told.stats:
         by_partition.setdefault(stat.partition_path, []).append(_stat_json(stat))
     value: dict[str, Any] = {
         "partitionToWriteStats": dict(sorted(by_partition.items())),
-        "compacted": compacted,
-        "extraMetadata": {"schema": schema_json, **dict(sorted(extra.items()))},
-        "operationType": operation,
+        "compacted": told.compacted,
+        "extraMetadata": {"schema": told.schema_json, **dict(sorted(told.extra.items()))},
+        "operationType": told.operation,
     }
-    if replaced is not None:
-        value["partitionToReplaceFileIds"] = {partition: list(ids) for partition, ids in sorted(replaced.items())}
+    if told.replaced is not None:
+        value["partitionToReplaceFileIds"] = {name: list(ids) for name, ids in sorted(told.replaced.items())}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -142,11 +133,9 @@ def decode_commit(data: bytes) -> CommitMetadata:
     Unknown fields are ignored; a missing count is 0.
 
     >>> stat = WriteStat("g1", "city=Oslo/g1_0-7-0_20240229120000123.parquet", "city=Oslo", num_writes=3)
-    >>> data = encode_commit(
-    ...     [stat], schema_json="{}", operation="UPSERT", compacted=False, extra={"mdt.seq": "7"}, replaced=None
-    ... )
-    >>> decode_commit(data).operation, decode_commit(data).extra
-    ('UPSERT', {'mdt.seq': '7'})
+    >>> told = CommitMetadata((stat,), schema_json="{}", operation="UPSERT", compacted=False, extra={"mdt.seq": "7"})
+    >>> decode_commit(encode_commit(told)) == told
+    True
     """
     try:
         value = json.loads(data)
@@ -165,6 +154,21 @@ def decode_commit(data: bytes) -> CommitMetadata:
         raise Corrupt(f"a completed instant is no commit metadata: {error!r}") from error
 
 
+def decode_extra(data: bytes) -> dict[str, str]:
+    """Return the private texts of any writer's completed instant; what else it says may have any form.
+
+    Raises Corrupt if ``data`` is no JSON.
+    """
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"this is not JSON: {str(error)[:200]}") from error
+    extra = value.get("extraMetadata") if isinstance(value, dict) else None
+    if not isinstance(extra, dict):
+        return {}
+    return {name: text for name, text in extra.items() if isinstance(text, str)}
+
+
 def _stat(partition: str, value: Mapping[str, Any]) -> WriteStat:
     found: dict[str, Any] = {}
     for name, attribute in {**_COMMON, **_LOG}.items():
@@ -179,78 +183,3 @@ def _stat(partition: str, value: Mapping[str, Any]) -> WriteStat:
     if found.get("prev_commit") == NO_PREVIOUS:
         found["prev_commit"] = None
     return WriteStat(**found)
-
-
-def encode_compaction_plan(operations: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the plan of a compaction, ``<t>.compaction.requested``: an Avro file with one HoodieCompactionPlan.
-
-    Each operation has the keys ``baseInstantTime``, ``fileId``, ``partitionPath``, ``dataFilePath`` (the base file's
-    name, or None), ``deltaFilePaths`` (log file names, oldest first) and optionally ``metrics`` (name -> float).
-    """
-    plan = {
-        "operations": [{"metrics": {}, "bootstrapFilePath": None, **operation} for operation in operations],
-        "extraMetadata": None,
-        "version": 1,
-        "strategy": None,
-        "preserveHoodieMetadata": True,
-        "missingSchedulePartitions": None,
-    }
-    out = BytesIO()
-    fastavro.writer(out, _COMPACTION_PLAN, [plan], sync_marker=_SYNC)
-    return out.getvalue()
-
-
-def decode_compaction_plan(data: bytes) -> dict[str, Any]:
-    """Return the HoodieCompactionPlan in ``data``.  Raises Corrupt if there is not exactly one."""
-    try:
-        plans = list(fastavro.reader(BytesIO(data)))
-    except (ValueError, TypeError, EOFError, IndexError, KeyError) as error:
-        raise Corrupt(f"a compaction plan cannot be read: {error!r}") from error
-    if len(plans) != 1 or not isinstance(plans[0], dict):
-        raise Corrupt("a compaction plan holds one record", expected="1", got=str(len(plans)))
-    return dict(plans[0])
-
-
-def _optional(name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type], "default": None}
-
-
-def _map(values: str) -> dict[str, str]:
-    return {"type": "map", "values": values}
-
-
-_STRINGS = {"type": "array", "items": "string"}
-_VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
-_OPERATION = {
-    "type": "record",
-    "name": "HoodieCompactionOperation",
-    "fields": [
-        {"name": "baseInstantTime", "type": ["null", "string"]},
-        _optional("deltaFilePaths", _STRINGS),
-        _optional("dataFilePath", "string"),
-        {"name": "fileId", "type": ["null", "string"]},
-        _optional("partitionPath", "string"),
-        _optional("metrics", _map("double")),
-        _optional("bootstrapFilePath", "string"),
-    ],
-}
-_STRATEGY = {
-    "type": "record",
-    "name": "HoodieCompactionStrategy",
-    "fields": [_optional("compactorClassName", "string"), _optional("strategyParams", _map("string")), _VERSION],
-}
-_COMPACTION_PLAN = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "HoodieCompactionPlan",
-        "namespace": "org.apache.hudi.avro.model",
-        "fields": [
-            _optional("operations", {"type": "array", "items": _OPERATION}),
-            _optional("extraMetadata", _map("string")),
-            _VERSION,
-            _optional("strategy", _STRATEGY),
-            {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
-            _optional("missingSchedulePartitions", _STRINGS),
-        ],
-    }
-)

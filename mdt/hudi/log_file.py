@@ -1,4 +1,4 @@
-"""Log files of version 6 tables: names, and blocks to and from bytes.
+"""Log files: names, and blocks to and from bytes.
 
 A block, integers big-endian (Apache Hudi, ``HoodieLogFormatWriter.java``)::
 
@@ -59,13 +59,13 @@ class Block:
     content: memoryview
 
 
-def name(file_id: str, base_instant: str, version: int, token: str) -> str:
-    """Return the name of log file number ``version`` (from 1) of the slice that begins at ``base_instant``.
+def name(file_id: str, instant: str, version: int, token: str) -> str:
+    """Return the name of log file number ``version`` (from 1) of its slice; ``instant``: which one is said by a layout.
 
     >>> name("6f2c-0", "20240229120000123", 2, "3-77-0")
     '.6f2c-0_20240229120000123.log.2_3-77-0'
     """
-    text = f".{file_id}_{base_instant}.log.{version}_{token}"
+    text = f".{file_id}_{instant}.log.{version}_{token}"
     assert LOG.fullmatch(text), text
     return text
 

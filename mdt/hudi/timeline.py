@@ -1,4 +1,4 @@
-"""Instants and their file names on the timeline of a version 6 table (``.hoodie/``).
+"""Instants: times, actions and states; which files they are is said by a layout (:mod:`mdt.hudi.layout`).
 
 An instant's time is 17 digits, ``yyyyMMddHHmmssSSS`` in UTC; the order of the text is the order of time.
 """
@@ -27,7 +27,7 @@ INSTANT_DIGITS = 17
 """Of every instant that this version writes."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
+_TIME = re.compile(r"[0-9]{17}|[0-9]{14}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,35 +77,6 @@ def instant_us(text: str) -> int:
 _FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
 
 
-def parse_name(file_name: str) -> Instant | None:
-    """Return the instant that a file of ``.hoodie/`` stands for, or None if it is no instant file of version 6.
-
-    >>> parse_name("20240229120000123.inflight")
-    Instant(time='20240229120000123', action='commit', state='inflight')
-    >>> parse_name(requested_name("20240229120000123", "compaction")).state, parse_name("hoodie.properties")
-    ('requested', None)
-    """
-    match = _NAME.fullmatch(file_name)
-    if match is None:
-        return None
-    time, action, state = match.groups()
-    if action == INFLIGHT and state is None:
-        return Instant(time, "commit", INFLIGHT)
-    if action not in ACTIONS or (action, state) == ("commit", INFLIGHT):
-        return None
-    return Instant(time, action, state or COMPLETED)
-
-
-def requested_name(time: str, action: str) -> str:
-    """Return the file name of an action that is only planned."""
-    return f"{time}.{action}.requested"
-
-
-def inflight_name(time: str, action: str) -> str:
-    """Return the file name of an action that has begun; ``commit`` has the short form ``<time>.inflight``."""
-    return f"{time}.inflight" if action == "commit" else f"{time}.{action}.inflight"
-
-
-def completed_name(time: str, action: str) -> str:
-    """Return the file name whose creation completes an action."""
-    return f"{time}.{action}"
+def is_time(text: str) -> bool:
+    """Return whether ``text`` has the digits of an instant; whether that day exists is not asked."""
+    return _TIME.fullmatch(text) is not None

@@ -14,17 +14,19 @@ from typing import Any
 
 from mdt.errors import Corrupt, Missing, Unsupported
 from mdt.hudi import properties, timeline
+from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
-from mdt.metadata import codec, paths
+from mdt.metadata import paths
 from mdt.metadata.paths import HUDI
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.contract import ObjectInfo
 from mdt.stores.storage import Storage
 
 BACKUP = f"{paths.properties()}.backup"
 """What Hudi's writers leave for the moment in which they replace the properties."""
 
-_LAST_INSTANT = f"{HUDI}/i"
+_BEFORE = "i"
 """Above the names of all instants and of the properties, below Hudi's directories ``metadata`` and ``timeline``."""
 _DATA_STAYS = frozenset(("savepoint", "indexing"))
 """Actions of others that change no rows and delete no files."""
@@ -37,12 +39,13 @@ class Seen:
     """One look at ``.hoodie``.
 
     ``stamps``: of the directory and of the properties before the look, None if the storage cannot tell.  ``properties``:
-    None if there are none.  ``instants``: those that were listed.  ``begun``: those of them that say what they will do.
+    None if there are none.  ``instants``: those that were listed, with their paths.  ``begun``: those of them that say what they
+    will do.
     """
 
     stamps: tuple[Hashable, Hashable] | None
     properties: Mapping[str, str] | None
-    instants: tuple[Instant, ...]
+    instants: Mapping[Instant, str]
     begun: frozenset[Instant]
     print: tuple[str, int, int] | None
 
@@ -62,24 +65,23 @@ class Watch:
     _stamps: tuple[Hashable, Hashable] | None = None
     _print: tuple[str, int, int] | None = field(default=None)
 
-    def look(self) -> Seen | None:
+    def look(self, layout: Layout) -> Seen | None:
         """Return what stands in ``.hoodie`` now, None if nothing has changed since it was accepted.
 
         The log must be read afterwards: whatever our own writers have completed by now is in it then.
         """
-        stamps = self._stamped()
+        stamps = self._stamped(layout)
         if stamps is not None and stamps == self._stamps:
             return None
-        after = f"{HUDI}/{self.since}" if self.since else ""
-        listed = self.storage.list_dir(HUDI, after=after, before=_LAST_INSTANT)
-        names = {info.path.rpartition("/")[2]: info for info in listed}
-        found = {instant: info for name, info in names.items() if (instant := timeline.parse_name(name)) is not None}
+        listed = self._listed(layout)
+        found = {instant: info for info in listed if (instant := layout.instant_at(info.path)) is not None}
+        instants = {instant: info.path for instant, info in found.items()}
         begun = frozenset(i for i, info in found.items() if i.state == timeline.INFLIGHT and info.size)
         known = next((info for path in (paths.properties(), BACKUP) for info in listed if info.path == path), None)
         print = None if known is None else (known.path, known.size, known.modified_us)
         if print == self._print and self.storage.is_remote:
-            return Seen(stamps, self.properties, tuple(found), begun, print)
-        return Seen(stamps, read_properties(self.storage), tuple(found), begun, print)
+            return Seen(stamps, self.properties, instants, begun, print)
+        return Seen(stamps, read_properties(self.storage), instants, begun, print)
 
     def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
         """Raise Unsupported if another Hudi writer has changed the table; remember that it was looked at if not.
@@ -88,11 +90,14 @@ class Watch:
         """
         if seen is None:
             return
+        layout = layout_of(snapshot.definition)
         if seen.properties is not None:
-            _refuse_version(seen.properties)
+            _refuse_version(seen.properties, layout)
         unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
         others = [instant for instant in seen.instants if instant.time in unknown]
-        _refuse_lost_records(self.storage, others, snapshot)
+        first = min(filter(_is_commit, others), default=None)
+        if first is not None:
+            _refuse_lost_records(self.storage, layout, first, seen.instants[first], snapshot)
         _refuse_instants(others)
         pending = [instant.time for instant in others if instant.action in _COMMITS]
         newest = timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
@@ -113,15 +118,23 @@ class Watch:
                 hint="only one kind of writer may write to a table at a time; reading goes on until that one commits",
             )
 
-    def _stamped(self) -> tuple[Hashable, Hashable] | None:
-        directory, file = self.storage.stamp(HUDI), self.storage.stamp(paths.properties())
+    def _listed(self, layout: Layout) -> list[ObjectInfo]:
+        """Return the instants since ``since``, and the properties, which stand in the same directory or in another."""
+        listed: list[ObjectInfo] = []
+        for folder in dict.fromkeys((layout.timeline, HUDI)):
+            after = f"{folder}/{self.since}" if self.since else ""
+            listed += self.storage.list_dir(folder, after=after, before=f"{folder}/{_BEFORE}")
+        return listed
+
+    def _stamped(self, layout: Layout) -> tuple[Hashable, Hashable] | None:
+        directory, file = self.storage.stamp(layout.timeline), self.storage.stamp(paths.properties())
         return None if directory is None or file is None else (directory, file)
 
 
 def watched_since(header: Mapping[str, Any]) -> str:
     """Return :attr:`Watch.since` of whoever wrote a base with this header, "" if that does not say."""
     since = header.get("watched_since")
-    return since if isinstance(since, str) and timeline.parse_name(f"{since}.commit") is not None else ""
+    return since if isinstance(since, str) and timeline.is_time(since) else ""
 
 
 def read_properties(storage: Storage) -> dict[str, str] | None:
@@ -139,28 +152,30 @@ def read_properties(storage: Storage) -> dict[str, str] | None:
     return None
 
 
-def _refuse_version(found: Mapping[str, str]) -> None:
+def _refuse_version(found: Mapping[str, str], layout: Layout) -> None:
     version = found.get(properties.VERSION, "")
-    if version != "6":
+    if version != str(layout.version):
         raise Unsupported(
-            f"hoodie.properties says table version {version or '(none)'}: another Hudi writer has changed it; mdt keeps version 6 "
-            "and does not know what was committed since",
-            hint=f"{_TAKE_ROWS_ALONG}; to keep a table, set hoodie.write.table.version=6 in other writers",
+            f"hoodie.properties says table version {version or '(none)'}: another Hudi writer has changed it; mdt keeps version "
+            f"{layout.version} and does not know what was committed since",
+            hint=f"{_TAKE_ROWS_ALONG}; to keep a table, set hoodie.write.table.version={layout.version} in other writers",
         )
 
 
-def _refuse_lost_records(storage: Storage, others: list[Instant], snapshot: Snapshot) -> None:
-    """Raise Missing if the first commit that the log lacks is one of ours: its instant names its record."""
-    completed = [instant for instant in others if instant.state == timeline.COMPLETED and instant.action in _COMMITS]
-    if not completed:
-        return
-    first = min(completed)
-    path = paths.timeline(timeline.completed_name(first.time, first.action))
+def _is_commit(instant: Instant) -> bool:
+    return instant.state == timeline.COMPLETED and instant.action in _COMMITS
+
+
+def _refuse_lost_records(storage: Storage, layout: Layout, first: Instant, path: str, snapshot: Snapshot) -> None:
+    """Raise Missing if ``first``, the first commit that the log lacks, is one of ours: its instant names its record."""
     data = storage.read_if_exists(path)
-    told = {} if data is None else codec.parse_json(data, path=path)
-    extra = told.get("extraMetadata") if isinstance(told, dict) else None
-    seq = extra.get("mdt.seq") if isinstance(extra, dict) else None
-    if isinstance(seq, str) and seq.isascii() and seq.isdigit() and snapshot.seq < int(seq[:18]):
+    if data is None:
+        return
+    try:
+        seq = layout.extra(data).get("mdt.seq", "")
+    except Corrupt as error:
+        raise Corrupt(error.message, path=path, offset=0) from error
+    if seq.isascii() and seq.isdigit() and snapshot.seq < int(seq[:18]):
         raise Missing(
             f"a commit record is gone: Hudi's timeline has commit {seq} at {first.time}", path=paths.commit(snapshot.seq + 1),
             hint="restore the missing objects of .hoodie/.mdt/log from a backup; Hudi's readers still see all rows",

@@ -21,6 +21,7 @@ from indexes.predicate import And
 from mdt import logs
 from mdt.config import Options, canonical, parse_options
 from mdt.errors import Corrupt, Invalid, Missing, Unsupported
+from mdt.hudi.layout import layout_of
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
     KEY_PARTS_OPEN_MAX,
@@ -96,7 +97,7 @@ class Metadata:
         Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.
         """
         snapshot = self._newest or self._from_checkpoint() or self._from_log()
-        seen = self.watch.look() if watched else None
+        seen = self.watch.look(layout_of(snapshot.definition)) if watched else None
         while (record := self.record(snapshot.seq + 1)) is not None:
             snapshot = apply(snapshot, record)
         if snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > METADATA_COMPACT_RECORDS:

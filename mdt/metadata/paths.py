@@ -1,11 +1,13 @@
-"""The names of the objects of a table, all relative to its root.
+"""The names of the objects of a table, all relative to its root; those of instants are made by :mod:`mdt.hudi.layout`.
 
 Sequence numbers have 20 digits, so that names sort as numbers do.
 """
 
 from __future__ import annotations
 
-HUDI = ".hoodie"
+from mdt.hudi import file_names
+
+HUDI = file_names.HUDI
 """The directory of Hudi's own files."""
 PRIVATE = f"{HUDI}/.mdt"
 """The directory of the metadata table; Hudi's readers ignore it."""
@@ -78,11 +80,6 @@ def attachments_dir() -> str:
     return f"{PRIVATE}/attachments"
 
 
-def timeline(name: str) -> str:
-    """Return the path of an instant file of Hudi's timeline (table version 6)."""
-    return f"{HUDI}/{name}"
-
-
 def properties() -> str:
     """Return the path of Hudi's table properties."""
     return f"{HUDI}/hoodie.properties"
@@ -107,6 +104,11 @@ def seq_of(path: str) -> int | None:
 def _digits(seq: int) -> str:
     assert seq >= 0, f"sequence numbers start at 0, not {seq}"
     return f"{seq:0{_SEQ_DIGITS}d}"
+
+
+def is_hudis(path: str) -> bool:
+    """Return whether a path is below the directory of Hudi's own files."""
+    return path.startswith(f"{HUDI}/")
 
 
 def partition_metadata(partition: str) -> str:

@@ -18,6 +18,7 @@ from indexes.base import BoolArray, Int64Array
 from indexes.buffers import flags, numbers
 from mdt.errors import Corrupt
 from mdt.hudi import file_names
+from mdt.hudi.layout import log_instants
 from mdt.limits import (
     COUNT_MAX,
     FILE_BYTES_MAX,
@@ -279,10 +280,10 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
             )
         else:
             log = file_names.parse_log(name)
-            right = log is not None and (log.file_id, log.base_instant, log.version) == (
-                file_id,
-                base_instant,
-                log_version,
+            right = (
+                log is not None
+                and (log.file_id, log.version) == (file_id, log_version)
+                and log.instant in log_instants(base_instant, instant)
             )
         section.require(right and names.token_of(name) == token, "file names that agree with the other columns")
 

@@ -74,11 +74,11 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
     for record in records:
         if record.action in publish.NO_INSTANTS:
             continue
-        path = publish.completed_path(record, snapshot.definition)
+        path, content = publish.completed(record, snapshot.definition)[0]
         found = metadata.storage.read_if_exists(path)
         if found is None:
             yield from _check_unpublished(metadata, snapshot, record, path)
-        elif found != publish.completed_content(record, snapshot.definition):
+        elif found != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}")
 
 

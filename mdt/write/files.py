@@ -24,6 +24,7 @@ from mdt.config import Options
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.keys import rising, sort_keys
+from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import with_meta
 from mdt.metadata import key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
@@ -220,7 +221,8 @@ class WriteJob:
         base_instant = members[0].base_instant
         version = 1 + max(m.log_version for m in members)
         file_id = self._file_id(work)
-        name = log_file.name(file_id, base_instant, version, claim.write_token(task))
+        name_instant = layout_of(snapshot.definition).log_instant(base_instant, claim.instant)
+        name = log_file.name(file_id, name_instant, version, claim.write_token(task))
         rows, positions = self._by_position(work.group, work.new)
         block, offset = b"", 0
         row_groups: tuple[int, ...] = ()

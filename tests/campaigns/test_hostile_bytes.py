@@ -31,7 +31,8 @@ from indexes.table_stats import TableStats
 from indexes.text import TextIndex
 from mdt.commit import claims
 from mdt.errors import MdtError
-from mdt.hudi import commit_metadata, file_names, log_file, properties, timeline
+from mdt.hudi import commit_metadata, file_names, log_file, properties
+from mdt.hudi.v6 import Version6
 from mdt.metadata import codec, key_map, paths, usage
 from mdt.metadata import trusted_names as names
 from mdt.metadata.index_summaries import Parsed
@@ -245,6 +246,7 @@ def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
             b'{"partitionToWriteStats": {"": [{"fileId": "a"}]}, "extraMetadata": {}}',
             commit_metadata.decode_commit,
         ),
+        "private texts": (b'{"extraMetadata": {"mdt.seq": "7"}}', commit_metadata.decode_extra),
         "ipc": (bytes(codec.encode_ipc(table)), lambda data: codec.decode_ipc(data, None, path="x")),
         "lz4": (bytes(codec.encode_ipc(table, compression="lz4")), lambda data: codec.decode_ipc(data, None, path="x")),
         "pack": (b"".join(map(bytes, codec.pack({"a": 1}, {"x": b"123"}))), lambda data: codec.unpack(data, path="x")),
@@ -257,7 +259,7 @@ def _parse_names(text: str) -> None:
     for parse in (
         file_names.parse_base,
         file_names.parse_log,
-        timeline.parse_name,
+        lambda name: Version6().instant_at(f".hoodie/{name}"),
         names.token_of,
         names.stored_of,
         names.is_partition,

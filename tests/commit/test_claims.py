@@ -17,7 +17,6 @@ import mdt
 from mdt.commit import claims, leftovers
 from mdt.commit.recovery import pending
 from mdt.errors import Corrupt
-from mdt.hudi import timeline
 from mdt.metadata import paths
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
@@ -196,7 +195,7 @@ def test_pending_instants_of_a_dead_writer_are_named_and_removed() -> None:
     storage = filled("MERGE_ON_READ", "record")
     killed_after(storage, "written")
     (dead,) = mdt.open(storage).snapshot().log.dead_instants
-    stray = paths.timeline(timeline.requested_name(dead, "deltacommit"))
+    stray = f".hoodie/{dead}.deltacommit.requested"
     storage.create(stray, b"")
     assert [p.path for p in mdt.open(storage).check().problems] == [stray]
     mdt.open(storage).rollback()
@@ -211,7 +210,7 @@ def test_files_whose_claim_was_lost_are_declared_dead_before_they_go() -> None:
     (claim,) = pending(mdt.open(storage).metadata)
     storage.delete(paths.pending(claim.instant))
     for kind in ("requested", "inflight"):
-        storage.delete(paths.timeline(f"{claim.instant}.deltacommit.{kind}"))
+        storage.delete(f".hoodie/{claim.instant}.deltacommit.{kind}")
     assert len(mdt.open(storage).check().problems) == 2
     assert mdt.open(storage).rollback().files_removed == 2
     assert claim.token in mdt.open(storage).snapshot().log.dead_tokens

@@ -93,6 +93,14 @@ BREACHES = {
     "clock by datetime": (tidy.banned_calls, {"mdt/commit/publish.py": "datetime.now(UTC)"}),
     "randomness by numpy": (tidy.banned_calls, {"indexes/bloom.py": "rng = np.random.default_rng()"}),
     "pickle by numpy": (tidy.banned_calls, {"mdt/stores/storage.py": "np.load(x, allow_pickle=True)"}),
+    "name of an instant": (tidy.timeline_names, {"mdt/commit/publish.py": "name = f'{time}.commit'"}),
+    "name of a pending instant": (
+        tidy.timeline_names,
+        {"mdt/commit/publish.py": "name = time + '.deltacommit.inflight'"},
+    ),
+    "path in Hudi's directory": (tidy.timeline_names, {"mdt/services/check.py": "path = f'{paths.HUDI}/{name}'"}),
+    "path in Hudi's directory, spelled out": (tidy.timeline_names, {"mdt/services/check.py": "x = '.hoodie/timeline'"}),
+    "one layout by its name": (tidy.timeline_names, {"mdt/table.py": "from mdt.hudi.v6 import Version6"}),
     "long module": (tidy.module_lines, {"mdt/metadata/codec.py": "x = 1\n" * 501}),
     "long function": (tidy.function_lines, {"tests/test_x.py": f"def f():\n{LONG_BODY}"}),
     "many middling functions": (
@@ -181,6 +189,18 @@ ALLOWED = {
     "Spark in annotations": (
         tidy.banned_imports,
         {"mdt/table.py": "if TYPE_CHECKING:\n    from pyspark.sql import Row"},
+    ),
+    "names of instants in a layout": (tidy.timeline_names, {"mdt/hudi/v9.py": "name = f'{time}.commit'"}),
+    "a layout where layouts are known": (
+        tidy.timeline_names,
+        {"mdt/hudi/layout.py": "from mdt.hudi import v6", "mdt/hudi/v6.py": ""},
+    ),
+    "words about instants": (
+        tidy.timeline_names,
+        {
+            "mdt/metadata/paths.py": "x = '.hoodie/hoodie.properties'",
+            "mdt/logs.py": "x = 'mdt.commit'\ny = 'ends in .inflight or so'",
+        },
     ),
     "seeded generator": (tidy.banned_calls, {"indexes/testing.py": "rng = np.random.default_rng(7)"}),
     "own function called open": (tidy.banned_calls, {"mdt/table.py": "def open(path):\n    return 1\nopen('x')"}),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdt.errors import Corrupt
-from mdt.hudi import commit_metadata
-from mdt.hudi.commit_metadata import WriteStat
+from mdt.hudi import commit_metadata, compaction_plan
+from mdt.hudi.commit_metadata import CommitMetadata, WriteStat
 
 BASE = WriteStat(
     "f-0", "city=x/f-0_0-0-0_20261121053000001.parquet", "city=x", num_writes=5, num_inserts=5, total_scan_time=7
@@ -35,13 +35,13 @@ def encode(stats: list[WriteStat], **changes: Any) -> bytes:
     given: dict[str, Any] = {
         "schema_json": "{}", "operation": "UPSERT", "compacted": False, "extra": {}, "replaced": None, **changes,
     }  # fmt: skip
-    return commit_metadata.encode_commit(stats, **given)
+    return commit_metadata.encode_commit(CommitMetadata(tuple(stats), **given))
 
 
 @given(STATS, st.booleans(), st.dictionaries(st.sampled_from(["mdt.seq", "mdt.txn"]), st.text(max_size=5)))
 def test_what_is_written_is_read_back(stats: list[WriteStat], compacted: bool, extra: dict[str, str]) -> None:
     found = commit_metadata.decode_commit(
-        encode(stats, compacted=compacted, extra=extra, replaced={"p": ["f-0", "g-0"]})
+        encode(stats, compacted=compacted, extra=extra, replaced={"p": ("f-0", "g-0")})
     )
     assert found.stats == tuple(sorted(stats, key=lambda stat: stat.partition_path))
     assert (found.schema_json, found.operation, found.compacted) == ("{}", "UPSERT", compacted)
@@ -97,9 +97,9 @@ PLAN = [
 
 
 def test_a_compaction_plan_reads_back_and_is_deterministic() -> None:
-    data = commit_metadata.encode_compaction_plan(PLAN)
-    assert data == commit_metadata.encode_compaction_plan(PLAN)
-    plan = commit_metadata.decode_compaction_plan(data)
+    data = compaction_plan.encode(PLAN)
+    assert data == compaction_plan.encode(PLAN)
+    plan = compaction_plan.decode(data)
     assert [{key: operation[key] for key in PLAN[0]} for operation in plan["operations"]] == PLAN
     assert (plan["version"], plan["preserveHoodieMetadata"]) == (1, True)
 
@@ -107,4 +107,4 @@ def test_a_compaction_plan_reads_back_and_is_deterministic() -> None:
 @pytest.mark.parametrize("cut", [0, 4, 200, -1])
 def test_a_torn_compaction_plan_is_corrupt(cut: int) -> None:
     with pytest.raises(Corrupt):
-        commit_metadata.decode_compaction_plan(commit_metadata.encode_compaction_plan(PLAN)[:cut])
+        compaction_plan.decode(compaction_plan.encode(PLAN)[:cut])

@@ -15,8 +15,8 @@ import pytest
 from hudi import HudiReadOptions, HudiTable
 from pyroaring import BitMap
 
-from mdt.hudi import base_file, commit_metadata, keys, layout_v6, log_file, partitions, properties, schema, timeline
-from mdt.hudi.commit_metadata import WriteStat
+from mdt.hudi import base_file, keys, log_file, partitions, properties, schema, v6
+from mdt.hudi.commit_metadata import CommitMetadata, WriteStat
 from mdt.schema import declared
 
 T1, T2, T3 = "20261121053000001", "20261121053000002", "20261121053000003"
@@ -35,7 +35,7 @@ class Writer:
         self.avro, self.avro_meta = (schema.to_avro(columns, name, meta_fields=meta) for meta in (False, True))
         self.groups: dict[str, tuple[str, str, str, pa.Array]] = {}
         self.logs: dict[str, list[str]] = {}
-        found = layout_v6.table_properties(
+        found = v6.table_properties(
             name=name, table_type=table_type, key_fields=key, partition_fields=partition_by, ordering=ordering,
             schema_json=self.avro, extra={},
         )  # fmt: skip
@@ -132,12 +132,10 @@ class Writer:
         )  # fmt: skip
 
     def _commit(self, instant: str, stats: Sequence[WriteStat], operation: str) -> None:
-        self._put(f".hoodie/{timeline.requested_name(instant, self.action)}", b"")
-        self._put(f".hoodie/{timeline.inflight_name(instant, self.action)}", b"")
-        data = commit_metadata.encode_commit(
-            stats, schema_json=self.avro, operation=operation, compacted=False, extra={"mdt.seq": "1"}, replaced=None
-        )
-        self._put(f".hoodie/{timeline.completed_name(instant, self.action)}", data)
+        told = CommitMetadata(tuple(stats), self.avro, operation, compacted=False, extra={"mdt.seq": "1"})
+        layout = v6.Version6()
+        for path, data in [*layout.announced(instant, self.action), *layout.completed(instant, self.action, told, ())]:
+            self._put(path, data)
 
 
 def read(root: Path, *, positions: bool = False, as_of: str | None = None) -> list[dict[str, Any]]:

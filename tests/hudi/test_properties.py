@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mdt.errors import Corrupt, Invalid, Unsupported
-from mdt.hudi import layout_v6, properties
+from mdt.hudi import properties, v6
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-TABLE = layout_v6.table_properties(
+TABLE = v6.table_properties(
     name="trips", table_type="MERGE_ON_READ", key_fields=["id"], partition_fields=["city"], ordering="ts",
     schema_json='{"type":"record"}', extra={"mdt.format": "1"},
 )  # fmt: skip
@@ -76,13 +76,13 @@ def test_partition_metadata_names_instant_and_depth() -> None:
 
 
 def test_payload_class_says_how_rows_are_merged() -> None:
-    assert TABLE["hoodie.compaction.payload.class"] == layout_v6.EVENT_TIME_PAYLOAD
+    assert TABLE["hoodie.compaction.payload.class"] == v6.EVENT_TIME_PAYLOAD
     assert TABLE["hoodie.table.precombine.field"] == "ts"
-    plain = layout_v6.table_properties(
+    plain = v6.table_properties(
         name="t", table_type="COPY_ON_WRITE", key_fields=["a", "b"], partition_fields=[], ordering=None, schema_json="{}",
         extra={},
     )  # fmt: skip
-    assert plain["hoodie.compaction.payload.class"] == layout_v6.COMMIT_TIME_PAYLOAD
+    assert plain["hoodie.compaction.payload.class"] == v6.COMMIT_TIME_PAYLOAD
     assert "hoodie.table.precombine.field" not in plain
     assert "hoodie.table.partition.fields" not in plain
 
@@ -97,13 +97,13 @@ def test_payload_class_says_how_rows_are_merged() -> None:
     ],
 )
 def test_key_generator_fits_the_fields(keys: list[str], partition_by: list[str], kind: str) -> None:
-    assert layout_v6.key_generator(keys, partition_by) == f"org.apache.hudi.keygen.{kind}KeyGenerator"
+    assert v6.key_generator(keys, partition_by) == f"org.apache.hudi.keygen.{kind}KeyGenerator"
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "x" * 256])
 def test_impossible_table_names_are_refused(name: str) -> None:
     with pytest.raises(Invalid):
-        layout_v6.table_properties(
+        v6.table_properties(
             name=name, table_type="MERGE_ON_READ", key_fields=["a"], partition_fields=[], ordering=None, schema_json="{}",
             extra={},
         )  # fmt: skip
@@ -111,7 +111,7 @@ def test_impossible_table_names_are_refused(name: str) -> None:
 
 def test_extra_properties_cannot_contradict() -> None:
     with pytest.raises(Invalid, match=r"hoodie\.table\.version"):
-        layout_v6.table_properties(
+        v6.table_properties(
             name="t", table_type="MERGE_ON_READ", key_fields=["a"], partition_fields=[], ordering=None, schema_json="{}",
             extra={"hoodie.table.version": "8"},
         )  # fmt: skip

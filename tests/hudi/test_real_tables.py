@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from mdt.hudi import base_file, commit_metadata, file_names, log_file, properties, schema, timeline
+from mdt.hudi.v6 import Version6
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "hudi"
 ZIPS = sorted(FOLDER.glob("*.zip"))
@@ -31,7 +32,7 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
     seen: Counter[str] = Counter()
     for name, data in members(path):
         if name.parent.name == ".hoodie" and name.name != "hoodie.properties":
-            instant = timeline.parse_name(name.name)
+            instant = Version6().instant_at(str(name))
             assert instant is not None, name
             if instant.state == timeline.COMPLETED and instant.action != "rollback":
                 metadata = commit_metadata.decode_commit(data)
@@ -44,7 +45,7 @@ def test_every_file_of_a_version_6_table_is_understood(path: Path) -> None:
             seen["base files"] += 1
         elif ".log." in name.name:
             assert (log := file_names.parse_log(name.name)) is not None, name
-            assert log_file.name(log.file_id, log.base_instant, log.version, log.token) == name.name
+            assert log_file.name(log.file_id, log.instant, log.version, log.token) == name.name
         elif name.name == ".hoodie_partition_metadata":
             assert properties.decode(data).keys() == {"commitTime", "partitionDepth"}
     assert seen["commits"] and seen["base files"]

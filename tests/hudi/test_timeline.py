@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from mdt.errors import Invalid
 from mdt.hudi import timeline
-from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 
 T = "20261121053000123"
 TIMES = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
@@ -45,22 +44,7 @@ def test_times_beyond_the_calendar_are_refused() -> None:
         timeline.instant_text(10**18)
 
 
-@pytest.mark.parametrize("action", sorted(timeline.ACTIONS))
-def test_names_round_trip_for_every_action(action: str) -> None:
-    assert timeline.parse_name(timeline.requested_name(T, action)) == Instant(T, action, REQUESTED)
-    assert timeline.parse_name(timeline.inflight_name(T, action)) == Instant(T, action, INFLIGHT)
-    assert timeline.parse_name(timeline.completed_name(T, action)) == Instant(T, action, COMPLETED)
-
-
-def test_inflight_commit_has_the_short_name() -> None:
-    assert timeline.inflight_name(T, "commit") == f"{T}.inflight"
-    assert timeline.parse_name(f"{T}.commit.inflight") is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["hoodie.properties", T, f"{T}.", f"{T}.ourindex", f"{T}.commit.done", f".{T}.commit", f"{T}.commit\n", f"{T}.requested",
-     f"{T}.inflight.requested", "2026.commit"],
-)  # fmt: skip
-def test_foreign_names_are_no_instants(name: str) -> None:
-    assert timeline.parse_name(name) is None
+@pytest.mark.parametrize("text", [T, T[:14]])
+def test_seventeen_digits_are_a_time_and_fourteen_of_old_tables(text: str) -> None:
+    assert timeline.is_time(text)
+    assert not any(map(timeline.is_time, ("", f"{text}0", f"{text[:-1]}a", f"{text}\n", "２" * len(text))))

@@ -15,6 +15,7 @@ from obstore.store import MemoryStore
 import mdt
 from mdt.errors import Unsupported
 from mdt.hudi import properties, timeline
+from mdt.hudi.v6 import Version6
 from mdt.limits import FOREIGN_CLOCK_BEHIND_SECONDS
 from mdt.metadata import paths
 from mdt.stores.storage import LocalStorage, MemoryStorage, ObjectStorage, Storage
@@ -64,7 +65,7 @@ def upgrade(storage: Storage) -> None:
     """Do what Hudi 1.2 does by default: move the timeline, say version 9."""
     for info in storage.list_dir(".hoodie"):
         name = info.path.rpartition("/")[2]
-        if timeline.parse_name(name) is not None:
+        if Version6().instant_at(info.path) is not None:
             storage.create(f".hoodie/timeline/{name}", storage.read(info.path))
             storage.delete(info.path)
     changed(storage, table_version="9", timeline_layout_version="2")
@@ -72,7 +73,7 @@ def upgrade(storage: Storage) -> None:
 
 def instant(name: str, content: bytes = b"{}") -> Callable[[Storage], None]:
     def happen(storage: Storage) -> None:
-        storage.create(paths.timeline(name), content)
+        storage.create(f".hoodie/{name}", content)
 
     return happen
 
@@ -150,7 +151,7 @@ def test_what_another_writer_has_done_is_noticed_by_an_open_table_and_at_every_o
 )
 def test_what_changes_no_rows_is_not_in_the_way(storage: Storage, name: str) -> None:
     table = mdt.open(storage)
-    storage.create(paths.timeline(name), b"")
+    storage.create(f".hoodie/{name}", b"")
     for one in (table, mdt.open(storage)):
         assert one.upsert(rows("c")).warnings == ()
         assert one.scan().count() == 3
@@ -159,14 +160,14 @@ def test_what_changes_no_rows_is_not_in_the_way(storage: Storage, name: str) -> 
 def test_a_commit_of_another_writer_that_is_under_way_stops_writers_and_its_end_stops_readers(storage: Storage) -> None:
     table = mdt.open(storage)
     begun = timeline.instant_text(timeline.instant_us(table.snapshot().last_instant) + 5_000)
-    storage.create(paths.timeline(f"{begun}.deltacommit.requested"), b"")
-    storage.create(paths.timeline(f"{begun}.deltacommit.inflight"), b'{"partitionToWriteStats": {}}')
+    storage.create(f".hoodie/{begun}.deltacommit.requested", b"")
+    storage.create(f".hoodie/{begun}.deltacommit.inflight", b'{"partitionToWriteStats": {}}')
     for one in (table, mdt.open(storage)):
         assert one.scan().count() == 2
         for act in WRITES.values():
             with pytest.raises(Unsupported, match=f"at work here, or has died: it began {begun}"):
                 act(one)
-    storage.create(paths.timeline(f"{begun}.deltacommit"), b"{}")
+    storage.create(f".hoodie/{begun}.deltacommit", b"{}")
     refused(lambda: table.scan(), begun)
     refused(lambda: mdt.open(storage), begun)
 
@@ -175,14 +176,14 @@ def test_a_commit_that_began_long_before_ours_is_noticed_when_it_ends(storage: S
     """Refreshes list the newest part of the timeline only; what was pending there keeps that part open."""
     table = mdt.open(storage)
     begun = timeline.instant_text(timeline.instant_us(table.snapshot().last_instant) + 5_000)
-    storage.create(paths.timeline(f"{begun}.deltacommit.requested"), b"")
+    storage.create(f".hoodie/{begun}.deltacommit.requested", b"")
     assert table.scan().count() == 2
     for number in range(3):
         storage.now_us = lambda n=number: 2_000_000_000_000_000 + n * 10**10  # type: ignore[method-assign, misc]
         mdt.open(storage).upsert(rows(f"later{number}"))
         assert table.scan().count() == 3 + number
     late = mdt.open(storage)
-    storage.create(paths.timeline(f"{begun}.deltacommit"), b"{}")
+    storage.create(f".hoodie/{begun}.deltacommit", b"{}")
     refused(lambda: table.scan(), begun)
     refused(lambda: late.scan(), begun)
     refused(lambda: mdt.open(storage), begun)
@@ -199,14 +200,14 @@ def test_a_commit_by_a_clock_that_is_behind_is_noticed(storage: Storage) -> None
 def test_a_commit_is_noticed_by_who_opens_on_compacted_metadata(storage: Storage) -> None:
     table = mdt.open(storage)
     begun = timeline.instant_text(timeline.instant_us(table.snapshot().last_instant) + 5_000)
-    storage.create(paths.timeline(f"{begun}.deltacommit.requested"), b"")
+    storage.create(f".hoodie/{begun}.deltacommit.requested", b"")
     for number in range(3):
         storage.now_us = lambda n=number: 2_000_000_000_000_000 + n * 10**10  # type: ignore[method-assign, misc]
         table.upsert(rows(f"later{number}"))
     table.metadata.compact()
     late = mdt.open(storage)
     assert late.scan().count() == 5 and late.metadata.watch.since == begun
-    storage.create(paths.timeline(f"{begun}.deltacommit"), b"{}")
+    storage.create(f".hoodie/{begun}.deltacommit", b"{}")
     refused(lambda: late.scan(), begun)
     refused(lambda: mdt.open(storage), begun)
 
@@ -222,12 +223,12 @@ def test_a_commit_during_a_transaction_of_ours_is_noticed_before_ours_counts(
     def create_beside_another(self: Storage, path: str, data: bytes) -> None:
         create(self, path, data)
         if path.endswith(".parquet"):
-            self.put_if_absent(paths.timeline(f"{LATER}.commit"), b"{}")
+            self.put_if_absent(f".hoodie/{LATER}.commit", b"{}")
 
     monkeypatch.setattr(type(storage), "create", create_beside_another)
     refused(lambda: table.insert(rows(*(f"n{i}" for i in range(3)))), LATER)
     monkeypatch.undo()
-    assert {info.path for info in storage.list("")} == before | {paths.timeline(f"{LATER}.commit")}
+    assert {info.path for info in storage.list("")} == before | {f".hoodie/{LATER}.commit"}
     assert storage.size(paths.commit(seq + 1)) is None
 
 
@@ -235,7 +236,7 @@ def test_a_table_can_be_written_again_when_the_signs_are_gone(storage: Storage) 
     table = mdt.open(storage)
     instant(f"{LATER}.commit")(storage)
     refused(lambda: table.scan(), LATER)
-    storage.delete(paths.timeline(f"{LATER}.commit"))
+    storage.delete(f".hoodie/{LATER}.commit")
     assert table.upsert(rows("c")).seq == 2
     assert table.scan().count() == 3
 
@@ -320,7 +321,7 @@ def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_pa
         assert table.scan().count() == number + 1
         instant(f"{LATER}.commit")(storage)
         refused(lambda: table.scan(), LATER)
-        storage.delete(paths.timeline(f"{LATER}.commit"))
+        storage.delete(f".hoodie/{LATER}.commit")
 
 
 def test_the_stamp_of_a_local_directory_is_trusted_only_when_the_last_change_is_some_time_ago(tmp_path: Path) -> None:

@@ -1,0 +1,190 @@
+"""Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read: see :class:`mdt.hudi.layout.Layout`.
+
+How rows are merged follows the payload class, whatever else is set, so it is always written.  Readers hide the log files of a
+file group while its compaction is pending, so nothing is announced of a compaction before it is completed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mdt.errors import Invalid
+from mdt.hudi import commit_metadata, properties, schema
+from mdt.hudi.file_names import HUDI
+from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
+
+if TYPE_CHECKING:
+    from mdt.hudi.commit_metadata import CommitMetadata
+    from mdt.schema.definition import TableDefinition
+
+EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+COMMIT_TIME_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
+DATABASE = "default"
+NAME_BYTES_MAX = 255
+
+_NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
+
+
+class Version6:
+    """The layout.  Names of instants are those of :meth:`path_of`, and it has everything else from there."""
+
+    version = 6
+    timeline = HUDI
+
+    def path_of(self, instant: Instant) -> str:
+        """Return the path of an instant's file; an inflight ``commit`` has the short form ``<time>.inflight``.
+
+        >>> Version6().path_of(Instant("20240229120000123", "compaction", "requested"))
+        '.hoodie/20240229120000123.compaction.requested'
+        """
+        if instant.state == COMPLETED:
+            return f"{self.timeline}/{instant.time}.{instant.action}"
+        if (instant.action, instant.state) == ("commit", INFLIGHT):
+            return f"{self.timeline}/{instant.time}.inflight"
+        return f"{self.timeline}/{instant.time}.{instant.action}.{instant.state}"
+
+    def instant_at(self, path: str) -> Instant | None:
+        """Return the instant that the file at ``path`` stands for, or None.
+
+        >>> Version6().instant_at(".hoodie/20240229120000123.inflight")
+        Instant(time='20240229120000123', action='commit', state='inflight')
+        >>> print(Version6().instant_at(".hoodie/hoodie.properties"))
+        None
+        """
+        folder, _, name = path.rpartition("/")
+        match = _NAME.fullmatch(name)
+        if match is None or folder != self.timeline:
+            return None
+        time, action, state = match.groups()
+        if action == INFLIGHT and state is None:
+            return Instant(time, "commit", INFLIGHT)
+        if action not in ACTIONS or (action, state) == ("commit", INFLIGHT):
+            return None
+        return Instant(time, action, state or COMPLETED)
+
+    def completed_path(self, time: str, action: str) -> str:
+        """Return the path of the completed instant; a compaction ends as a commit."""
+        return self.path_of(Instant(time, "commit" if action == "compaction" else action, COMPLETED))
+
+    def log_instant(self, base_instant: str, time: str) -> str:
+        """Return the instant of the slice's base file."""
+        return base_instant
+
+    def properties(self, definition: TableDefinition) -> dict[str, str]:
+        """Return the content of ``hoodie.properties``."""
+        return table_properties(
+            name=definition.name,
+            table_type=definition.table_type,
+            key_fields=definition.key,
+            partition_fields=definition.partition_by,
+            ordering=definition.ordering,
+            schema_json=schema.to_avro(definition.schema, definition.name),
+            hive_style=definition.hive_style,
+            extra={},
+        )
+
+    def completed_body(self, told: CommitMetadata) -> bytes:
+        """Return the content of a completed instant: JSON."""
+        return commit_metadata.encode_commit(told)
+
+    def extra(self, body: bytes) -> Mapping[str, str]:
+        """Return the private texts of any writer's completed instant."""
+        return commit_metadata.decode_extra(body)
+
+    def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
+        """Return two empty instants, none for a compaction."""
+        if action == "compaction":
+            return ()
+        return [(self.path_of(Instant(time, action, state)), b"") for state in (REQUESTED, INFLIGHT)]
+
+    def retracted(self, time: str, action: str) -> Sequence[str]:
+        """Return the paths of both pending instants."""
+        return [self.path_of(Instant(time, action, state)) for state in (INFLIGHT, REQUESTED)]
+
+    def completed(
+        self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
+    ) -> Sequence[tuple[str, bytes]]:
+        """Return the completed instant; after it, for Java readers, the pending ones of a compaction."""
+        instant = (self.completed_path(time, action), self.completed_body(told))
+        if action != "compaction":
+            return [instant]
+        # Who only reads a table needs no Avro.
+        from mdt.hudi import compaction_plan
+
+        return [
+            instant,
+            (self.path_of(Instant(time, action, REQUESTED)), compaction_plan.encode(plan)),
+            (self.path_of(Instant(time, action, INFLIGHT)), b""),
+        ]
+
+
+def table_properties(
+    *,
+    name: str,
+    table_type: str,
+    key_fields: Sequence[str],
+    partition_fields: Sequence[str],
+    ordering: str | None,
+    schema_json: str,
+    hive_style: bool = True,
+    extra: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the properties of a new version 6 table, checksum included.
+
+    ``ordering``: the ordering field (event time: the larger value wins), or None (commit time: the later commit wins).
+    ``schema_json``: Avro schema without meta columns.  ``extra`` may add properties but not change these.
+    Raises Invalid for an empty, overlong or unprintable name and for ``extra`` that contradicts.
+    """
+    if not name.isprintable() or not name or len(name.encode()) > NAME_BYTES_MAX or name != name.strip():
+        raise Invalid(f"{name!r} cannot name a table", hint=f"use 1 to {NAME_BYTES_MAX} bytes of printable text")
+    found = {
+        "hoodie.archivelog.folder": "archived",
+        "hoodie.compaction.payload.class": COMMIT_TIME_PAYLOAD if ordering is None else EVENT_TIME_PAYLOAD,
+        properties.DATABASE: DATABASE,
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.datasource.write.hive_style_partitioning": str(hive_style).lower(),
+        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.table.base.file.format": "PARQUET",
+        properties.CHECKSUM: properties.checksum(DATABASE, name),
+        "hoodie.table.create.schema": schema_json,
+        "hoodie.table.keygenerator.class": key_generator(key_fields, partition_fields),
+        properties.NAME: name,
+        "hoodie.table.recordkey.fields": ",".join(key_fields),
+        "hoodie.table.timeline.timezone": "UTC",
+        properties.TYPE: table_type,
+        properties.VERSION: "6",
+        properties.LAYOUT: "1",
+    }
+    if partition_fields:
+        found["hoodie.table.partition.fields"] = ",".join(partition_fields)
+    if ordering is not None:
+        found["hoodie.table.precombine.field"] = ordering
+    return _extended(found, extra)
+
+
+def _extended(found: dict[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    for key, value in extra.items():
+        if found.setdefault(key, value) != value:
+            raise Invalid(f"{key} is {found[key]!r} for this table, not {value!r}", hint="leave the property out")
+    return found
+
+
+def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:
+    """Return Hudi's class that makes the same record keys and partition paths as we do.
+
+    One key field with two or more partition fields needs the complex one, whose record key is ``value`` in Hudi 0.14.1 to
+    1.0.2 (as ours) and ``field:value`` in other releases: a foreign writer on such a table must be set to the former.
+
+    >>> key_generator(["id"], ["city"])
+    'org.apache.hudi.keygen.SimpleKeyGenerator'
+    >>> key_generator(["id", "n"], ["city"])
+    'org.apache.hudi.keygen.ComplexKeyGenerator'
+    """
+    if not partition_fields:
+        kind = "Nonpartitioned"
+    else:
+        kind = "Simple" if len(key_fields) == 1 and len(partition_fields) == 1 else "Complex"
+    return f"org.apache.hudi.keygen.{kind}KeyGenerator"

@@ -1,0 +1,150 @@
+"""A layout of other names, bodies and order: what is written or looked for past :class:`mdt.hudi.layout.Layout` fails here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from counting import count
+from worlds import BASE_STATE, State, assert_clean, deleted, later, make, ours, rows, survivors, upserted
+
+import mdt
+from mdt.commit.transaction import steps
+from mdt.errors import Missing, Unsupported
+from mdt.hudi import layout, timeline
+from mdt.hudi.commit_metadata import CommitMetadata
+from mdt.hudi.timeline import COMPLETED, Instant
+from mdt.hudi.v6 import Version6
+from mdt.metadata import paths
+from mdt.metadata.file_group import LOG
+from mdt.metadata.metadata import Metadata
+from mdt.schema.definition import TableDefinition
+from mdt.services.compaction import Compaction
+from mdt.stores.storage import MemoryStorage, Storage
+
+MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
+
+
+class OtherLayout(Version6):
+    """Instants in a directory of their own under other names, log files under their own instants; announced in one step."""
+
+    version = 9
+    timeline = ".hoodie/timeline"
+
+    def path_of(self, instant: Instant) -> str:
+        return f"{self.timeline}/{instant.time}-{instant.state}-{instant.action}"
+
+    def instant_at(self, path: str) -> Instant | None:
+        time, _, rest = path.removeprefix(f"{self.timeline}/").partition("-")
+        state, _, action = rest.partition("-")
+        known = path.startswith(self.timeline) and timeline.is_time(time) and action in timeline.ACTIONS
+        return Instant(time, action, state) if known else None
+
+    def log_instant(self, base_instant: str, time: str) -> str:
+        return time
+
+    def properties(self, definition: TableDefinition) -> dict[str, str]:
+        return super().properties(definition) | {"hoodie.table.version": "9", "hoodie.timeline.layout.version": "2"}
+
+    def extra(self, body: bytes) -> Mapping[str, str]:
+        return super().extra(body.removeprefix(b"other "))
+
+    def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
+        return [(path, b"begun") for path, _ in super().announced(time, action)[:1]]
+
+    def completed(
+        self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
+    ) -> Sequence[tuple[str, bytes]]:
+        return [(self.completed_path(time, action), b"other " + self.completed_body(told))]
+
+
+@pytest.fixture(autouse=True)
+def _other_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(layout.LAYOUTS, 9, OtherLayout())
+
+
+def filled() -> MemoryStorage:
+    """Return a table of the other layout that holds BASE_STATE, the second commit in log files."""
+    storage = MemoryStorage()
+    make(storage, "MERGE_ON_READ", "record", **{"hoodie.write.table.version": 9})
+    mdt.open(storage).upsert(rows(range(6), 1, 1.0))
+    mdt.open(storage).upsert(rows(range(3), 2, 2.0))
+    return storage
+
+
+def assert_in_place(storage: Storage) -> None:
+    """Assert that every instant stands where the layout says, and nothing where version 6 has it."""
+    assert_clean(storage)
+    assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
+    assert storage.list_dir(OtherLayout.timeline)
+
+
+def compact_while_another_commits(storage: Storage) -> None:
+    metadata = Metadata(storage)
+    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
+    while next(driver, "written") != "written":
+        pass
+    mdt.open(storage).upsert(rows([0], 3, 3.0))
+    for _ in driver:
+        pass
+
+
+def test_what_is_written_stands_under_the_names_of_the_layout() -> None:
+    storage = filled()
+    assert_in_place(storage)
+    table = mdt.open(storage)
+    snapshot = table.snapshot()
+    logs = [file for file in snapshot.files.segments(snapshot.live_numbers) if file.kind == LOG]
+    assert logs and all(file.instant in file.name for file in logs)
+    assert table.delete(rows((0, 3), 0, 0.0)).deleted == 2
+    table.compact()
+    assert ours(storage) == deleted(BASE_STATE, (0, 3))
+    assert_in_place(storage)
+
+
+FLOWS: dict[str, tuple[Any, State]] = {
+    "upsert": (lambda s: mdt.open(s).upsert(rows(range(2, 9), 3, 3.0)), MIXED),
+    "compaction": (lambda s: mdt.open(s).compact(), BASE_STATE),
+    "compaction beside an upsert": (compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
+}
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_after_a_crash_at_any_change_readers_see_all_or_nothing(flow: str) -> None:
+    run, after = FLOWS[flow]
+    start = filled()
+    for where, storage in survivors(start.copy, run):
+        count("crash points of another layout")
+        before = ours(storage)
+        mdt.open(later(storage)).rollback()
+        assert ours(storage) == before, where
+        assert before in (BASE_STATE, after, upserted(BASE_STATE, [0], 3, 3.0)), f"a mixture {where}"
+        assert_in_place(storage)
+
+
+@pytest.mark.parametrize("action", ["commit", "deltacommit", "clean"])
+def test_another_writer_is_noticed_on_the_timeline_of_the_layout(action: str) -> None:
+    path = OtherLayout().path_of(Instant("20990101000000000", action, COMPLETED))
+    storage = filled()
+    table = mdt.open(storage)
+    storage.create(path, b"other {}")
+    for act in (table.scan, lambda: mdt.open(storage)):
+        with pytest.raises(Unsupported, match="another Hudi writer has"):
+            act()
+
+
+def test_a_commit_record_that_is_gone_is_told_by_its_instant() -> None:
+    storage = filled()
+    storage.delete(paths.commit(2))
+    with pytest.raises(Missing, match="a commit record is gone: Hudi's timeline has commit 2"):
+        mdt.open(storage)
+
+
+def test_a_table_of_a_version_without_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = filled()
+    monkeypatch.delitem(layout.LAYOUTS, 9)
+    with pytest.raises(Unsupported, match="Hudi's table version 9 is not known here, but 6"):
+        mdt.open(storage)
+    with pytest.raises(Unsupported, match="version 9 is not known"):
+        make(MemoryStorage(), "MERGE_ON_READ", "record", **{"mdt.table.version": 9})
