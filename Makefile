@@ -41,7 +41,7 @@ test: check java  ## check, then every test but the nightly ones
 	$(RUN) -m pytest -n $(WORKERS) --dist worksteal
 
 quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
-	$(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "not nightly and not slow"
+	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "not nightly and not slow"
 
 nightly: check java  ## check, then every test
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "nightly or not nightly" --timeout 3600

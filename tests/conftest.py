@@ -27,6 +27,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("inner", parent=settings.get_profile("quick"), max_examples=8)
 settings.register_profile("nightly", parent=settings.get_profile("quick"), max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
@@ -67,16 +68,21 @@ SLOW_FOLDERS = ("campaigns/", "engines/", "foreign/", "golden/", "house/")
 SLOW_MODULES = (
     "test_claims.py",
     "test_example_geo.py",
+    "test_filter_fuzz.py",
     "test_indexing.py",
+    "test_metadata_scale.py",
     "test_mutants_bitmap.py",
     "test_mutants_skipping.py",
     "test_s3.py",
 )
 SLOW_TESTS = (
-    "test_a_change_within_the_tick_of_the_clock", "test_a_no_is_a_proof", "test_a_plan_by_runs_is_the_plan_by_files",
-    "test_a_pruned_scan_", "test_a_reader_moves_to_a_newer_base", "test_keys_of_a_megabyte", "test_processes_share_the_cache",
-    "test_scans_with_functions_and_row_group_verdicts", "test_the_bytes_of_an_index_count", "test_the_first_rows_in_an_order",
-    "test_the_stream_reads_as_it_is_read", "test_what_was_created_is_what_a_scan_returns",
+    "test_a_bar_is_shown_on_a_terminal", "test_a_change_within_the_tick_of_the_clock", "test_a_closed_pipe_is_no_error",
+    "test_a_deleted_key_returns_to_its_file_group", "test_a_mutant_that_loses_rows", "test_a_no_is_a_proof",
+    "test_a_pipe_that_nobody_reads", "test_a_plan_by_runs_is_the_plan_by_files", "test_a_pruned_scan_",
+    "test_a_table_on_s3_is_opened", "test_ctrl_c_ends_a_watch", "test_keys_of_a_megabyte",
+    "test_no_package_of_frames_is_imported", "test_processes_share_the_cache", "test_scans_with_functions_and_row_group_verdicts",
+    "test_spawned_processes_", "test_the_bytes_of_an_index_count", "test_the_first_rows_in_an_order",
+    "test_the_stream_reads_as_it_is_read", "test_the_suite_kills_the_mutant", "test_what_was_created_is_what_a_scan_returns",
 )  # fmt: skip
 """What `make quick` leaves out, and whatever asks for Spark: by where it stands under tests, or how its name begins.  All of it
 is marked ``slow``; the rules of the house are not."""

@@ -53,7 +53,7 @@ def density(modules: list[Module]) -> Iterator[str]:
             parts = conditionals(function) + comprehensions(function)
             if parts > DENSE_PARTS_MAX:
                 yield module.at(function.lineno, "density", f"{function.name} has {parts} parts; name some of them")
-        for node in () if home(module.path, NESTED_STILL) else ast.walk(module.tree):
+        for node in () if home(module.path, NESTED_STILL) else module.nodes:
             if isinstance(node, ast.IfExp) and any(
                 isinstance(n, ast.IfExp) for n in (node.test, node.body, node.orelse)
             ):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,17 @@ def rows(numbers: range, x: float = 0.0) -> pa.Table:
 
 
 def filled() -> mdt.Table:
+    return mdt.open(_filled().copy())
+
+
+@cache
+def _filled() -> MemoryStorage:
+    storage = MemoryStorage()
     options = {"mdt.reader.threads": 2}
-    table = mdt.create(
-        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options
-    )
+    table = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options)
     table.bulk_insert(rows(range(3000)))
     table.upsert(rows(range(100), 1.0))
-    return table
+    return storage
 
 
 WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {

@@ -112,6 +112,10 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, self.path)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
     @property
     def name(self) -> str:
         parts = self.path.removesuffix(".py").split("/")
@@ -119,7 +123,7 @@ class Module:
 
     @cached_property
     def functions(self) -> list[Function]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+        return [node for node in self.nodes if isinstance(node, Function)]
 
     def at(self, line: int, rule: str, text: str) -> str:
         return f"{self.path}:{line}: {rule}: {text}"
@@ -144,7 +148,7 @@ def imports(module: Module, known: set[str]) -> Iterator[tuple[int, str]]:
 
     ``from mdt import errors`` is an import of ``mdt.errors`` where that is a module in ``known``.
     """
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -261,7 +265,7 @@ def banned_calls(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         own = {node.name for node in module.tree.body if isinstance(node, Function)}
         banned = CALLS_NEVER if home(module.path, OUTSIDE_WORLD) else CALLS_NEVER | (CALLS_OUTSIDE - own)
-        for call in (node for node in ast.walk(module.tree) if isinstance(node, ast.Call)):
+        for call in (node for node in module.nodes if isinstance(node, ast.Call)):
             name = ast.unparse(call.func)
             seeded = name.endswith("random.default_rng") and call.args
             if name in banned or (name.startswith(("np.random.", "numpy.random.")) and not seeded):
@@ -309,7 +313,7 @@ def share_of_lengths(modules: list[Module]) -> Iterator[str]:
 
 def docstrings(modules: list[Module]) -> Iterator[str]:
     """Public modules, classes, functions and methods say what they are; overrides inherit what the parent says."""
-    classes = {n.name: n for m in modules for n in ast.walk(m.tree) if isinstance(n, ast.ClassDef)}
+    classes = {n.name: n for m in modules for n in m.nodes if isinstance(n, ast.ClassDef)}
     for module in modules:
         if not ast.get_docstring(module.tree):
             yield module.at(1, "docstrings", "module without docstring")
@@ -350,7 +354,7 @@ def names(modules: list[Module]) -> Iterator[str]:
     for module in modules:
         if BANNED_NAME.search(module.name.split(".")[-1]):
             yield module.at(1, "names", f"{module.name}: name it by what it holds")
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             pattern = BANNED_CLASS if isinstance(node, ast.ClassDef) else BANNED_NAME
             if isinstance(node, Function | ast.ClassDef) and pattern.search(node.name):
                 yield module.at(node.lineno, "names", f"{node.name}: name it by what it is")
@@ -431,7 +435,7 @@ def is_private(name: str) -> bool:
 
 def defined(module: Module) -> Iterator[str]:
     """Yield the names that a module gives to functions, classes, variables and attributes of ``self`` and ``cls``."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, Function | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -449,7 +453,7 @@ def is_own(node: ast.expr) -> bool:
 
 def touched(module: Module) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of attributes, also of those that getattr, hasattr, setattr and delattr are given as text."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute):
             yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):

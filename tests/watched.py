@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,19 @@ class Watched(MemoryStorage):
 
 def files_by_time(storage: MemoryStorage, files: int = 40, rows: int = 300) -> mdt.Table:
     """Return a table of ``files`` files of three row groups each; ``ts`` rises from file to file and inside of them."""
+    made = _made(files, rows)
+    for info in made.list(""):
+        storage.create(info.path, made.read(info.path))
+    return mdt.open(storage)
+
+
+@cache
+def _made(files: int, rows: int) -> MemoryStorage:
+    storage = MemoryStorage()
     table = mdt.create(storage, ORDERED, ["id"], options=SMALL_FILES)
     for n in range(files):
         ts = np.arange(n * rows, (n + 1) * rows)
         x = np.where(ts % 7 == 0, np.nan, (ts * 7919 % 10_007).astype(float))
         ids = [f"k{t:06}" for t in ts.tolist()]
         table.bulk_insert(pa.table({"id": ids, "ts": ts, "x": x, "note": [f"{'p' * 80}{i}" for i in ids]}, ORDERED))
-    return table
+    return storage

@@ -123,9 +123,13 @@ MUTANTS: dict[str, SkippingIndex] = {
 """Wrong indexes by name of the mistake."""
 
 
+KNOWN = dict.fromkeys(("ranks_within_the_block", "codes_ignore_nulls"), "test_many_distinct_values_lose_no_row")
+"""Mistakes that corner values do not show -> the test that finds them."""
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_suite_kills_this_mutant(name: str) -> None:
     class Suite(SkippingIndexConformance):
         index = MUTANTS[name]
 
-    assert first_failure(Suite) is not None
+    assert first_failure(Suite, known=KNOWN.get(name)) == KNOWN.get(name, "test_a_no_is_a_proof_on_every_corner_value")

@@ -295,12 +295,16 @@ MUTANTS: dict[str, SkippingIndex] = {
 """Wrong indexes by name of the mistake."""
 
 
+KNOWN = {"not_deterministic": "test_equal_columns_have_equal_summaries"}
+"""Mistakes that only one test can find, and which one."""
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_suite_kills_this_mutant(name: str) -> None:
     class Suite(SkippingIndexConformance):
         index = MUTANTS[name]
 
-    assert first_failure(Suite) is not None
+    assert first_failure(Suite, known=KNOWN.get(name)) is not None
 
 
 def test_the_suite_kills_an_index_that_lets_other_exceptions_out() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -20,10 +18,11 @@ def rows(ids: range) -> pa.Table:
     )
 
 
-@pytest.fixture(params=["COPY_ON_WRITE", "MERGE_ON_READ"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
+@pytest.fixture(scope="module", params=["COPY_ON_WRITE", "MERGE_ON_READ"])
+def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> mdt.Table:
     """900 rows: base files with dead rows and, under MERGE_ON_READ, log files; a bitmap leaves single rows."""
-    found = create(tmp_path / "t", SCHEMA, partition_by=["p"], table_type=request.param, indexes=["bitmap(v)"])
+    path = tmp_path_factory.mktemp("without columns") / "t"
+    found = create(path, SCHEMA, partition_by=["p"], table_type=request.param, indexes=["bitmap(v)"])
     found.bulk_insert(rows(range(1000)))
     found.upsert(rows(range(50)))
     found.delete(rows(range(100)).select(["id", "p"]))
