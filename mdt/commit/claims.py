@@ -7,7 +7,7 @@ One that makes no sense is *set aside*: it stays where it is, nobody believes it
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mdt.errors import Corrupt
@@ -38,7 +38,7 @@ class Pending:
 
     def encode(self) -> bytes:
         """Return the claim as JSON."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}, sort_keys=True).encode()
+        return json.dumps(asdict(self), sort_keys=True).encode()
 
 
 def decode(data: bytes, *, path: str) -> Pending:

@@ -49,21 +49,19 @@ def find(metadata: Metadata, records: Sequence[CommitRecord] = ()) -> Leftovers:
     listing = storage.list("")
     found, aside = claims.read_all(storage)
     snapshot = metadata.newest(watched=False)
-    log = [*records, *(_record(metadata, seq) for seq in range(len(records), snapshot.seq + 1))]
-    claimed = {claim.instant for claim in found} | {error.path.rpartition("/")[2] for error in aside}
-    tokens = {claim.token for claim in found}
-    used = referred_to(log)
-    files = [info.path for info in listing if info.path not in used and _is_unclaimed(info.path, claimed, tokens)]
-    unknown = (
-        {token for path in files if (token := token_of(path)) is not None}
-        - snapshot.log.tokens
-        - snapshot.log.dead_tokens
-    )
-    instants = _instants(listing, layout_of(snapshot.definition))
+    log = list(records)
+    for seq in range(len(records), snapshot.seq + 1):
+        log.append(_record(metadata, seq))
+    claimed = {claim.instant for claim in found}
+    claimed.update(error.path.rpartition("/")[2] for error in aside)
+    files = _unclaimed(listing, referred_to(log), claimed, {claim.token for claim in found})
+    unknown = set(files.values()) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
+    known = snapshot.instants | snapshot.log.dead_instants | claimed
+    instants = _instants(listing, layout_of(snapshot.definition))
     pending = [path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED]
-    foreign = {instant.time for instant in instants.values()} - snapshot.instants - snapshot.log.dead_instants - claimed
-    return Leftovers(tuple(files), tuple(pending), frozenset(unknown), bool(foreign))
+    foreign = any(instant.time not in known for instant in instants.values())
+    return Leftovers(tuple(files), tuple(pending), frozenset(unknown), foreign)
 
 
 def _record(metadata: Metadata, seq: int) -> CommitRecord:
@@ -75,8 +73,12 @@ def _record(metadata: Metadata, seq: int) -> CommitRecord:
 
 def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
     """Return the instants of Hudi's timeline by their paths."""
-    found = ((info.path, layout.instant_at(info.path)) for info in listing)
-    return {path: instant for path, instant in found if instant is not None}
+    found = {}
+    for info in listing:
+        instant = layout.instant_at(info.path)
+        if instant is not None:
+            found[info.path] = instant
+    return found
 
 
 def token_of(path: str) -> int | None:
@@ -84,16 +86,26 @@ def token_of(path: str) -> int | None:
     stored = names.stored_of(path)
     if stored is not None:
         return stored[1]
-    return None if paths.is_hudis(path) else names.token_of(path.rpartition("/")[2])
+    if paths.is_hudis(path):
+        return None
+    return names.token_of(path.rpartition("/")[2])
 
 
-def _is_unclaimed(path: str, claimed: set[str], tokens: set[int]) -> bool:
-    """Return whether a file that no record refers to is of our kind, and no claim speaks for it."""
-    token = token_of(path)
-    if token is None or token in tokens:
-        return False
-    stored, instant = names.stored_of(path), names.instant_of(path.rpartition("/")[2])
-    return (instant if stored is None else stored[0]) not in claimed
+def _unclaimed(listing: Listing, used: set[str], claimed: set[str], tokens: set[int]) -> dict[str, int]:
+    """Return the files of our kind that no record refers to (``used``) and no claim speaks for, with their tokens."""
+    found = {}
+    for info in listing:
+        path = info.path
+        token = None if path in used else token_of(path)
+        if token is None or token in tokens:
+            continue
+        stored = names.stored_of(path)
+        instant = names.instant_of(path.rpartition("/")[2])
+        if stored is not None:
+            instant = stored[0]
+        if instant not in claimed:
+            found[path] = token
+    return found
 
 
 def referred_to(records: Iterable[CommitRecord]) -> set[str]:

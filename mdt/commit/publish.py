@@ -6,6 +6,7 @@ Nothing here decides anything.  Every function may be repeated after a crash and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mdt.hudi import properties, schema
@@ -49,7 +50,9 @@ def completed_path(record: CommitRecord, definition: TableDefinition) -> str:
 
 
 def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:
-    return definition.commit_action if record.action == "create" else record.action
+    if record.action == "create":
+        return definition.commit_action
+    return record.action
 
 
 def oldest_unpublished(
@@ -106,8 +109,7 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
 
 def _write_stat(file: Mapping[str, Any]) -> WriteStat:
     partition, name = file["partition"], file["name"]
-    is_base = file["kind"] == BASE
-    return WriteStat(
+    stat = WriteStat(
         file_id=file["file_id"],
         path=paths.partition_file(partition, name),
         prev_commit=file["previous_instant"],
@@ -118,7 +120,9 @@ def _write_stat(file: Mapping[str, Any]) -> WriteStat:
         total_write_bytes=file["size"],
         file_size_in_bytes=file["size"],
         partition_path=partition,
-        log_version=None if is_base else file["log_version"],
-        base_file=None if is_base else file["base_name"],
-        log_files=None if is_base else tuple(file["log_names"]),
+    )
+    if file["kind"] == BASE:
+        return stat
+    return replace(
+        stat, log_version=file["log_version"], base_file=file["base_name"], log_files=tuple(file["log_names"])
     )

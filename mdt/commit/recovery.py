@@ -48,8 +48,10 @@ class Rollback(Operation[WritePlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
         """Return whom to declare dead; there is nothing to do if all have ended already."""
-        dead = {p.txn for p in self.doomed} - snapshot.rolled_back - set(snapshot.transactions)
-        tokens = (self.tokens | {p.token for p in self.doomed if p.txn in dead}) - snapshot.log.tokens
+        ended = snapshot.rolled_back | set(snapshot.transactions)
+        doomed = [claim for claim in self.doomed if claim.txn not in ended]
+        dead = {claim.txn for claim in doomed}
+        tokens = self.tokens.union(claim.token for claim in doomed) - snapshot.log.tokens
         is_needed = bool(dead) or not tokens <= snapshot.log.dead_tokens
         footprint = Footprint(txn, rolls_back=frozenset(dead), dead_tokens=frozenset(tokens))
         return WritePlan(footprint, is_needed=is_needed)
@@ -72,8 +74,13 @@ def sensible(metadata: Metadata) -> tuple[list[Pending], list[Corrupt]]:
     if not found:
         return [], aside
     snapshot = metadata.newest()
-    kept = [claim for claim in found if not _usurps(snapshot, claim)]
-    return kept, aside + [claims.usurped(claim) for claim in found if _usurps(snapshot, claim)]
+    kept = []
+    for claim in found:
+        if _usurps(snapshot, claim):
+            aside.append(claims.usurped(claim))
+        else:
+            kept.append(claim)
+    return kept, aside
 
 
 def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
@@ -90,34 +97,34 @@ def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
     transaction does.
     """
     since = logs.started(logs.RECOVERY, metadata.storage)
-    created = _publish_creation(metadata)
+    published = _publish_creation(metadata)
     found, aside = sensible(metadata)
-    published = created + _publish_committed(metadata, metadata.newest(), found) if found else created
-    dead = _rolled_back(metadata, found, after_seconds) if found else []
+    dead: list[Pending] = []
+    if found:
+        published += _publish_committed(metadata, metadata.newest(), found)
+        dead = _rolled_back(metadata, found, after_seconds)
     removed = sum(remove(metadata, claim) for claim in dead)
     if not after_seconds:
         removed += sweep(metadata)
-    _log(metadata, published, dead, removed, aside, since)
-    return Recovery(published, tuple(p.instant for p in dead), removed, tuple(error.path for error in aside))
+    rolled_back = tuple(claim.instant for claim in dead)
+    done = Recovery(published, rolled_back, removed, tuple(error.path for error in aside))
+    _log(metadata, done, aside, since)
+    return done
 
 
-def _log(
-    metadata: Metadata,
-    published: Sequence[str],
-    dead: Sequence[Pending],
-    removed: int,
-    aside: Sequence[Corrupt],
-    since: int,
-) -> None:
+def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: int) -> None:
     """Log what was done, if anything was, and once each claim that makes no sense."""
     table = metadata.newest(watched=False).definition.name
     for error in aside:
         logs.warn_once(
             logs.RECOVERY, metadata.said, error.path, "%s: a claim makes no sense and is left alone: %s", table, error
         )
-    if published or dead or removed:
-        instants = ",".join(p.instant for p in dead) or "-"
-        facts = {"published": ",".join(published) or "-", "rolled_back": instants, "files_removed": removed}
+    if done.published or done.rolled_back or done.files_removed:
+        facts = {
+            "published": ",".join(done.published) or "-",
+            "rolled_back": ",".join(done.rolled_back) or "-",
+            "files_removed": done.files_removed,
+        }
         logs.ended(logs.RECOVERY, metadata.storage, table, "recover", facts, since)
 
 
@@ -149,7 +156,9 @@ def sweep(metadata: Metadata) -> int:
 
 def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     """Make what Hudi needs of an empty table if its maker died; there is no claim of it."""
-    record = metadata.record(0) if metadata.storage.size(paths.properties()) is None else None
+    if metadata.storage.size(paths.properties()) is not None:
+        return ()
+    record = metadata.record(0)
     if record is None:
         return ()
     publish.publish(metadata.storage, record, metadata.newest().definition)

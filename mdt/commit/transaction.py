@@ -158,29 +158,32 @@ def _record(operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, 
 def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
     """Return the Arrow sections of a commit record."""
     files = changes.files
-    slices = {
-        "previous_instant": [f.previous_instant for f in files],
-        "base_name": [f.base_name for f in files],
-        "log_names": [list(f.log_names) for f in files],
-    }
+    slices = [(f.previous_instant, f.base_name, list(f.log_names)) for f in files]
     summaries = [(spec, n, data) for n, f in enumerate(files) for spec, data in f.summaries]
-    vectors = sorted(changes.vectors.items())
+    vectors = [(segment, dead.serialize()) for segment, dead in sorted(changes.vectors.items())]
     stats = [_stats_of(f.stats, n) for n, f in enumerate(files) if f.stats is not None]
     return {
         "files": files_table(files, instant),
-        "slices": pa.table(slices, schema=SLICES),
+        "slices": _columns(slices, SLICES),
         "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
-        "stats": pa.concat_tables(stats).combine_chunks() if stats else STATS.empty_table(),
-        "vectors": pa.table([[s for s, _ in vectors], [v.serialize() for _, v in vectors]], schema=VECTORS),
+        "stats": pa.concat_tables([*stats, STATS.empty_table()]).combine_chunks(),
+        "vectors": _columns(vectors, VECTORS),
         "summaries": summaries_table(summaries),
         "covers": summaries_table(changes.covers),
         "key_parts": key_parts_table(tuple(changes.key_parts)),
     }
 
 
+def _columns(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    """Return ``rows``, few of them, as a table."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(list(map(list, columns)), schema=schema)
+
+
 def _stats_of(stats: pa.Table, ordinal: int) -> pa.Table:
-    segment = pa.array([ordinal] * len(stats), pa.int64())
-    return pa.table([segment if f.name == "segment" else stats[f.name].cast(f.type) for f in STATS], schema=STATS)
+    columns = dict(zip(stats.column_names, stats.columns, strict=True))
+    columns["segment"] = pa.array([ordinal] * len(stats), pa.int64())
+    return pa.table(columns).select(STATS.names).cast(STATS)
 
 
 def _commit(
@@ -205,8 +208,10 @@ def _commit(
 
 def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
     """Return what a transaction read and has written."""
-    absent = plan.footprint.absent if changes.absent is None else changes.absent
-    return replace(plan.footprint, token=claim.token, absent=absent)
+    footprint = replace(plan.footprint, token=claim.token)
+    if changes.absent is None:
+        return footprint
+    return replace(footprint, absent=changes.absent)
 
 
 def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
@@ -247,10 +252,9 @@ def _log(
         logs.COMMIT.warning("%s: %s", table, warning)
     if since:
         sizes = record.table("files")["size"]
-        facts = {
-            "seq": record.seq, "instant": record.instant, **{name: n for name, n in record.header["counts"].items() if n},
-            "files": len(sizes), "bytes": sum(sizes.to_pylist()), "attempts": attempts,
-        }  # fmt: skip
+        counts = {name: n for name, n in record.header["counts"].items() if n}
+        facts = {"seq": record.seq, "instant": record.instant, **counts}
+        facts |= {"files": len(sizes), "bytes": sum(sizes.to_pylist()), "attempts": attempts}
         logs.ended(logs.COMMIT, metadata.storage, table, str(record.header["operation"]), facts, since)
 
 
@@ -269,9 +273,13 @@ def remove_files(metadata: Metadata, instant: str, token: int, partitions: Seque
     what carries those of a transaction in the log stays.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
-    doomed = [info.path for info in storage.list(paths.attachments_of(instant))]
-    doomed += [info.path for partition in partitions for info in storage.list_dir(partition)]
-    doomed = [path for path in doomed if is_written_by(path, instant, token) and not may_be_referred_to(snapshot, path)]
+    listed = [*storage.list(paths.attachments_of(instant))]
+    for partition in partitions:
+        listed += storage.list_dir(partition)
+    doomed = []
+    for info in listed:
+        if is_written_by(info.path, instant, token) and not may_be_referred_to(snapshot, info.path):
+            doomed.append(info.path)
     storage.delete_many(doomed)
     return len(doomed)
 
@@ -290,4 +298,6 @@ def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
     if stored is not None:
         return stored[0] in snapshot.instants
     instant = names.instant_of(name)
-    return instant in snapshot.instants if instant is not None else names.token_of(name) in snapshot.log.tokens
+    if instant is not None:
+        return instant in snapshot.instants
+    return names.token_of(name) in snapshot.log.tokens

@@ -9,5 +9,9 @@ import pyarrow.compute as pc
 def plain(column: pa.ChunkedArray) -> pa.Array:
     """Return ``column`` as one array of its value type: chunks joined, a dictionary decoded."""
     chunks = column.chunks or [pa.array([], type=column.type)]
-    values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    return pc.cast(values, values.type.value_type) if pa.types.is_dictionary(values.type) else values
+    values = chunks[0]
+    if len(chunks) > 1:
+        values = pa.concat_arrays(chunks)
+    if pa.types.is_dictionary(values.type):
+        return pc.cast(values, values.type.value_type)
+    return values

@@ -118,22 +118,28 @@ def encode(
     The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
     """
     leaves = list(_leaves(table.schema))
+    paths = [path for path, _, _ in leaves]
     statistics = [path for path, index, kind in leaves if _bounded(table.column(index), kind)]
     repetitive = {path for path, index, kind in leaves if _repetitive(table, index, kind)}
+    levels = None
+    if compression in LEVELS:
+        levels = dict.fromkeys(paths, LEVELS[compression])
     sink = pa.BufferOutputStream()
     writer = pq.ParquetWriter(
         sink,
         table.schema.remove_metadata(),
         store_schema=False,
-        compression={path: _codec(compression, path in repetitive) for path, _, _ in leaves},
-        compression_level={path: LEVELS[compression] for path, _, _ in leaves} if compression in LEVELS else None,
+        compression={path: _codec(compression, path in repetitive) for path in paths},
+        compression_level=levels,
         use_dictionary=sorted(repetitive),
         write_statistics=statistics or False,
         write_page_checksum=True,
         **_paging(table, page_bytes, compression),
     )
     full, rest = divmod(len(table), row_group_rows)
-    row_groups = [row_group_rows] * full + ([rest] if rest or not full else [])
+    row_groups = [row_group_rows] * full
+    if rest or not full:
+        row_groups.append(rest)
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
         known = _footer(avro_schema, min_key, max_key, bloom, bloom_type)
@@ -150,7 +156,9 @@ def _codec(compression: str, has_dictionary: bool) -> str:
     """
     if compression == "lz4" and has_dictionary:
         return "snappy"
-    return "none" if compression == "uncompressed" else compression
+    if compression == "uncompressed":
+        return "none"
+    return compression
 
 
 def _paging(table: pa.Table, page_bytes: int, compression: str) -> dict[str, int | bool]:
@@ -198,7 +206,9 @@ def _paths(path: str, type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def _is_floating(leaf: pa.DataType) -> bool:
-    return pa.types.is_floating(leaf.value_type if pa.types.is_dictionary(leaf) else leaf)
+    if pa.types.is_dictionary(leaf):
+        leaf = leaf.value_type
+    return pa.types.is_floating(leaf)
 
 
 def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
@@ -207,8 +217,9 @@ def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
         return True
     if column.type != leaf:
         return False
-    values = pc.cast(column, leaf.value_type) if pa.types.is_dictionary(leaf) else column
-    return not pc.any(pc.is_nan(values)).as_py()
+    if pa.types.is_dictionary(leaf):
+        column = pc.cast(column, leaf.value_type)
+    return not pc.any(pc.is_nan(column)).as_py()
 
 
 def _repetitive(table: pa.Table, index: int, leaf: pa.DataType) -> bool:

@@ -117,14 +117,19 @@ def encode_commit(told: CommitMetadata) -> bytes:
 
 
 def _stat_json(stat: WriteStat) -> dict[str, Any]:
-    value: dict[str, Any] = {name: getattr(stat, attribute) for name, attribute in _COMMON.items()}
+    value = _named(stat, _COMMON)
     value["prevCommit"] = stat.prev_commit or NO_PREVIOUS
     value |= {"cdcStats": None, "tempPath": None, "minEventTime": None, "maxEventTime": None}
-    value["runtimeStats"] = {name: getattr(stat, attribute) for name, attribute in _TIMES.items()}
+    value["runtimeStats"] = _named(stat, _TIMES)
     if stat.log_version is not None:
-        value |= {name: getattr(stat, attribute) for name, attribute in _LOG.items()}
+        value |= _named(stat, _LOG)
         value["logFiles"] = list(stat.log_files or ())
     return value
+
+
+def _named(stat: WriteStat, attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Return attributes of ``stat`` under the names that they have in JSON."""
+    return {name: getattr(stat, attribute) for name, attribute in attributes.items()}
 
 
 def decode_commit(data: bytes) -> CommitMetadata:
@@ -142,13 +147,15 @@ def decode_commit(data: bytes) -> CommitMetadata:
         partitions = value.get("partitionToWriteStats") or {}
         extra = {str(k): str(v) for k, v in (value.get("extraMetadata") or {}).items() if v is not None}
         replaced = value.get("partitionToReplaceFileIds")
+        if replaced is not None:
+            replaced = {str(k): tuple(map(str, v)) for k, v in replaced.items()}
         return CommitMetadata(
             stats=tuple(_stat(name, stat) for name, stats in partitions.items() for stat in stats),
             schema_json=extra.pop("schema", ""),
             operation=str(value.get("operationType") or "UNKNOWN"),
             compacted=bool(value.get("compacted")),
             extra=extra,
-            replaced=None if replaced is None else {str(k): tuple(map(str, v)) for k, v in replaced.items()},
+            replaced=replaced,
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Corrupt(f"a completed instant is no commit metadata: {error!r}") from error
@@ -163,8 +170,7 @@ def decode_extra(data: bytes) -> dict[str, str]:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"this is not JSON: {str(error)[:200]}") from error
-    extra = value.get("extraMetadata") if isinstance(value, dict) else None
-    if not isinstance(extra, dict):
+    if not isinstance(value, dict) or not isinstance(extra := value.get("extraMetadata"), dict):
         return {}
     return {name: text for name, text in extra.items() if isinstance(text, str)}
 
@@ -173,13 +179,15 @@ def _stat(partition: str, value: Mapping[str, Any]) -> WriteStat:
     found: dict[str, Any] = {}
     for name, attribute in {**_COMMON, **_LOG}.items():
         if value.get(name) is not None:
-            found[attribute] = str(value[name]) if attribute in _TEXTS else value[name]
+            found[attribute] = value[name]
     for name, attribute in _TIMES.items():
         found[attribute] = (value.get("runtimeStats") or {}).get(name) or 0
-    found["log_files"] = tuple(map(str, found["log_files"])) if "log_files" in found else None
+    if "log_files" in found:
+        found["log_files"] = tuple(map(str, found["log_files"]))
     found["partition_path"] = partition
-    for attribute in found.keys() - _TEXTS - {"log_files"}:
-        found[attribute] = int(found[attribute])
+    for attribute in found.keys() - {"log_files"}:
+        kind = str if attribute in _TEXTS else int
+        found[attribute] = kind(found[attribute])
     if found.get("prev_commit") == NO_PREVIOUS:
         found["prev_commit"] = None
     return WriteStat(**found)

@@ -40,7 +40,9 @@ def parse_base(file_name: str) -> BaseFileName | None:
     BaseFileName(file_id='6f2c-0', token='3-77-0', instant='20240229120000123')
     """
     match = BASE.fullmatch(file_name)
-    return None if match is None else BaseFileName(*match.groups())
+    if match is None:
+        return None
+    return BaseFileName(*match.groups())
 
 
 def parse_log(file_name: str) -> LogFileName | None:

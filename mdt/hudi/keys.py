@@ -38,10 +38,12 @@ def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
     if len(fields) == 1:
         return texts[0]
     parts: list[pa.Array | str] = []
+    separator = ""
     for i, (field, text) in enumerate(zip(fields, texts, strict=True)):
         if i + 1 < len(fields):
             _refuse(text, field, pc.match_substring(text, f",{fields[i + 1]}:"), "holds the name of the next key field")
-        parts += [f"{',' if i else ''}{field}:", text]
+        parts += [f"{separator}{field}:", text]
+        separator = ","
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -57,9 +59,11 @@ def sort_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
     [False, True]
     """
     columns = [plain(table[field]) for field in fields]
-    if len(columns) == 1:
-        return columns[0] if pa.types.is_string(columns[0].type) else orders.encode(columns[0])
-    parts = [orders.encode(column) for column in columns]
+    if len(columns) == 1 and pa.types.is_string(columns[0].type):
+        return columns[0]
+    parts = list(map(orders.encode, columns))
+    if len(parts) == 1:
+        return parts[0]
     for i, column in enumerate(columns[:-1]):
         if orders.key_width(column.type) is None:
             parts[i] = _ended(parts[i])
@@ -93,11 +97,9 @@ def _text(table: pa.Table, field: str) -> pa.Array:
     if values.null_count:
         _refuse(values, field, pc.is_null(values), "is null")
     text = _as_text(values, field)
-    if not pa.types.is_primitive(values.type):
-        lengths = (
-            np.diff(np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)) if len(text) else None
-        )
-        if lengths is not None and not lengths.all():
+    if len(text) and not pa.types.is_primitive(values.type):
+        offsets = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
+        if not np.diff(offsets).all():
             _refuse(text, field, pc.equal(pc.binary_length(text), 0), "is empty")
     return text
 
@@ -132,4 +134,6 @@ def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str) -> None:
 
 
 def _quoted(value: object) -> str:
-    return "" if value is None else f": {str(value)[:60]!r}"
+    if value is None:
+        return ""
+    return f": {str(value)[:60]!r}"

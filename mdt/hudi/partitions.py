@@ -62,13 +62,11 @@ def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool = T
     """
     codes = np.zeros(len(table), dtype=np.int64)
     paths = [""] if len(table) else []
-    for level, field in enumerate(fields):
+    for field in fields:
         own, names = _components(table, field, hive_style)
         codes, pairs = _compressed(codes * max(len(names), 1) + own)
-        paths = [
-            (f"{paths[pair // len(names)]}/" if level else "") + names[pair % len(names)] for pair in pairs.tolist()
-        ]
-    return codes.astype(np.int32), paths
+        paths = [f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()]
+    return codes.astype(np.int32), [path.removesuffix("/") for path in paths]
 
 
 def _compressed(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -95,7 +93,9 @@ def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDAr
 
 
 def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:
-    prefix = f"{escape(field)}=" if hive_style else ""
+    prefix = ""
+    if hive_style:
+        prefix = f"{escape(field)}="
     refused: dict[str, list[str]] = {}
     names = []
     for value in values:

@@ -34,8 +34,8 @@ _ESCAPES = {
 _UNESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|u|(.))", re.DOTALL)
-_KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
-_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ENTRY = re.compile(r"((?:\\.|[^\\=: \t\f])*+)[ \t\f]*+[=:]?+[ \t\f]*+(.*)", re.DOTALL)
+"""Key, separator, value."""
 _LINE = re.compile(r"\r\n|\r|\n")
 
 
@@ -55,10 +55,10 @@ def decode(data: bytes) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):
-        match = _KEY.match(line)
-        key = match.group() if match else ""
-        separator = _SEPARATOR.match(line, len(key))
-        found[_unescape(key)] = _unescape(line[separator.end() if separator else len(key) :])
+        match = _ENTRY.fullmatch(line)
+        assert match is not None, "every part of an entry may be empty"
+        key, value = match.groups()
+        found[_unescape(key)] = _unescape(value)
     return found
 
 

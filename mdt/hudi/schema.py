@@ -98,14 +98,18 @@ _PRIMITIVES: dict[pa.DataType, Any] = {
 def _avro_fields(fields: list[pa.Field], namespace: str) -> list[dict[str, Any]]:
     found = []
     for field in fields:
-        default = {"default": None} if field.nullable else {}
-        found.append({"name": field.name, "type": _avro_field(field, field.name, namespace), **default})
+        told = {"name": field.name, "type": _avro_field(field, field.name, namespace)}
+        if field.nullable:
+            told["default"] = None
+        found.append(told)
     return found
 
 
 def _avro_field(field: pa.Field, name: str, namespace: str) -> Any:
     type = _avro(field.type, name, namespace)
-    return ["null", type] if field.nullable else type
+    if field.nullable:
+        return ["null", type]
+    return type
 
 
 def _avro(type: pa.DataType, name: str, namespace: str) -> Any:
@@ -156,7 +160,7 @@ def _arrow(value: Any, namespace: str, named: dict[str, pa.DataType], depth: int
     if isinstance(value, list):
         return _arrow_union(value, namespace, named, depth)
     if isinstance(value, str):
-        return _ARROW[value] if value in _ARROW else _known(value, namespace, named)
+        return _known(value, namespace, named)
     kind = value["type"]
     if isinstance(kind, (dict, list)):
         return _arrow(kind, namespace, named, depth + 1)
@@ -174,7 +178,7 @@ def _arrow(value: Any, namespace: str, named: dict[str, pa.DataType], depth: int
         return pa.list_(_arrow_field("element", value["items"], namespace, named, depth))
     if kind == "map":
         return pa.map_(pa.string(), _arrow_field("value", value["values"], namespace, named, depth))
-    return _ARROW[kind] if kind in _ARROW else _known(kind, namespace, named)
+    return _known(kind, namespace, named)
 
 
 def _arrow_field(name: str, value: Any, namespace: str, named: dict[str, pa.DataType], depth: int) -> pa.Field:
@@ -190,11 +194,19 @@ def _arrow_union(value: list[Any], namespace: str, named: dict[str, pa.DataType]
 
 
 def _known(name: str, namespace: str, named: dict[str, pa.DataType]) -> pa.DataType:
-    """Return an Avro type that was defined earlier."""
-    full = name if "." in name or not namespace else f"{namespace}.{name}"
+    """Return a primitive Avro type, or one that was defined earlier."""
+    if name in _ARROW:
+        return _ARROW[name]
+    full = _full_name(name, namespace)
     if full not in named:
         raise Unsupported(f"the Avro type {name!r} is unknown or refers to itself")
     return named[full]
+
+
+def _full_name(name: str, namespace: str) -> str:
+    if "." in name or not namespace:
+        return name
+    return f"{namespace}.{name}"
 
 
 _Named = Callable[[Mapping[str, Any], str, dict[str, pa.DataType], int], pa.DataType]
@@ -204,8 +216,7 @@ def _arrow_named(
     build: _Named, value: Mapping[str, Any], namespace: str, named: dict[str, pa.DataType], depth: int
 ) -> pa.DataType:
     name = str(value["name"])
-    space = str(value.get("namespace") or namespace)
-    full = name if "." in name or not space else f"{space}.{name}"
+    full = _full_name(name, str(value.get("namespace") or namespace))
     named[full] = build(value, full.rpartition(".")[0], named, depth)
     return named[full]
 

@@ -65,7 +65,7 @@ def instant_us(text: str) -> int:
     """
     if not (len(text) in (14, 17) and text.isascii() and text.isdigit()):
         raise Invalid(f"{text!r} is no instant", hint="an instant has the form yyyyMMddHHmmssSSS, in UTC")
-    digits = text if len(text) == 17 else text + "999"
+    digits = text.ljust(17, "9")
     year, month, day, hour, minute, second = (int(digits[a:b]) for a, b in _FIELDS)
     try:
         moment = datetime(year, month, day, hour, minute, second, int(digits[14:]) * 1000, tzinfo=UTC)

@@ -66,7 +66,9 @@ class Version6:
 
     def completed_path(self, time: str, action: str) -> str:
         """Return the path of the completed instant; a compaction ends as a commit."""
-        return self.path_of(Instant(time, "commit" if action == "compaction" else action, COMPLETED))
+        if action == "compaction":
+            action = "commit"
+        return self.path_of(Instant(time, action, COMPLETED))
 
     def log_instant(self, base_instant: str, time: str) -> str:
         """Return the instant of the slice's base file."""

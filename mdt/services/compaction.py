@@ -66,12 +66,15 @@ class Compaction(Operation[CompactionPlan]):
         if not lost or not kept or plan.footprint.txn in theirs.rolled_back:
             return None
         numbers = set(snapshot.file_groups.number(sorted(lost)).tolist())
-        gone = {int(s) for g in numbers for s in snapshot.segment_ids[snapshot.file_groups.members(g)]}
-        left_out = [paths.partition_file(f.partition, f.name) for f in changes.files if f.file_id in lost]
-        extra = {
-            "compaction_plan": [o for o in changes.extra["compaction_plan"] if o["fileId"] not in lost],
-            "left_out": [*changes.extra.get("left_out", ()), *left_out],
-        }
+        gone: set[int] = set()
+        for group in numbers:
+            gone.update(snapshot.segment_ids[snapshot.file_groups.members(group)].tolist())
+        left_out = list(changes.extra.get("left_out", ()))
+        for file in changes.files:
+            if file.file_id in lost:
+                left_out.append(paths.partition_file(file.partition, file.name))
+        operations = [one for one in changes.extra["compaction_plan"] if one["fileId"] not in lost]
+        extra = {"compaction_plan": operations, "left_out": left_out}
         footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
         groups = [g for g in plan.groups if g not in numbers]
         removed = [s for s in changes.removed if s not in gone]

@@ -68,21 +68,31 @@ def index_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 
 def _row(snapshot: Snapshot, spec: str, counts: Counts) -> dict[str, object]:
     parsed, index = index_of(spec)
-    problem = explained(snapshot.definition, spec, index) if isinstance(index, str) else None
     covered, rows = coverage(snapshot, spec)
-    use = counts.indexes.get(spec, IndexUse())
-    return {
+    found: dict[str, object] = {
         "index": short(spec),
         "kind": parsed.kind,
         "column": ", ".join(parsed.columns),
-        "coverage": 100.0 * float(covered.sum()) / float(rows.sum()) if len(rows) else 100.0,
+        "coverage": 100.0,
         "files": len(covered),
         "bytes": snapshot.index_bytes(spec),
-        "queries": use.asked if counts.queries else None,
-        "pruned": use.pruned if counts.queries else None,
-        "last_used": _moment(use.last_us) if use.last_us else None,
-        "problem": problem,
     }
+    if len(rows):
+        found["coverage"] = 100.0 * float(covered.sum()) / float(rows.sum())
+    if isinstance(index, str):
+        found["problem"] = explained(snapshot.definition, spec, index)
+    return found | _uses(counts, spec)
+
+
+def _uses(counts: Counts, spec: str) -> dict[str, object]:
+    """Return what is known of the use of an index; what is not there is null."""
+    use = counts.indexes.get(spec, IndexUse())
+    found: dict[str, object] = {}
+    if counts.queries:
+        found = {"queries": use.asked, "pruned": use.pruned}
+    if use.last_us:
+        found["last_used"] = _moment(use.last_us)
+    return found
 
 
 def _moment(us: int) -> datetime:
@@ -125,7 +135,11 @@ def _wanted(snapshot: Snapshot, counts: Counts) -> Iterator[Advice]:
 def _proposals(column: str, use: ColumnUse) -> Iterator[tuple[int, bool, str, str]]:
     """Yield (queries, whether it is a text index, the index, what the queries do)."""
     if use.equality or use.range:
-        how = "by equality" if not use.range else "by range" if not use.equality else "by equality and range"
+        how = "by equality and range"
+        if not use.range:
+            how = "by equality"
+        elif not use.equality:
+            how = "by range"
         yield max(use.equality, use.range), False, str(registry.IndexSpec("bitmap", (column,))), how
     if use.text:
         yield use.text, True, str(registry.IndexSpec("text", (column,), {"tokenizer": "ngram(3)"})), "for text in it"

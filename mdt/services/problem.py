@@ -14,4 +14,7 @@ class Problem:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path}{f' at byte {self.offset}' if self.offset >= 0 else ''}: {self.text}"
+        where = self.path
+        if self.offset >= 0:
+            where += f" at byte {self.offset}"
+        return f"{where}: {self.text}"

@@ -79,7 +79,9 @@ def _counts(snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
 
 
 def _text(key: bytes | None, type: pa.DataType) -> str | None:
-    return None if key is None else str(values.decode(key, type))
+    if key is None:
+        return None
+    return str(values.decode(key, type))
 
 
 def _distinct(metadata: Metadata, snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary 
         if spec.kind.partition("/")[0] == KIND and spec.columns == (path,) and isinstance(index, SkippingIndex):
             parts = _read(metadata, snapshot, text, index)
             type = column_paths.type_at(snapshot.definition.schema, path)
-            return table_stats.estimate(table_stats.merge(parts), type) if parts else None
+            if not parts:
+                return None
+            return table_stats.estimate(table_stats.merge(parts), type)
     return None
 
 
@@ -108,8 +112,10 @@ def _read(metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingInde
     files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
     parts = []
     for found in snapshot.index_summaries(spec, files):
+        data = memoryview(b"")
         try:
-            data = whole(metadata.summaries.open(index, found)) if found is not None else memoryview(b"")
+            if found is not None:
+                data = whole(metadata.summaries.open(index, found))
             table_stats.check(data)
         except (ValueError, Corrupt):
             continue

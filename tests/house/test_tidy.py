@@ -126,6 +126,10 @@ BREACHES = {
         density.density,
         {"mdt/metadata/codec.py": "x = 1\n" * 960 + "x = [y for y in x]\n" * 40},
     ),
+    "many comprehensions in a room that had few": (
+        density.density,
+        {"mdt/hudi/schema.py": "x = 1\n" * 970 + "x = [y for y in x]\n" * 30},
+    ),
     "module without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": "x = 1"}),
     "class without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": DOC + "class Frame:\n    x = 1"}),
     "function without docstring": (tidy.docstrings, {"mdt/metadata/codec.py": DOC + "def f():\n    return 1"}),
