@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ settings.register_profile(
     max_examples=40,
     deadline=None,
     print_blob=True,
+    phases=[phase for phase in Phase if phase is not Phase.explain],  # a mutant dies ten times as fast
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("inner", parent=settings.get_profile("quick"), max_examples=8)
