@@ -237,7 +237,7 @@ def timeline_names(modules: list[Module]) -> Iterator[str]:
                 yield module.at(line, "layouts", f"ask mdt.hudi.layout.layout_of, not {name}")
         if home(module.path, NAMES_OF_HUDI):
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and not is_prose(node.value):
                 made = TIMELINE_NAME.search(node.value) is not None
             else:
