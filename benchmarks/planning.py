@@ -126,8 +126,14 @@ def _files(first: int, n: int, instant: str, token: int) -> pa.Table:
     names = [f"{name}_0-{token}-0_{instant}.parquet" for name in ids]
     same = {"partition": "", "base_instant": instant, "instant": instant, "kind": 0, "log_version": 0, "crc": 0,
             "size": 130 << 20, "rows": ROWS, "block_offset": 0, "block_length": 130 << 20, "inserts": 0, "updates": 0,
-            "deletes": 0, "footer_length": 0, "footer_crc": 0}  # fmt: skip
-    own = {"segment": range(n), "file_id": ids, "name": names, "row_group_rows": [[ROWS // 2] * 2] * n}
+            "deletes": 0, "footer_length": 0, "footer_crc": 0, "first_row": 0}  # fmt: skip
+    own = {
+        "segment": range(n),
+        "shard": range(n),
+        "file_id": ids,
+        "name": names,
+        "row_group_rows": [[ROWS // 2] * 2] * n,
+    }
     columns = {f.name: own.get(f.name, [same.get(f.name)] * n) for f in FILES}
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
 

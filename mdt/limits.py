@@ -62,15 +62,15 @@ INLINE_SUMMARY_BYTES_MAX = 64 << 10
 INLINE_INDEX_BYTES_MAX = 256
 """As above, for the summaries of skipping indexes: there is one for each file and index, so the limit is lower."""
 
-JOINT_SUMMARY_ROWS_MAX = 1 << 20
-"""Rows of a joint summary.  A summary costs a plan some 15 µs and a writer some 0.8 ms, whatever it holds; with more rows,
+SHARD_ROWS_MAX = 1 << 20
+"""Rows of a shard of several segments.  A summary costs a plan some 15 µs and a writer some 0.8 ms, whatever it holds; with more rows,
 reading it for a single live segment, or doing without it if it is damaged, would cost more than that saves."""
 
-JOINT_SEGMENT_ROWS_MAX = JOINT_SUMMARY_ROWS_MAX // 2
-"""Rows of a segment that may share a summary: no two larger ones fit into one."""
+SHARD_SEGMENT_ROWS_MAX = SHARD_ROWS_MAX // 2
+"""Rows of a segment that may share a shard: no two larger ones fit into one."""
 
-JOINT_SUMMARY_BYTES_MAX = 32 << 20
-"""Bytes, in memory, of the largest column of a joint summary: an inverted index of text takes some 20 times as much while it
+SHARD_BYTES_MAX = 32 << 20
+"""Bytes, in memory, of the largest column of a shard of several segments: an inverted index of text takes some 20 times as much while it
 is made."""
 
 INDEX_COMMIT_ROWS = 4_000_000

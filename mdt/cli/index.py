@@ -75,7 +75,7 @@ def build(
         while True:
             with bar("indexing") as told:
                 result = t.build_indexes(index or None, progress=told)
-            if result.files or not watch:
+            if result.summaries or not watch:
                 _tell(result)
             if not watch:
                 return
@@ -101,5 +101,5 @@ def _show_advice(found: Sequence[Mapping[str, str]]) -> None:
 
 
 def _tell(result: BuildResult) -> None:
-    text = f"{result.files:,} summaries of {result.bytes:,} bytes in {result.commits:,} commits"
-    tell({"summaries": result.files, "bytes": result.bytes, "commits": result.commits}, text)
+    text = f"{result.summaries:,} summaries of {result.bytes:,} bytes in {result.commits:,} commits"
+    tell({"summaries": result.summaries, "bytes": result.bytes, "commits": result.commits}, text)

@@ -26,7 +26,7 @@ from mdt.metadata import commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
-from mdt.metadata.file_group import files_table
+from mdt.metadata.file_group import files_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -159,7 +159,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
     """Return the Arrow sections of a commit record."""
     files = changes.files
     slices = [(f.previous_instant, f.base_name, list(f.log_names)) for f in files]
-    summaries = [(spec, n, data) for n, f in enumerate(files) for spec, data in f.summaries]
+    summaries = [(spec, n, data) for n, shard in enumerate(shards_of(files)[0]) for spec, data in shard.summaries]
     vectors = [(segment, dead.serialize()) for segment, dead in sorted(changes.vectors.items())]
     stats = [_stats_of(f.stats, n) for n, f in enumerate(files) if f.stats is not None]
     return {

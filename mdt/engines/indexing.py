@@ -13,13 +13,13 @@ from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.engines import tasks
 from mdt.engines.engine import Engine
-from mdt.engines.tasks import Files, source_of
+from mdt.engines.tasks import IndexShare, source_of
 from mdt.metadata import paths
 from mdt.metadata.additions import summary_of
+from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.services.indexing import Work
-from mdt.write.summarize import Found
+from mdt.services.indexing import Found, Work
 
 _TASKS_PER_PROCESSOR = 3
 
@@ -36,17 +36,16 @@ class IndexRunner:
         """Summarize ``work`` in tasks; yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         count = min(len(work), _TASKS_PER_PROCESSOR * self.engine.processors)
-        by_file = [(one.file, one.specs) for one in sorted(work, key=lambda one: one.file)]
-        ends = np.linspace(0, len(by_file), count + 1).astype(int).tolist()
-        shares = [Files(source, claim, by_file[start:end]) for start, end in pairwise(ends) if end > start]
-        found: dict[int, Found] = {}
+        ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
+        shares = [IndexShare(source, claim, work[start:end]) for start, end in pairwise(ends) if end > start]
+        found: dict[int, dict[str, SummaryRef]] = {}
         used = set()
         for summaries in self.engine.each(tasks.summarize, shares):
             for row in summaries.to_pylist():
                 data = summary_of(row)
                 assert data is not None, "a task returns summaries"
-                found.setdefault(row["segment"], []).append((row["index"], data))
+                found.setdefault(row["shard"], {})[row["index"]] = data
                 used.add(row["path"])
         stored = metadata.storage.list(paths.attachments_of(claim.instant))
         metadata.storage.delete_many([info.path for info in stored if info.path not in used])  # of lost attempts
-        yield from ((one, found.get(one.file, [])) for one in work)
+        yield from ((one, found.get(one.shard, {})) for one in work)

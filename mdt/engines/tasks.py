@@ -28,6 +28,7 @@ from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.conform import conform
+from mdt.services.indexing import Work as IndexWork
 from mdt.services.indexing import summaries_of
 from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
@@ -35,7 +36,7 @@ from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, keyed_rows, normalize
 from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
 from mdt.write.slices import Fates, KeyedRows, slice_of
-from mdt.write.summarize import placed_all
+from mdt.write.summarize import placed
 from mdt.write.transfer import Finished, encode
 
 INSERT, RETURN, UPDATE, DELETE, DROPPED = range(5)
@@ -243,19 +244,21 @@ def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Files to summarize in one task, as (file number, specifications)."""
+class IndexShare:
+    """Shards to summarize in one task."""
 
     source: Source
     claim: Claim
-    work: Sequence[tuple[int, tuple[str, ...]]]
+    work: Sequence[IndexWork]
 
 
-def summarize(files: Files, attempt: int) -> pa.Table:
-    """Summarize files, larger summaries in one object of their own -> SUMMARIES, segment: file number."""
-    metadata, snapshot = opened(files.source)
-    objects = AttachmentWriter(paths.attachment(files.claim.instant, f"{files.claim.token}-{attempt}"))
-    parts = ((file, summaries_of(metadata, snapshot, file, specs)) for file, specs in files.work)
-    summaries = list(placed_all(objects, parts, threads=1))
+def summarize(share: IndexShare, attempt: int) -> pa.Table:
+    """Summarize shards, larger summaries in one object of their own -> SUMMARIES, with the snapshot's numbers of shards."""
+    metadata, snapshot = opened(share.source)
+    objects = AttachmentWriter(paths.attachment(share.claim.instant, f"{share.claim.token}-{attempt}"))
+    found = []
+    for work in share.work:
+        summaries = summaries_of(metadata, snapshot, work)
+        found += [(spec, work.shard, placed(objects, data)) for spec, data in summaries.items()]
     objects.write(metadata.storage)
-    return summaries_table([(spec, file, data) for file, found in summaries for spec, data in found])
+    return summaries_table(found)

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.bounds import Bounds
-from indexes.buffers import column, flags, mask, numbers
+from indexes.buffers import column, mask, numbers
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.columns import SUMMARY, no_rows
 from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
-from mdt.metadata.file_group import FILES, Joint, SummaryRef
+from mdt.metadata.file_group import FILES, SummaryRef
 from mdt.stores.object_range import ObjectRange
 
 PIECES_MERGED = 16
 """So many additions of one size become one: a query looks into few tables, and a row is copied once for each power."""
 
 COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
-"""Summaries of older segments, and the record that brought them."""
+"""Summaries of older shards, and the record that brought them."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -121,9 +121,13 @@ def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
 
 
 def numbered(table: pa.Table, seq: int) -> pa.Table:
-    """Return a table of record ``seq`` with segment numbers instead of ordinals."""
-    segment = column(numbers(table["segment"]) + seq * SEGMENTS_PER_COMMIT_MAX)
-    return table.set_column(table.schema.get_field_index("segment"), "segment", segment)
+    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals."""
+    for name in ("segment", "shard"):
+        at = table.schema.get_field_index(name)
+        if at >= 0:
+            number = numbers(table[name]) + seq * SEGMENTS_PER_COMMIT_MAX
+            table = table.set_column(at, table.schema.field(at), column(number))
+    return table
 
 
 def addition_of(record: CommitRecord, first: int) -> Addition | None:
@@ -164,7 +168,7 @@ def merged(parts: Sequence[Addition]) -> Addition:
 class Summaries:
     """The summaries of one index among additions, oldest first; those before record ``since`` were forgotten."""
 
-    segments: Int64s
+    shards: Int64s
     table: pa.Table
 
     @classmethod
@@ -178,7 +182,7 @@ class Summaries:
                 else None
             )
             if own is not None:
-                found.append(own.filter(pc.greater_equal(own["segment"], since * SEGMENTS_PER_COMMIT_MAX)))
+                found.append(own.filter(pc.greater_equal(own["shard"], since * SEGMENTS_PER_COMMIT_MAX)))
         for addition in additions:
             if len(addition.covers):
                 wanted = pc.and_(
@@ -186,11 +190,11 @@ class Summaries:
                 )
                 found.append(addition.covers.filter(wanted).drop_columns(["seq"]))
         table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
-        return cls(numbers(table["segment"]), table.select(SUMMARY.names))
+        return cls(numbers(table["shard"]), table.select(SUMMARY.names))
 
     def of(self, wanted: Int64s) -> pa.Table:
-        """Return the summary of each wanted segment, schema SUMMARY, null where there is none."""
-        return aligned(self.table, self.segments, wanted)
+        """Return the summary of each wanted shard, schema SUMMARY, null where there is none."""
+        return aligned(self.table, self.shards, wanted)
 
 
 NO_FILES = no_rows(FILES)
@@ -200,49 +204,25 @@ NO_FILES = no_rows(FILES)
 def summary_of(row: Mapping[str, Any]) -> SummaryRef | None:
     """Return the summary in a row of SUMMARIES, or None."""
     if row["path"] is not None:
-        stored = ObjectRange(row["path"], row["offset"], row["length"], row["crc"])
-        return stored if row["first"] is None else Joint(stored, row["first"])
+        return ObjectRange(row["path"], row["offset"], row["length"], row["crc"])
     payload: bytes | None = row["payload"]
     return payload
 
 
 def summary_sizes(table: pa.Table) -> Int64s:
-    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY.
-
-    Every segment that shares a joint summary has the bytes of the whole; :func:`distinct_sizes` can be added up.
-    """
+    """Return the bytes of each summary, -1 where there is none -> int64[n].  ``table``: schema SUMMARY."""
     return numbers(
         pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
     )
 
 
-def distinct_sizes(table: pa.Table) -> Int64s:
-    """Return the bytes of each summary, of a joint one in the first row that shares it, 0 in its others -> int64[n].
-
-    ``table``: schema SUMMARY; -1 where there is no summary.  O(n log n) in the rows that share one.
-    """
-    sizes = summary_sizes(table).copy()
-    joint = np.flatnonzero(flags(table["first"].is_valid()))
-    if len(joint):
-        shared = table.select(["path", "offset"]).take(column(joint))
-        path, offset = numbers(pc.index_in(shared["path"], shared["path"].unique())), numbers(shared["offset"])
-        order = np.lexsort((offset, path))  # stable: of equal ones the first stays the first
-        again = (np.diff(path[order]) == 0) & (np.diff(offset[order]) == 0)
-        sizes[joint[order[1:][again]]] = 0
-    return sizes
-
-
 def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
-    """Return (specification, segment, summary) triples as a table with the schema SUMMARIES."""
-    objects = [
-        data.stored if isinstance(data, Joint) else data if isinstance(data, ObjectRange) else None
-        for _, _, data in rows
-    ]
+    """Return (specification, shard, summary) triples as a table with the schema SUMMARIES."""
+    objects = [data if isinstance(data, ObjectRange) else None for _, _, data in rows]
     columns = [
         [spec for spec, _, _ in rows],
-        [segment for _, segment, _ in rows],
+        [shard for _, shard, _ in rows],
         [data if isinstance(data, bytes) else None for _, _, data in rows],
         *([getattr(stored, name, None) for stored in objects] for name in ("path", "offset", "length", "crc")),
-        [data.first if isinstance(data, Joint) else None for _, _, data in rows],
     ]
     return pa.table(columns, schema=SUMMARIES)

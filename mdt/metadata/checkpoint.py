@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes import column_stats
+from indexes.buffers import column as column_of
 from indexes.buffers import numbers
 from indexes.hashing import hash_keys
-from mdt.metadata.additions import distinct_sizes
+from mdt.metadata.additions import summary_sizes
 from mdt.metadata.columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.metadata.commit_log import STATS
 from mdt.metadata.file_group import BASE, FILES
@@ -38,7 +39,7 @@ STRIPE_FILES_MAX = 1_024
 STRIPE_FILES_MIN = 128
 """A partition with so many files in a row has stripes of its own; shorter ones share them, so stripes stay few."""
 
-WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length"))
+WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length", "shard", "first_row"))
 """Columns of files that plans and writers need as a whole."""
 
 Int64s = npt.NDArray[np.int64]
@@ -204,13 +205,13 @@ def _row_groups(snapshot: Snapshot, n: int) -> dict[str, Column]:
 
 
 def _summaries(snapshot: Snapshot, spec: str) -> dict[str, Column]:
-    """Return the summaries of an index, aligned with the files, and their sizes."""
-    table = snapshot.live_of(snapshot.summary_table(spec))
-    sizes = distinct_sizes(table)
+    """Return the summaries of an index, aligned with the live shards, and their sizes."""
+    table = snapshot.summary_table(spec).take(column_of(snapshot.live_shards))
+    sizes = summary_sizes(table)
     if not bool((sizes >= 0).any()):
         return {}
-    column = pa.table([pa.array(sizes, pa.int64())], schema=schema_of(f"sizes/{spec}"))
-    return {f"sizes/{spec}": Column(column), f"summaries/{spec}": _paged(table, SUMMARIES_PER_PAGE)}
+    size = pa.table([pa.array(sizes, pa.int64())], schema=schema_of(f"sizes/{spec}"))
+    return {f"sizes/{spec}": Column(size), f"summaries/{spec}": _paged(table.combine_chunks(), SUMMARIES_PER_PAGE)}
 
 
 def _key_parts(snapshot: Snapshot, key_parts: Sequence[KeyPart], number: Mapping[str, int]) -> pa.Table:

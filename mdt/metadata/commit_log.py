@@ -24,7 +24,7 @@ from mdt.stores.storage import Storage
 KIND = b"CMIT"
 VERSION = 1
 
-_BLOB = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
+_OBJECT_RANGE = [("path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())]
 
 REMOVED = pa.schema([("segment", pa.int64())])
 VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
@@ -32,11 +32,11 @@ VECTORS = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
 STATS = pa.schema([("column", pa.string()), ("segment", pa.int64()), ("row_group", pa.int32()), *STATS_SCHEMA])
 """Column statistics; ``row_group`` is the number of a row group, or -1 for the whole segment."""
 SUMMARIES = pa.schema(
-    [("index", pa.string()), ("segment", pa.int64()), ("payload", pa.binary()), *_BLOB, ("first", pa.int64())]
+    [("index", pa.string()), ("shard", pa.int64()), ("payload", pa.binary()), *_OBJECT_RANGE],
 )
-"""Summaries of skipping indexes: inline in ``payload`` or referred to; ``first``: see :class:`mdt.metadata.file_group.Joint`."""
+"""Summaries of skipping indexes, one for each shard: inline in ``payload`` or referred to."""
 KEY_PARTS = pa.schema(
-    [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_BLOB],
+    [("index", pa.string()), ("groups", pa.list_(pa.string())), ("payload", pa.large_binary()), *_OBJECT_RANGE],
 )
 """Parts of the key index: inline in ``payload`` or referred to."""
 

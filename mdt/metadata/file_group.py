@@ -37,6 +37,8 @@ FILES = pa.schema(
         ("footer_length", pa.int64()),
         ("footer_crc", pa.int64()),
         ("row_group_rows", pa.list_(pa.int32())),
+        ("shard", pa.int64()),
+        ("first_row", pa.int64()),
         ("inserts", pa.int64()),
         ("updates", pa.int64()),
         ("deletes", pa.int64()),
@@ -49,22 +51,26 @@ FILES = pa.schema(
         ("page_map_crc", pa.int64()),
     ]
 )
-"""Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in the object of the key map."""
+"""Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in the object of the key map.
+``shard``: number of the shard, ``first_row``: position of the file's first row in it."""
+
+SummaryRef = bytes | ObjectRange
+"""A summary as the metadata hold it: its bytes, or where they stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class Joint:
-    """One segment's share of a summary of several segments, whose rows it numbers one after the other.
+def summary_length(summary: SummaryRef) -> int:
+    """Return the bytes of a summary."""
+    return summary.length if isinstance(summary, ObjectRange) else len(summary)
 
-    ``stored``: where the summary stands, the same for all of them.  ``first``: number of the segment's first row in it.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """Segments of one commit whose rows are summarized together, one segment after the other.
+
+    ``summaries``: (index specification, summary) pairs of the table's skipping indexes, of all rows of the shard.
     """
 
-    stored: ObjectRange
-    first: int
-
-
-SummaryRef = bytes | ObjectRange | Joint
-"""A summary as the metadata hold it: its bytes, where they stand, or a share of a joint one."""
+    summaries: tuple[tuple[str, SummaryRef], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class NewFile:
     ``base_instant``: of the slice.  ``crc``: CRC-32 of all its bytes.  ``block_offset``, ``block_length``: where the Parquet bytes stand in the file.
     ``footer_length``, ``footer_crc``: bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
     ``row_group_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
-    ``summaries``: (index specification, summary) pairs of the table's skipping indexes.
+    ``shard``: with which other files it is summarized; they follow each other.  ``first_row``: position of its first row in the shard.
     """
 
     partition: str
@@ -97,14 +103,26 @@ class NewFile:
     key_map: ObjectRange | None
     page_map: ObjectRange | None = None
     stats: pa.Table | None = None
-    summaries: tuple[tuple[str, SummaryRef], ...] = ()
+    shard: Shard = field(default_factory=Shard)
+    first_row: int = 0
     previous_instant: str = "null"
     base_name: str = ""
     log_names: tuple[str, ...] = field(default=())
 
 
+def shards_of(files: Sequence[NewFile]) -> tuple[list[Shard], list[int]]:
+    """Return the shards of ``files`` in their order, and the position of each file's shard among them."""
+    shards: list[Shard] = []
+    of_file = []
+    for file in files:
+        if not shards or shards[-1] is not file.shard:
+            shards.append(file.shard)
+        of_file.append(len(shards) - 1)
+    return shards, of_file
+
+
 def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
-    """Return ``files`` as a table with the schema FILES; ``segment`` holds ordinals (0, 1, 2 …)."""
+    """Return ``files`` as a table with the schema FILES; ``segment`` and ``shard`` hold ordinals (0, 1, 2 …)."""
     assert len(files) <= SEGMENTS_PER_COMMIT_MAX, "more files would run into the next commit's segment numbers"
 
     def stored(member: str, attribute: str) -> list[object]:
@@ -114,13 +132,15 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
     plain = {
         name: [getattr(f, name) for f in files]
         for name in FILES.names
-        if name not in ("segment", "instant", "row_group_rows") and not name.startswith(("key_map", "page_map"))
+        if name not in ("segment", "instant", "row_group_rows", "shard")
+        and not name.startswith(("key_map", "page_map"))
     }
     columns: dict[str, Iterable[object]] = {
         **plain,
         "segment": list(range(len(files))),
         "instant": [instant] * len(files),
         "row_group_rows": [list(f.row_group_rows) for f in files],
+        "shard": shards_of(files)[1],
         **{f"key_map_{name}": stored("key_map", name) for name in ("path", "offset", "length", "crc")},
         **{f"page_map_{name}": stored("page_map", name) for name in ("offset", "length", "crc")},
     }

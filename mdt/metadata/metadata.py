@@ -223,6 +223,7 @@ class Metadata:
             "watched_since": self.watch.since,
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
+            "shards": len(snapshot.live_shards),
             "objects": objects,
             "columns": entries,
         }

@@ -11,7 +11,7 @@ from mdt.stores.object_range import ObjectRange
 
 _SAME = (
     "kind", "file_id", "base_instant", "log_version", "instant", "size", "crc", "rows", "deletes", "block_offset",
-    "block_length", "footer_length", "footer_crc",
+    "block_length", "footer_length", "footer_crc", "first_row",
 )  # fmt: skip
 """Columns of FILES that a segment has under the same name."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
 
 from indexes import paths, registry
@@ -14,8 +15,8 @@ from indexes.blocks import Blocks, pack
 from mdt.errors import Invalid
 from mdt.schema.definition import TableDefinition
 
-ROW_GROUPS_KIND = b"groups/1"
-"""The container of the summaries of a segment's row groups, one block each (``indexes.blocks``)."""
+PARTS_KIND = b"parts/1"
+"""The container of the summaries of the parts of a shard: its segments, or their row groups (``indexes.blocks``)."""
 
 
 def find_index(spec: registry.IndexSpec) -> SkippingIndex | str:
@@ -99,28 +100,46 @@ def values_of(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> 
     return pa.StructArray.from_arrays(arrays, list(columns)) if index.several_columns else arrays[0]
 
 
-def summarized(index: SkippingIndex, table: pa.Table, columns: Sequence[str], row_groups: Sequence[int]) -> bytes:
-    """Return the summary of a segment: of all of its rows, or of each row group, ``row_groups[i]`` rows each, in a container."""
-    if not index.row_groups or len(row_groups) < 2:
-        return index.summarize(values_of(table, columns, index))
-    starts = accumulate(row_groups, initial=0)
-    parts = [
-        values_of(table.slice(start, rows), columns, index) for start, rows in zip(starts, row_groups, strict=False)
-    ]
-    return pack([index.summarize(part) for part in parts], kind=ROW_GROUPS_KIND)
+def parts_of(
+    index: SkippingIndex, table: pa.Table, columns: Sequence[str], row_groups: Sequence[int]
+) -> list[tuple[int, bytes]]:
+    """Return the first row of each part of a segment, and its summary: of the whole, or of each row group.
 
-
-def row_group_summaries(summary: Summary, row_groups: int) -> list[Summary]:
-    """Return the summary of each row group of a segment that has ``row_groups``; the reverse of :func:`summarized`.
-
-    Raises ValueError for bytes that are no container of so many.
+    ``row_groups``: rows of each.  For indexes that do not find rows.
     """
-    if row_groups < 2:
-        return [summary]
-    parts = Blocks.open(summary, ROW_GROUPS_KIND)
-    if parts.count != row_groups:
-        raise ValueError(f"summaries of {parts.count} row groups of a file that has {row_groups}")
-    return [InMemory(part) for part in parts.read_range(0, row_groups)]
+    if not index.row_groups or len(row_groups) < 2:
+        return [(0, index.summarize(values_of(table, columns, index)))]
+    found = []
+    for start, rows in zip(accumulate(row_groups, initial=0), row_groups, strict=False):
+        found.append((start, index.summarize(values_of(table.slice(start, rows), columns, index))))
+    return found
+
+
+def pack_parts(parts: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return the summary of a shard: a container of the summaries of its ``parts``, after their first rows (uint32), rising."""
+    first = np.array([start for start, _ in parts], "<u4")
+    return pack([first.tobytes(), *(summary for _, summary in parts)], kind=PARTS_KIND)
+
+
+class Parts:
+    """The summary of a shard by an index that does not find rows."""
+
+    def __init__(self, summary: Summary) -> None:
+        """Raises ValueError for bytes that :func:`pack_parts` did not write."""
+        self._blocks = Blocks.open(summary, PARTS_KIND)
+        if not self._blocks.count:
+            raise ValueError("a summary without first rows")
+        first = self._blocks.read(0)
+        if len(first) != 4 * (self._blocks.count - 1):
+            raise ValueError(f"{len(first)} bytes of first rows for {self._blocks.count - 1} parts")
+        self._first = np.frombuffer(first, "<u4").astype(np.int64)
+
+    def within(self, start: int, stop: int, count: int) -> list[Summary]:
+        """Return the summaries of the ``count`` parts that begin at the rows [start, stop).  Raises ValueError for another number."""
+        low, high = np.searchsorted(self._first, [start, stop]).tolist()
+        if high - low != count:
+            raise ValueError(f"a segment of {count} parts has {high - low} summaries")
+        return [InMemory(data) for data in self._blocks.read_range(low + 1, high + 1)]
 
 
 def top_levels(schema: pa.Schema, specs: Iterable[str]) -> pa.Schema:

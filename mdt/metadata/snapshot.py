@@ -34,6 +34,7 @@ from mdt.metadata.history import History
 from mdt.metadata.key_parts import KeyPart, stored_key_parts
 from mdt.metadata.layered import Layered
 from mdt.metadata.recent import Recent
+from mdt.metadata.shards import Shards
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
 
@@ -276,28 +277,35 @@ class Snapshot:
 
     # Indexes
 
+    @cached_property
+    def shards(self) -> Shards:
+        """The shards of the files [numbered]."""
+        checkpoint = self.checkpoint
+        if checkpoint.rows:
+            known = checkpoint.memo("shards", lambda: Shards.of(checkpoint.numpy("files/shard")))
+        else:
+            known = Shards.of(np.empty(0, np.int64))
+        return known.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
+
+    @cached_property
+    def live_shards(self) -> Int64s:
+        """The shards that have live files, rising -> int64[n]."""
+        return self.shards.of_files(self.live_numbers)
+
     def covered(self, index: str) -> npt.NDArray[np.bool_]:
         """Return which files are live and covered by the index with the specification ``index`` -> bool[numbered]."""
-        return (self.summary_bytes(index) >= 0) & self.live
+        return self.covered_shards(index)[self.shards.of_file] & self.live
+
+    def covered_shards(self, index: str) -> npt.NDArray[np.bool_]:
+        """Return of which shards an index has a summary -> bool[shards]."""
+        return self.summary_bytes(index) >= 0
 
     def index_bytes(self, index: str) -> int:
-        """Return the bytes of the live summaries of an index: of a joint one once, while any of its segments lives.
-
-        O(files); reads where every summary stands if files that share one have left since the checkpoint.
-        """
-        known = self._checkpoint_sizes(index)
-        gone = self.gone[self.gone < len(known)]
-        if bool((known[gone] > 0).any()) and bool((known == 0).any()):
-            return _total(self.live_of(self.summary_table(index)))
-        stored = self._padded(known)
-        others = self.segment_ids[(stored < 0) & self.live]
-        return int(np.maximum(stored[self.live], 0).sum()) + _total(self._of_index(index)[0].of(others))
+        """Return the bytes of an index: of its summaries of shards that have live files.  O(files)."""
+        return int(np.maximum(self.summary_bytes(index)[self.live_shards], 0).sum())
 
     def summary_bytes(self, index: str) -> Int64s:
-        """Return the bytes of each file's summary, -1 without -> int64[numbered].
-
-        Of a joint one: 0 for all but one of its files, or the whole for each.
-        """
+        """Return the bytes of the summary of each shard, -1 without -> int64[shards]."""
         return self._of_index(index)[1]
 
     def live_of(self, table: pa.Table) -> pa.Table:
@@ -317,63 +325,58 @@ class Snapshot:
         return {}
 
     def _of_index(self, index: str) -> tuple[added.Summaries, Int64s]:
-        """Return the summaries among the additions, and the size of each file's summary, -1 without -> int64[numbered]."""
+        """Return the summaries among the additions, and the size of each shard's summary, -1 without -> int64[shards]."""
         if index not in self._summaries:
             fresh = added.Summaries.among(self.additions, index, self.forgotten.get(index) or 0)
-            sizes = self._padded(self._checkpoint_sizes(index))
+            sizes = np.full(len(self.shards), -1, np.int64)
+            if self._is_stored(index):
+                known = self.checkpoint.numpy(f"sizes/{index}")
+                sizes[: len(known)] = known
             if len(fresh.table):
-                found = added.summary_sizes(fresh.of(self.segment_ids))
-                sizes = np.where(sizes < 0, found, sizes)
+                sizes = np.where(sizes < 0, added.summary_sizes(fresh.of(self.shards.number)), sizes)
             self._summaries[index] = fresh, sizes
         return self._summaries[index]
 
-    def _checkpoint_sizes(self, index: str) -> Int64s:
-        """Return the sizes of summaries that the checkpoint knows of its files, -1 without -> int64[checkpoint.rows]."""
-        name = f"sizes/{index}"
-        known = name in self.checkpoint and self.forgotten.get(index) is None
-        return self.checkpoint.numpy(name) if known else np.full(self.checkpoint.rows, -1, np.int64)
+    def _is_stored(self, index: str) -> bool:
+        """Return whether the checkpoint has summaries of an index that still count."""
+        return f"sizes/{index}" in self.checkpoint and self.forgotten.get(index) is None
 
-    def _padded(self, sizes: Int64s) -> Int64s:
-        return np.concatenate([sizes, np.full(self.numbered - len(sizes), -1, np.int64)])
-
-    def index_summaries(self, index: str, files: Int64s) -> list[SummaryRef | None]:
-        """Return the summaries of the files numbered ``files`` by the index specification ``index``, None: not covered."""
+    def index_summaries(self, index: str, shards: Int64s) -> list[SummaryRef | None]:
+        """Return the summaries of ``shards`` by the index specification ``index``, None: not covered."""
         fresh, _ = self._of_index(index)
-        result: list[SummaryRef | None] = [None] * len(files)
-        if f"sizes/{index}" in self.checkpoint and self.forgotten.get(index) is None:
-            old = np.flatnonzero(files < self.checkpoint.rows)
-            for i, table in zip(old.tolist(), self._stored(index, files[old]), strict=True):
-                result[i] = added.summary_of(table)
+        result: list[SummaryRef | None] = [None] * len(shards)
+        if self._is_stored(index):
+            old = np.flatnonzero(shards < len(self.checkpoint.table(f"sizes/{index}")))
+            for i, row in zip(old.tolist(), self._stored(index, shards[old]), strict=True):
+                result[i] = added.summary_of(row)
         if len(fresh.table):
-            found = fresh.of(self.segment_ids[files]).to_pylist()
+            found = fresh.of(self.shards.number[shards]).to_pylist()
             result = [
                 added.summary_of(row) if known is None else known for known, row in zip(result, found, strict=True)
             ]
         return result
 
     def summary_table(self, index: str) -> pa.Table:
-        """Return the summaries of an index, schema SUMMARY [numbered].  O(files)."""
+        """Return the summaries of an index, schema SUMMARY [shards].  O(shards)."""
         fresh, _ = self._of_index(index)
-        found = fresh.of(self.segment_ids)
-        name = f"summaries/{index}"
-        if name not in self.checkpoint or self.forgotten.get(index) is not None:
+        found = fresh.of(self.shards.number)
+        if not self._is_stored(index):
             return found.combine_chunks()
-        old = one_chunk(
-            pa.concat_tables([self.checkpoint.table(name), _nulls(SUMMARY, self.numbered - self.checkpoint.rows)])
-        )
+        table = self.checkpoint.table(f"summaries/{index}")
+        old = one_chunk(pa.concat_tables([table, _nulls(SUMMARY, len(self.shards) - len(table))]))
         known = pc.or_(old["path"].is_valid(), old["payload"].is_valid())
         parts = [pc.if_else(known, old[name], found[name]) for name in SUMMARY.names]
         return pa.table(parts, schema=SUMMARY).combine_chunks()
 
-    def _stored(self, index: str, files: Int64s) -> Iterator[dict[str, Any]]:
-        """Yield the rows of SUMMARY of files of the checkpoint, a page at a time."""
+    def _stored(self, index: str, shards: Int64s) -> Iterator[dict[str, Any]]:
+        """Yield the rows of SUMMARY of ``shards``, which rise, of the checkpoint, a page at a time."""
         name = f"summaries/{index}"
         at = 0
-        while at < len(files):
-            table, first = self.checkpoint.page(name, int(files[at]))
-            inside = (files[at:] >= first) & (files[at:] < first + len(table))
+        while at < len(shards):
+            table, first = self.checkpoint.page(name, int(shards[at]))
+            inside = (shards[at:] >= first) & (shards[at:] < first + len(table))
             end = at + (len(inside) if inside.all() else int(np.argmin(inside)))
-            yield from table.take(column(files[at:end] - first)).to_pylist()
+            yield from table.take(column(shards[at:end] - first)).to_pylist()
             at = end
 
     # Key index
@@ -452,10 +455,6 @@ class Snapshot:
             assert group.logs == int((self.kind[members] != BASE).sum()), "the log files of a group must be counted"
             assert not len(members) or groups.number([group.name])[0] == number, "a group must be found by its name"
         assert count == len(self), "every live file must be the member of a group"
-
-
-def _total(summaries: pa.Table) -> int:
-    return int(np.maximum(added.distinct_sizes(summaries), 0).sum())
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.Table:

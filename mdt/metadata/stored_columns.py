@@ -205,6 +205,7 @@ class Layout:
     seq: int
     rows: int
     groups: int
+    shards: int
     objects: Sequence[str]
     columns: Mapping[str, Placed]
     pages: Mapping[str, Ints]
@@ -214,9 +215,15 @@ class Layout:
         at = [int(self.pages[name][number]) for name in PAGES.names]
         return self.objects[at[0]], at[1], at[2], at[3]
 
+    def total(self, name: str) -> int:
+        """Return how many values a column has: one for each file group, shard or file."""
+        if name == "group_name":
+            return self.groups
+        return self.shards if name.startswith("summaries/") else self.rows
+
     def page_rows(self, place: Placed, n: int, default: int) -> int:
         """Return how many rows page ``n`` of a column must have."""
-        total = self.groups if place.name == "group_name" else self.rows
+        total = self.total(place.name)
         return min(place.every, total - n * place.every) if place.every else default
 
 
@@ -240,9 +247,9 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
             "the page table of a checkpoint is impossible", path=path, expected=f"{first} pages", got=str(len(pages))
         )
     owner = str(header["definition"]["table_id"])
-    layout = Layout(owner, header["seq"], header["rows"], header["groups"], objects, columns, places)
+    layout = Layout(owner, header["seq"], header["rows"], header["groups"], header["shards"], objects, columns, places)
     for place in columns.values():
-        total = layout.groups if place.name == "group_name" else layout.rows
+        total = layout.total(place.name)
         if place.count != (-(-total // place.every) if place.every else 1):
             raise Corrupt(f"column {place.name!r} of a checkpoint has {place.count} pages", path=path)
     return layout

@@ -28,6 +28,7 @@ from mdt.limits import (
     ROWS_PER_BYTE_MAX,
     SEGMENT_ROWS_MAX,
     SEGMENTS_PER_COMMIT_MAX,
+    SHARD_ROWS_MAX,
 )
 from mdt.metadata import trusted_names as names
 from mdt.metadata.file_group import BASE, LOG
@@ -48,6 +49,7 @@ _FILES: Mapping[str, Range] = {
     "crc": (0, _CRC_MAX), "rows": (0, SEGMENT_ROWS_MAX), "block_offset": (0, FILE_BYTES_MAX),
     "block_length": (0, FILE_BYTES_MAX), "footer_length": (0, FILE_BYTES_MAX), "footer_crc": (0, _CRC_MAX),
     "inserts": (0, COUNT_MAX), "updates": (0, COUNT_MAX), "deletes": (0, COUNT_MAX),
+    "shard": (0, SEGMENTS_PER_COMMIT_MAX), "first_row": (0, SHARD_ROWS_MAX),
 }  # fmt: skip
 _KEY_MAPS: Mapping[str, Range] = {
     "key_map_offset": (0, FILE_BYTES_MAX), "key_map_length": (0, FILE_BYTES_MAX), "key_map_crc": (0, _CRC_MAX),
@@ -56,7 +58,11 @@ _PAGE_MAPS: Mapping[str, Range] = {
     "page_map_offset": (0, FILE_BYTES_MAX), "page_map_length": (0, FRAME_BYTES_MAX), "page_map_crc": (0, _CRC_MAX),
 }  # fmt: skip
 _STATS: Mapping[str, Range] = {name: (0, COUNT_MAX) for name in ("nulls", "nans", "values", "bytes")}
-_BLOBS: Mapping[str, Range] = {"offset": (0, FILE_BYTES_MAX), "length": (0, FRAME_BYTES_MAX), "crc": (0, _CRC_MAX)}
+_OBJECT_RANGE: Mapping[str, Range] = {
+    "offset": (0, FILE_BYTES_MAX),
+    "length": (0, FRAME_BYTES_MAX),
+    "crc": (0, _CRC_MAX),
+}
 
 
 # The header
@@ -242,6 +248,7 @@ def _check_files(section: _Section, header: Mapping[str, Any]) -> None:
     section.texts("instant", lambda instant: instant == header["instant"], "that of the record")
     _check_names(section, header)
     _check_row_groups(section, rows)
+    _check_shards(section, found)
     has_key_map = section.same_nulls("key_map_path", *_KEY_MAPS)
     section.require(not (has_key_map & (rows == 0)).any(), "key maps of files with rows")
     length = section.numbers(_KEY_MAPS, nullable=True)["key_map_length"]
@@ -324,12 +331,24 @@ def _check_stats(section: _Section, count: int) -> None:
         section.require(longest <= _BOUND_BYTES_MAX, f"{name} of at most {_BOUND_BYTES_MAX} bytes")
 
 
+def _check_shards(section: _Section, found: Mapping[str, Int64Array]) -> None:
+    """Shards are 0, 1, 2 …; the rows of a file follow those of the files before it in the shard, perhaps after a gap."""
+    shard, first, rows = found["shard"], found["first_row"], found["rows"]
+    steps = np.diff(shard, prepend=-1)
+    section.require(((steps == 1) | (steps == 0)).all() and shard[0] == 0, "shards 0, 1, 2 …")
+    again = np.flatnonzero(steps == 0)
+    section.require((rows[again] > 0).all() and (rows[again - 1] > 0).all(), "files with rows in a shard of several")
+    section.require((first[again] >= first[again - 1] + rows[again - 1]).all(), "rows of a shard one after the other")
+    ends = (first + rows)[(first > 0) | (np.diff(shard, append=-1) == 0)]
+    section.require(
+        not len(ends) or ends.max() <= SHARD_ROWS_MAX, f"at most {SHARD_ROWS_MAX} rows in a shard of several files"
+    )
+
+
 def _check_summaries(section: _Section, instant: str, last: int) -> None:
     section.no_nulls("index")
     section.texts("index", _is_text, "specifications")
-    section.numbers({"segment": (0, last)})
-    section.numbers({"first": (0, SEGMENT_ROWS_MAX)}, nullable=True)
-    section.require((section.valid("path") | ~section.valid("first")).all(), "joint summaries in objects")
+    section.numbers({"shard": (0, last)})
     _check_objects(section, instant)
 
 
@@ -341,9 +360,9 @@ def _check_key_parts(section: _Section, instant: str) -> None:
 
 def _check_objects(section: _Section, instant: str) -> None:
     """Bytes stand inline or in an object of this transaction."""
-    elsewhere = section.same_nulls("path", *_BLOBS)
+    elsewhere = section.same_nulls("path", *_OBJECT_RANGE)
     section.require(np.array_equal(section.valid("payload"), ~elsewhere), "bytes inline or elsewhere")
-    section.numbers(_BLOBS, nullable=True)
+    section.numbers(_OBJECT_RANGE, nullable=True)
     section.texts("path", _of(instant), "objects of this transaction")
 
 

@@ -21,6 +21,7 @@ class Segment:
 
     Its ``rows`` rows, dead ones included, stand in ``block_length`` Parquet bytes from ``block_offset`` on, in row groups
     of ``row_groups`` rows each; the last ``footer_length`` of these bytes are the footer, whose CRC-32 is ``footer_crc``.
+    ``first_row``: position of its first row in its shard.
     ``key_map``, ``page_map``: where these stand, None without.
     """
 
@@ -39,6 +40,7 @@ class Segment:
     block_length: int
     footer_length: int
     footer_crc: int
+    first_row: int
     row_groups: tuple[int, ...]
     key_map: ObjectRange | None
     page_map: ObjectRange | None

@@ -1,10 +1,10 @@
 """What a table's skipping indexes prove about a predicate: segments without a match, and positions that may match.
 
 Two rounds, cheapest first.  Indexes that keep a small summary a segment (Bloom filters, counts) give a verdict on whole
-segments.  Then indexes that know positions (bitmaps, inverted text) are asked about the segments that are left: for each
-leaf the first index that covers a segment answers, positions of several leaves are intersected under And and united
-under Or, and a segment without positions is done.  Segments that share joint summaries are one *place* (``mdt.plan.places``)
-until the end.  Summaries are read only now, and only the parts that the test needs; from remote storage in threads.
+segments.  Then indexes that know positions (bitmaps, inverted text) are asked about the shards of the segments that are
+left: for each leaf the first index that covers a shard answers, positions of several leaves are intersected under And and
+united under Or, and a shard without positions is done.  In the end positions are cut into those of segments
+(``mdt.plan.shard_rows``).  Summaries are read only now, and only the parts that the test needs; from remote storage in threads.
 
 What is not covered, not installed, damaged or not understood proves nothing and is named in the notes.
 """
@@ -29,9 +29,9 @@ from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import explained, index_of
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.places import Places
 from mdt.plan.plan_state import PlanState
-from mdt.plan.table_index import Rows, TableIndex
+from mdt.plan.shard_rows import Rows, ShardRows, first_answers
+from mdt.plan.table_index import TableIndex
 
 _CHEAP = {"=": 0, "<=>": 0, "match": 1, "in": 1, "starts with": 2, "is null": 2, "like": 3}
 _OTHER_OP = 4
@@ -165,30 +165,20 @@ class PositionSearch:
         if not steps:
             return
         asked = np.flatnonzero(self.work.maybe)
-        places = self._places([one for one in indexes if any(one in usable for usable, _ in steps)], asked)
-        known = {n: self.work.positions[i] for n, i in enumerate(asked.tolist()) if i in self.work.positions}
-        within = places.within(known)
-        found: Rows = [None] * len(places)
+        shards = ShardRows.of(self.work.snapshot, asked)
+        within = shards.within(self.work.positions)
+        found: Rows = [None] * len(shards)
         alive = np.ones(len(asked), np.bool_)
         for usable, part in steps:
-            _narrow(found, np.arange(len(places)), within, partial(_evaluate, usable, part))
-            left = places.alive(found)
+            _narrow(found, shards.shards, within, partial(_evaluate, usable, part))
+            left = shards.alive(found)
             for one in usable:
                 one.pruned += int((alive & ~left & one.covered[asked]).sum())
             alive = left
         self.work.maybe[asked[~alive]] = False
-        for n, rows in places.spread(found).items():
-            before = known.get(n)
-            self.work.positions[int(asked[n])] = rows if before is None else rows & before
-
-    def _places(self, indexes: Indexes, asked: Int64Array) -> Places:
-        """Return the places of the asked segments, of which ``indexes`` then speak."""
-        alone = np.isin(asked, np.fromiter(self.work.positions, np.int64, len(self.work.positions)))
-        layouts = [one.layout_of(asked) for one in indexes]
-        places = Places.of(layouts, self.work.snapshot.rows[asked], alone)
-        for one, layout in zip(indexes, layouts, strict=True):
-            one.settle(places, layout)
-        return places
+        for file, rows in shards.of_files(found):
+            before = self.work.positions.get(file)
+            self.work.positions[file] = rows if before is None else rows & before
 
 
 def _usable(indexes: Indexes, conjunct: Predicate) -> list[TableIndex]:
@@ -202,8 +192,8 @@ def _verdict(indexes: Indexes, predicate: Predicate, n: int, ask: Callable[[Tabl
 
 
 def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Array, Rows], Rows]) -> None:
-    """Intersect what is ``found`` in each asked place so far with what ``ask`` answers about places and the rows that
-    matter there.  A place that has no row left is not asked.
+    """Intersect what is ``found`` in each asked shard so far with what ``ask`` answers about shards and the rows that
+    matter there.  A shard that has no row left is not asked.
     """
     live = [n for n, rows in enumerate(found) if rows is None or rows]
     among = [within[n] if (rows := found[n]) is None else rows for n in live]
@@ -213,7 +203,7 @@ def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Ar
 
 
 def _evaluate(indexes: Indexes, predicate: Predicate, asked: Int64Array, within: Rows) -> Rows:
-    """Return the rows of each asked place that may match, as far as those ``within`` are concerned."""
+    """Return the rows of each asked shard that may match, as far as those ``within`` are concerned."""
     match predicate:
         case Unknown():
             return [None] * len(asked)
@@ -237,19 +227,16 @@ def _tests(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: R
 
 
 def _first_answer(indexes: Indexes, tests: Sequence[Leaf], asked: Int64Array, within: Rows) -> Rows:
-    """Ask for each place the first of ``indexes``, which all know ``tests``, that covers and can read it."""
-    found: Rows = [None] * len(asked)
-    for one in indexes:
-        open_ = [n for n, rows in enumerate(found) if rows is None]
-        if open_:
-            answers = one.positions(tests, asked[open_], [within[n] for n in open_])
-            for n, rows in zip(open_, answers, strict=True):
-                found[n] = rows
-    return found
+    """Ask for each shard the first of ``indexes``, which all know ``tests``, that covers and can read it."""
+
+    def ask(one: TableIndex, left: list[int]) -> Rows:
+        return one.positions(tests, asked[left], [within[n] for n in left])
+
+    return first_answers(len(asked), [partial(ask, one) for one in indexes])
 
 
 def _all(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, within: Rows) -> Rows:
-    """Intersect; a place that has no position left is not asked about the rest."""
+    """Intersect; a shard that has no position left is not asked about the rest."""
     found: Rows = [None] * len(asked)
     for tests, child in _by_column(children):
         ask = partial(_tests, indexes, tests) if child is None else partial(_evaluate, indexes, child)
@@ -276,8 +263,8 @@ def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Seque
     parsed, index = index_of(spec)
     if isinstance(index, str) or (columns is not None and not set(columns).intersection(parsed.columns)):
         return
-    files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
-    for found in snapshot.index_summaries(spec, files):
+    shards = snapshot.shards.of_files(np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows))
+    for found in snapshot.index_summaries(spec, shards):
         with suppress(Corrupt):
             if found is not None:
                 metadata.summaries.open(index, found).read(0, HEAD_BYTES)

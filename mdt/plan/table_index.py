@@ -6,36 +6,31 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary
 from indexes.predicate import Call, Leaf, forms
 from mdt.errors import Corrupt, MdtError
-from mdt.metadata.index_summaries import Asked, SummaryDirectory
-from mdt.metadata.skipping import row_group_summaries, type_of
-from mdt.plan.places import Layout, Places
+from mdt.metadata.index_summaries import SummaryDirectory
+from mdt.metadata.skipping import Parts, type_of
 from mdt.plan.plan_state import IndexNote, PlanState
+from mdt.plan.shard_rows import Rows, ShardRows, first_answers
 
 REMOTE_THREADS = 32
 """Requests that wait at the same time for summaries of a store that is not local."""
 
-S = TypeVar("S")
 T = TypeVar("T")
-
-Rows = list[BitMap | None]
-"""For each place the positions that may match; None: any."""
 
 
 @dataclass(slots=True)
 class TableIndex:
     """One index that can help a plan.
 
-    ``known``: its summaries.  ``covered``: bool[numbered].  ``layout``: of the places that are asked about, with ``rows``: int64[places].
+    ``known``: its summaries.  ``covered``: bool[numbered].
     ``asked``, ``pruned``, ``damaged``: whether it was asked, how many segments it proved empty, which summaries could not
     be read.  ``row_groups``: how many row groups it proved empty in segments that are left.
     """
@@ -46,8 +41,6 @@ class TableIndex:
     index: SkippingIndex
     known: SummaryDirectory
     covered: BoolArray
-    layout: Layout = field(default_factory=lambda: Layout.nothing(0))
-    rows: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     asked: bool = False
     pruned: int = 0
     row_groups: int = 0
@@ -74,95 +67,76 @@ class TableIndex:
         except Exception:  # noqa: BLE001 - as in _ask; it is not asked then
             return False
 
-    def layout_of(self, segments: Int64Array) -> Layout:
-        """Return how the index numbers the rows of ``segments``."""
-        layout = Layout.nothing(len(segments))
-        mine = self.covered[segments]
-        look_up = partial(self.work.snapshot.index_summaries, self.spec)
-        layout.number[mine], layout.first[mine] = self.known.of(segments[mine], look_up)
-        return layout
+    def verdicts(self, leaf: Leaf, files: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each of ``files`` -> bool[n]."""
+        return self._in_rounds(leaf, files, np.ones(len(files), np.int64))
 
-    def settle(self, places: Places, layout: Layout) -> None:
-        """From now on speak of ``places``; ``layout``: of their segments."""
-        self.layout, self.rows = places.layout(layout), places.place_rows()
-
-    def verdicts(self, leaf: Leaf, segments: Int64Array) -> BoolArray:
-        """Return MAYBE or NO for each of ``segments`` -> bool[n]."""
-        verdict = np.ones(len(segments), np.bool_)
-        for form in self._forms(leaf):
-            left = np.flatnonzero(verdict)
-            verdict[left] = self._verdicts(form, segments[left])
-        return verdict
-
-    def _verdicts(self, leaf: Leaf, segments: Int64Array) -> BoolArray:
-        verdict = np.ones(len(segments), np.bool_)
-        mine = np.flatnonzero(self.covered[segments])
-        layout = self.layout_of(segments[mine])
-
-        def question(summaries: Sequence[Summary], _: list[None]) -> list[bool]:
-            answers: list[bool] = self.index.prune(summaries, leaf, self._type()).tolist()
-            if len(answers) != len(summaries):
-                raise ValueError(f"{self.index.name} gave {len(answers)} verdicts on {len(summaries)} files")
-            return answers
-
-        about = Asked.about(layout.number, layout.first)
-        found = self._ask(about, question, True, [None] * len(about.summaries))
-        verdict[mine] = np.array(found, np.bool_)[about.of]
-        return verdict
-
-    def row_group_verdicts(self, leaf: Leaf, segments: Int64Array, row_groups: Int64Array) -> BoolArray:
-        """Return MAYBE or NO for each row group of ``segments``, which have ``row_groups``: int64[n] of them -> bool[sum]."""
+    def row_group_verdicts(self, leaf: Leaf, files: Int64Array, row_groups: Int64Array) -> BoolArray:
+        """Return MAYBE or NO for each row group of ``files``, which have ``row_groups``: int64[n] of them -> bool[sum]."""
         if not self.index.row_groups:
-            return np.repeat(self.verdicts(leaf, segments), row_groups)
-        verdict = np.ones(int(row_groups.sum()), np.bool_)
+            return np.repeat(self.verdicts(leaf, files), row_groups)
+        return self._in_rounds(leaf, files, row_groups)
+
+    def _in_rounds(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
+        """Ask about those files again of which the way to say ``leaf`` before has left something -> bool[parts]."""
+        verdict = np.ones(int(parts.sum()), np.bool_)
+        of_part = np.repeat(np.arange(len(files)), parts)
         for form in self._forms(leaf):
-            verdict &= self._row_group_verdicts(form, segments, row_groups)
+            left = np.unique(of_part[verdict])
+            asked = np.isin(of_part, left)
+            verdict[asked] &= self._verdicts(form, files[left], parts[left])
         return verdict
 
-    def _row_group_verdicts(self, leaf: Leaf, segments: Int64Array, row_groups: Int64Array) -> BoolArray:
-        parts = [np.ones(count, np.bool_) for count in row_groups.tolist()]
-        mine = np.flatnonzero(self.covered[segments])
-        layout = self.layout_of(segments[mine])
+    def _verdicts(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
+        """Ask the summaries of the parts of ``files``, int64[n] of them -> bool[sum]."""
+        verdict = np.ones(int(parts.sum()), np.bool_)
+        ends = np.cumsum(parts)
+        mine = np.flatnonzero(self.covered[files])
+        rows = ShardRows.of(self.work.snapshot, files[mine])
+        members = [mine[start:stop] for start, stop in pairwise(rows.start.tolist())]
 
-        def question(summaries: Sequence[Summary], counts: Sequence[int]) -> list[BoolArray | None]:
-            each = [row_group_summaries(one, count) for one, count in zip(summaries, counts, strict=True)]
-            found = self.index.prune(list(chain.from_iterable(each)), leaf, self._type())
-            if len(found) != sum(counts):
-                raise ValueError(f"{self.index.name} gave {len(found)} verdicts on {sum(counts)} row groups")
-            return list(np.split(found, np.cumsum(counts)[:-1]))
+        def question(shards: Sequence[tuple[Summary, int]]) -> list[BoolArray | None]:
+            found = [self._parts(summary, rows, at, parts[members[at]]) for summary, at in shards]
+            answers = self.index.prune(list(chain.from_iterable(found)), leaf, self._type())
+            if len(answers) != sum(map(len, found)):
+                raise ValueError(f"{self.index.name} gave {len(answers)} verdicts on {sum(map(len, found))} parts")
+            return list(np.split(answers, np.cumsum([len(one) for one in found])[:-1]))
 
-        about = Asked.about(layout.number, layout.first)
-        answers = self._ask(about, question, None, row_groups[mine].tolist())
-        for at, found in zip(mine.tolist(), answers, strict=True):
-            parts[at] = parts[at] if found is None else found
-        return np.concatenate(parts) if parts else np.empty(0, np.bool_)
+        for of_shard, answer in zip(members, self._ask(rows.shards, question, None), strict=True):
+            if answer is not None:
+                at = np.concatenate([np.arange(ends[n] - parts[n], ends[n]) for n in of_shard])
+                verdict[at] = answer
+        return verdict
 
-    def positions(self, tests: Sequence[Leaf], places: Int64Array, within: Rows) -> Rows:
-        """Return which rows of ``places``, as far as those ``within`` are concerned, may match all ``tests``.
+    def _parts(self, summary: Summary, rows: ShardRows, at: int, counts: Int64Array) -> list[Summary]:
+        """Return the summaries of the parts of the asked files of a shard.  Raises ValueError if they are not there."""
+        found = summary.keep(lambda: Parts(summary))
+        mine = slice(rows.start[at], rows.start[at + 1])
+        of_files = zip(rows.first[mine].tolist(), rows.rows[mine].tolist(), counts.tolist(), strict=True)
+        return [part for first, n, count in of_files for part in found.within(first, first + n, count)]
 
-        None also for a place that is not covered, or whose summary cannot be read.
+    def positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
+        """Return which rows of ``shards``, as far as those ``within`` are concerned, may match all ``tests``.
+
+        None also for a shard that is not covered, or whose summary cannot be read.
         """
-        found: Rows = [None] * len(places)
-        for said in _rounds([self._forms(test) for test in tests]):
-            left = [at for at, rows in enumerate(found) if rows is None]
-            if left:
-                answers = self._positions(said, places[left], [within[at] for at in left])
-                for at, rows in zip(left, answers, strict=True):
-                    found[at] = rows
-        return found
 
-    def _positions(self, tests: Sequence[Leaf], places: Int64Array, within: Rows) -> Rows:
-        found: Rows = [None] * len(places)
-        mine = np.flatnonzero(self.layout.number[places] >= 0)
-        about = Asked.about(self.layout.number[places[mine]], self.layout.first[places[mine]])
+        def ask(said: Sequence[Leaf], left: list[int]) -> Rows:
+            return self._positions(said, shards[left], [within[at] for at in left])
 
-        def question(summaries: Sequence[Summary], among: Rows) -> Rows:
-            return self.index.rows_within(summaries, tests, self._type(), among)
+        ways = _rounds([self._forms(test) for test in tests])
+        return first_answers(len(shards), [partial(ask, said) for said in ways])
 
-        answers = self._ask(about, question, None, about.within([within[at] for at in mine.tolist()]))
-        shares = about.spread(answers, self.rows[places[mine]])
-        for at, answer in zip(mine.tolist(), shares, strict=True):
-            found[at] = answer
+    def _positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
+        found: Rows = [None] * len(shards)
+        mine = np.flatnonzero(self.work.snapshot.covered_shards(self.spec)[shards])
+
+        def question(asked: Sequence[tuple[Summary, int]]) -> Rows:
+            among = [within[mine[at]] for _, at in asked]
+            return self.index.rows_within([summary for summary, _ in asked], tests, self._type(), among)
+
+        for at, rows in zip(mine.tolist(), self._ask(shards[mine], question, None), strict=True):
+            found[at] = rows
         return found
 
     def note(self) -> IndexNote:
@@ -184,18 +158,18 @@ class TableIndex:
         return type_of(self.work.snapshot.definition.schema, self.columns, self.index)
 
     def _ask(
-        self, about: Asked, question: Callable[[Sequence[Summary], list[S]], list[T]], guess: T, within: Sequence[S]
+        self, shards: Int64Array, question: Callable[[Sequence[tuple[Summary, int]]], Sequence[T]], guess: T
     ) -> list[T]:
-        """Return what each summary that is asked answers, ``guess`` where it cannot be read.
+        """Return what the summary of each of ``shards`` answers, ``guess`` where it cannot be read.
 
-        ``within``: what the question is told of each.
+        ``question``: asks opened summaries, each of which comes with its position among ``shards``.
         """
-        self.asked |= bool(len(about.of))
-        asked = list(zip(about.summaries.tolist(), within, strict=True))
+        self.asked |= bool(len(shards))
+        refs = self.known.of(shards)
 
-        def answer(part: Sequence[tuple[int, S]]) -> list[T]:
+        def answer(part: Sequence[int]) -> Sequence[T]:
             try:
-                return question([self.known.open(n) for n, _ in part], [among for _, among in part])
+                return question([(self.known.open(refs[at]), at) for at in part])
             except Exception as error:  # the index may be of any package, and fail in any way
                 if isinstance(error, MdtError) and not isinstance(error, Corrupt):
                     raise
@@ -204,10 +178,10 @@ class TableIndex:
                 self.damaged.append(str(error) or type(error).__name__)
                 return [guess]
 
-        if self.work.metadata.storage.local_path("") is not None or len(asked) < 2:
-            return answer(asked) if asked else []
-        size = -(-len(asked) // REMOTE_THREADS)
-        parts = [asked[at : at + size] for at in range(0, len(asked), size)]
+        if self.work.metadata.storage.local_path("") is not None or len(shards) < 2:
+            return list(answer(range(len(shards)))) if len(shards) else []
+        size = -(-len(shards) // REMOTE_THREADS)
+        parts = [range(at, min(at + size, len(shards))) for at in range(0, len(shards), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
             return [one for part in pool.map(answer, parts) for one in part]
 

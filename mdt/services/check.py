@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import KeyHashes, SkippingIndex
+from indexes.base import KeyHashes
 from indexes.hashing import hash_keys
 from mdt.config import parse_options
 from mdt.display import html_facts, html_table
@@ -21,25 +21,22 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
-from mdt.metadata.file_group import BASE, Joint, SummaryRef
-from mdt.metadata.index_summaries import Parsed
+from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap, build, ordering_words
 from mdt.metadata.locate import candidates
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.skipping import index_of, values_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.progress import Progress, counted
 from mdt.services.check_blocks import check_blocks
-from mdt.services.check_joint import agrees, remade
 from mdt.services.check_log import check_log
 from mdt.services.check_placement import misplaced_keys
+from mdt.services.check_shards import is_right, remade
 from mdt.services.problem import Problem
-from mdt.stores.object_range import ObjectRange
 from mdt.write.files import RECORD_KEY
-from mdt.write.summarize import summarize_columns, summarize_indexes
+from mdt.write.summarize import summarize_columns
 
 PARTITION_PATH = "_hoodie_partition_path"
 
@@ -120,10 +117,10 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
 
 
 class _SegmentChecker:
-    def __init__(self, metadata: Metadata, snapshot: Snapshot, right: frozenset[tuple[str, ObjectRange]]) -> None:
+    def __init__(self, metadata: Metadata, snapshot: Snapshot, right: frozenset[tuple[str, int]]) -> None:
         self._metadata = metadata
         self._snapshot = snapshot
-        self._right = right  # joint summaries, by index
+        self._right = right  # summaries, by index and shard
         self._options = parse_options(snapshot.definition.options)
 
     def run(self, i: int) -> _Checked:
@@ -218,25 +215,13 @@ class _SegmentChecker:
             expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
-        for spec, data in summarize_indexes(snapshot.definition.indexes, table, row_groups, joint_rows=0).own.items():
-            found = snapshot.index_summaries(spec, np.array([i]))[0]
-            if found is not None and not self._agrees(spec, found, data, table):
+        shard = int(snapshot.shards.of_file[i])
+        for spec in snapshot.definition.indexes:
+            found = snapshot.index_summaries(spec, np.array([shard]))[0]
+            if found is None or (spec, shard) in self._right:
+                continue
+            if not is_right(self._metadata, spec, found, file, table):
                 yield f"the summary of {spec} differs from the rows"
-
-    def _agrees(self, spec: str, stored: SummaryRef, fresh: bytes, table: pa.Table) -> bool:
-        """Return whether a stored summary is the fresh one, or a joint one answers as it does about these rows."""
-        if isinstance(stored, bytes):
-            return stored == fresh
-        extent = stored.stored if isinstance(stored, Joint) else stored
-        if (spec, extent) in self._right:
-            return True
-        data = self._metadata.objects.read(extent, verify=True)
-        if not isinstance(stored, Joint):
-            return bool(data.to_pybytes() == fresh)
-        parsed, index = index_of(spec)
-        assert isinstance(index, SkippingIndex), "it has made a fresh summary"
-        joint, alone = self._metadata.summaries.open(index, extent), Parsed(fresh)
-        return agrees(index, joint, stored.first, alone, values_of(table, parsed.columns, index))
 
 
 def _same(a: KeyMap, b: KeyMap) -> bool:

@@ -36,7 +36,7 @@ INDEXES = pa.schema(
     ]
 )
 """One row an index.  ``coverage``: percent of the rows in live files that it covers; ``files``: files covered; ``bytes``:
-of its summaries, one that several files share once; ``queries``, ``pruned``, ``last_used``: queries that asked it, files
+of its summaries; ``queries``, ``pruned``, ``last_used``: queries that asked it, files
 it proved empty for them, and when it was last asked, as far as processes have reported, null where no query was counted;
 ``problem``: why it cannot be used, or null."""
 

@@ -1,8 +1,8 @@
 """Indexes come and go: create, drop and rebuild; the builder that catches up with files that an index does not cover.
 
 Creating an index is one small commit: from it on every writer keeps the index, and the files that exist are its plan.
-The builder, in this process or any other, beside the writers, takes files that are not covered, summarizes them, and
-commits what it has in additions.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
+The builder, in this process or any other, beside the writers, takes shards that are not covered, summarizes them, and
+commits what it has from time to time.  Files never change, so it conflicts with nobody; if it dies, the next one goes on where
 the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
 coverage, which ``t.indexes()`` shows.
 
@@ -11,9 +11,10 @@ On Hudi's timeline there is nothing to see of this: the indexes are private to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -29,14 +30,13 @@ from mdt.errors import Invalid, Unsupported
 from mdt.limits import INDEX_COMMIT_ROWS
 from mdt.metadata import paths
 from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.file_group import Joint, SummaryRef
+from mdt.metadata.file_group import SummaryRef, summary_length
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment_rows import read_rows
 from mdt.progress import Progress
-from mdt.stores.object_range import ObjectRange
-from mdt.write.summarize import Found, Indexed, placed_all, summarize_indexes
+from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,10 @@ class IndexChange(Operation[WritePlan]):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """File ``file`` of a snapshot and the specifications that do not cover it."""
+    """Shard ``shard`` of a snapshot, its live files with rows, and the specifications that do not cover it."""
 
-    file: int
+    shard: int
+    files: tuple[int, ...]
     specs: tuple[str, ...]
 
 
@@ -79,7 +80,7 @@ class _NothingSummarized(Unsupported):
 
 @dataclass(frozen=True, slots=True)
 class _Batch(WritePlan):
-    """The next files, ``work``, of ``total`` that were not covered."""
+    """The next shards, ``work``, of those that were not covered, which have ``total`` files."""
 
     work: Sequence[Work] = ()
     total: int = 0
@@ -87,20 +88,20 @@ class _Batch(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """``files``: summaries made; ``commits``: transactions in which they were committed; ``bytes``: of the summaries."""
+    """``summaries``: how many were made; ``commits``: transactions in which they were committed; ``bytes``: of the summaries."""
 
-    files: int = 0
+    summaries: int = 0
     commits: int = 0
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class IndexBuild(Operation[_Batch]):
-    """The operation that covers the next files, up to INDEX_COMMIT_ROWS rows of them.
+    """The operation that covers the next shards, up to INDEX_COMMIT_ROWS rows of them.
 
     ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are covered so far in this run.
-    ``runner``: what summarizes the files, by default threads of this process.
-    ``failed``: (specification, segment) pairs that an index could not summarize; they are not tried again.
+    ``runner``: what summarizes the shards, by default threads of this process.
+    ``failed``: (specification, number of a shard) pairs that an index could not summarize; they are not tried again.
     """
 
     metadata: Metadata
@@ -115,33 +116,23 @@ class IndexBuild(Operation[_Batch]):
     action: str = "index"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> _Batch:
-        """Return the next uncovered files."""
-        todo = self._todo(snapshot)
+        """Return the next uncovered shards."""
+        todo = uncovered(snapshot, self.specs, self.failed)
         work = list(_limited(snapshot, todo))
-        return _Batch(Footprint(txn), work=work, total=len(todo), is_needed=bool(work))
-
-    def _todo(self, snapshot: Snapshot) -> dict[int, tuple[str, ...]]:
-        """Return what :func:`uncovered` does, without what has failed."""
-        if not self.failed:
-            return uncovered(snapshot, self.specs)
-        todo = {}
-        for file, specs in uncovered(snapshot, self.specs).items():
-            segment = int(snapshot.segment_ids[file])
-            if left := tuple(spec for spec in specs if (spec, segment) not in self.failed):
-                todo[file] = left
-        return todo
+        total = sum(len(one.files) for one in todo)
+        return _Batch(Footprint(txn), work=work, total=total, is_needed=bool(work))
 
     def write(self, snapshot: Snapshot, plan: _Batch, claim: Claim) -> Changes:
-        """Summarize the files; larger summaries go to objects."""
+        """Summarize the shards; larger summaries go to objects."""
         covers: list[tuple[str, int, SummaryRef]] = []
         total = plan.total + self.done
         runner = self.runner or summarize_here
         for work, found in runner(self.metadata, self.options, snapshot, plan.work, claim):
-            segment = int(snapshot.segment_ids[work.file])
-            covers += [(spec, segment, data) for spec, data in found]
-            self.failed |= {(spec, segment) for spec in set(work.specs).difference(spec for spec, _ in found)}
-            self.bytes += sum(_bytes(data) for _, data in found)
-            self.done += 1
+            number = int(snapshot.shards.number[work.shard])
+            covers += [(spec, number, data) for spec, data in found.items()]
+            self.failed |= {(spec, number) for spec in set(work.specs).difference(found)}
+            self.bytes += sum(map(summary_length, found.values()))
+            self.done += len(work.files)
             if self.progress is not None:
                 self.progress(self.done, total)
         if not covers:
@@ -149,54 +140,65 @@ class IndexBuild(Operation[_Batch]):
         return Changes(covers=covers)
 
 
+Found = Mapping[str, SummaryRef]
+"""Summaries of one shard by specification, as a commit record holds them."""
+
 Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable[tuple[Work, Found]]]
-"""Summarizes files and puts larger summaries into objects of the claim; all of them are there when it ends."""
+"""Summarizes shards and puts larger summaries into objects of the claim; all of them are there when it ends."""
 
 
 def summarize_here(
     metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
 ) -> Iterator[tuple[Work, Found]]:
-    """Summarize files on threads of this process; a :data:`Runner`."""
+    """Summarize shards on threads of this process; a :data:`Runner`."""
     objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
-    threads = options.threads("writer")
-    with ThreadPoolExecutor(threads) as pool:
-        found = pool.map(lambda one: summaries_of(metadata, snapshot, one.file, one.specs), work)
-        yield from placed_all(objects, zip(work, found, strict=True), threads=threads)
+    with ThreadPoolExecutor(options.threads("writer")) as pool:
+        found = pool.map(partial(summaries_of, metadata, snapshot), work)
+        for one, summaries in zip(work, found, strict=True):
+            yield one, {spec: placed(objects, data) for spec, data in summaries.items()}
     objects.write(metadata.storage)
 
 
-def _bytes(summary: SummaryRef) -> int:
-    """Return the bytes of a summary; those of a joint one count for its first segment."""
-    if isinstance(summary, Joint):
-        return 0 if summary.first else summary.stored.length
-    return summary.length if isinstance(summary, ObjectRange) else len(summary)
+def summaries_of(metadata: Metadata, snapshot: Snapshot, work: Work) -> dict[str, bytes]:
+    """Return the summaries of a shard; reads only the columns that the indexes need."""
+    columns = top_levels(snapshot.definition.schema, work.specs)
+    files = []
+    for segment in snapshot.files.segments(np.array(work.files, np.int64)):
+        table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.objects.footers)
+        files.append((segment.first_row, summarize_indexes(work.specs, table, segment.row_groups)))
+    return summaries_of_shard(work.specs, files)
 
 
-def summaries_of(metadata: Metadata, snapshot: Snapshot, file: int, specs: Sequence[str]) -> Indexed:
-    """Return what ``specs`` find in the file numbered ``file``; reads only the columns that the indexes need."""
-    segment, columns = snapshot.segment(file), top_levels(snapshot.definition.schema, specs)
-    table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.objects.footers)
-    return summarize_indexes(specs, table, segment.row_groups)
+def uncovered(
+    snapshot: Snapshot, specs: Sequence[str] | None = None, failed: Collection[tuple[str, int]] = ()
+) -> list[Work]:
+    """Return the shards that an installed index (of ``specs``, default all) does not cover.  O(files × indexes).
 
-
-def uncovered(snapshot: Snapshot, specs: Sequence[str] | None = None) -> dict[int, tuple[str, ...]]:
-    """Return file number -> the installed indexes (of ``specs``, default all) that do not cover it.  O(files × indexes)."""
+    ``failed``: (specification, number of a shard) pairs that are left out.
+    """
     missing: dict[int, list[str]] = {}
+    shards, rows = snapshot.shards, snapshot.rows
     for spec in snapshot.definition.indexes:
         if (specs is not None and spec not in specs) or isinstance(index_of(spec)[1], str):
             continue
-        for file in np.flatnonzero(~snapshot.covered(spec) & snapshot.has_rows).tolist():
-            missing.setdefault(file, []).append(spec)
-    return {file: tuple(found) for file, found in sorted(missing.items())}
+        wanted = shards.of_files(np.flatnonzero(~snapshot.covered(spec) & snapshot.has_rows))
+        for shard in wanted.tolist():
+            if (spec, int(shards.number[shard])) not in failed:
+                missing.setdefault(shard, []).append(spec)
+    found = []
+    for shard, lacking in sorted(missing.items()):
+        members = np.arange(shards.start[shard], shards.start[shard + 1])
+        found.append(Work(shard, tuple(members[rows[members] > 0].tolist()), tuple(lacking)))
+    return found
 
 
-def _limited(snapshot: Snapshot, missing: Mapping[int, tuple[str, ...]]) -> Iterator[Work]:
+def _limited(snapshot: Snapshot, missing: Sequence[Work]) -> Iterator[Work]:
     rows = 0
-    for file, specs in missing.items():
+    for work in missing:
         if rows >= INDEX_COMMIT_ROWS:
             return
-        yield Work(file, specs)
-        rows += int(snapshot.rows[file])
+        yield work
+        rows += int(snapshot.rows[list(work.files)].sum())
 
 
 def build(
@@ -212,7 +214,7 @@ def build(
     end Unsupported if an index could not summarize a file (which then is read by every query).
     """
     operation = IndexBuild(metadata, options, None if specs is None else tuple(specs), progress, runner)
-    files = commits = 0
+    summaries = commits = 0
     with logs.service(metadata.storage, metadata.newest().definition.name, "build_indexes") as facts:
         while True:
             try:
@@ -222,15 +224,15 @@ def build(
             if done.record is None:
                 break
             commits += 1
-            files += len(done.record.table("covers"))
-        facts.update(summaries=files, bytes=operation.bytes, commits=commits, failed=len(operation.failed))
+            summaries += len(done.record.table("covers"))
+        facts.update(summaries=summaries, bytes=operation.bytes, commits=commits, failed=len(operation.failed))
     if operation.failed:
         broken = ", ".join(sorted({short(spec) for spec, _ in operation.failed}))
         raise Unsupported(
             f"{broken}: {len(operation.failed)} summaries could not be made",
             hint="queries read these files; drop the index, or repair its package and build again",
         )
-    return BuildResult(files, commits, operation.bytes)
+    return BuildResult(summaries, commits, operation.bytes)
 
 
 def wanted_specs(snapshot: Snapshot, given: str | Sequence[str]) -> tuple[str, ...]:

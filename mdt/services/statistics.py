@@ -18,7 +18,7 @@ from indexes.base import SkippingIndex, whole
 from indexes.table_stats import ColumnSummary
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.skipping import index_of
+from mdt.metadata.skipping import Parts, index_of
 from mdt.metadata.snapshot import Snapshot
 
 KIND = "table_stats"
@@ -110,14 +110,17 @@ def summary(metadata: Metadata, snapshot: Snapshot, path: str) -> ColumnSummary 
 
 def _read(metadata: Metadata, snapshot: Snapshot, spec: str, index: SkippingIndex) -> Sequence[memoryview]:
     files = np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)
+    shards = snapshot.shards.of_files(files)
+    summaries = dict(zip(shards.tolist(), snapshot.index_summaries(spec, shards), strict=True))
     parts = []
-    for found in snapshot.index_summaries(spec, files):
-        data = memoryview(b"")
+    for shard, segment in zip(snapshot.shards.of_file[files].tolist(), snapshot.files.segments(files), strict=True):
+        summary = summaries[shard]
+        assert summary is not None, "the shards of covered files have summaries"
         try:
-            if found is not None:
-                data = whole(metadata.summaries.open(index, found))
-            table_stats.check(data)
+            of_shard = Parts(metadata.summaries.open(index, summary))
+            (part,) = of_shard.within(segment.first_row, segment.first_row + segment.rows, 1)
+            table_stats.check(whole(part))
         except (ValueError, Corrupt):
             continue
-        parts.append(data)
+        parts.append(whole(part))
     return parts

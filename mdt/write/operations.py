@@ -33,7 +33,7 @@ from mdt.write.assign import NEW, Assignment, assign
 from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch
 from mdt.write.slices import Fates, Slice, slice_of
-from mdt.write.summarize import Indexed, placed_all
+from mdt.write.summarize import Indexed, sharded
 
 T = TypeVar("T")
 
@@ -260,11 +260,10 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}{part}"))
     files: list[NewFile] = []
     kept: list[Written] = []
-    for w, summaries in placed_all(
-        objects, ((replace(w, indexed=Indexed()), w.indexed) for w in done), threads=threads
-    ):
+    light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
+    for w, shard, first_row in sharded(objects, light, threads=threads):
         key_map, page_map = (None if data is None else objects.add(data) for data in (w.key_map, w.page_map))
-        files.append(replace(w.file, key_map=key_map, page_map=page_map, summaries=tuple(summaries)))
+        files.append(replace(w.file, key_map=key_map, page_map=page_map, shard=shard, first_row=first_row))
         kept.append(w)
     grown = [w for w in kept if len(w.gained)]
     # What only moves rows goes on where the package of the key index is missing.

@@ -1,9 +1,9 @@
 """Summaries of what was just written, from the same rows: column statistics and the table's skipping indexes.
 
-Indexes that know positions summarize segments of one commit (or of one task) together, in joint summaries of bounded size:
-a plan asks a few large summaries instead of many small ones.  :func:`summarize_indexes` puts columns aside,
-:func:`placed_all` joins them.  All indexes of a table join the same runs of segments, so that plans can intersect their
-answers before they tell segments apart.
+Column statistics are of a file; an index has one summary of a *shard*: the files of one commit (or of one task) that follow
+each other, up to a million rows, so that a plan asks a few large summaries instead of many small ones.
+:func:`summarize_indexes` looks at a file and puts aside what its indexes need of it, :func:`sharded` cuts the shards, and
+:func:`summaries_of_shard` makes their summaries; an index build makes them later in the same way.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ import pyarrow as pa
 from indexes import column_stats, paths, values
 from indexes.base import SkippingIndex
 from mdt.config import Options
-from mdt.limits import (
-    INLINE_INDEX_BYTES_MAX,
-    JOINT_SEGMENT_ROWS_MAX,
-    JOINT_SUMMARY_BYTES_MAX,
-    JOINT_SUMMARY_ROWS_MAX,
-)
+from mdt.limits import INLINE_INDEX_BYTES_MAX, SHARD_BYTES_MAX, SHARD_ROWS_MAX, SHARD_SEGMENT_ROWS_MAX
 from mdt.metadata.attachments import AttachmentWriter
-from mdt.metadata.file_group import Joint, SummaryRef
-from mdt.metadata.skipping import index_of, summarized, values_of
+from mdt.metadata.file_group import Shard, SummaryRef
+from mdt.metadata.skipping import index_of, pack_parts, parts_of, values_of
 from mdt.schema.definition import TableDefinition
 
 T = TypeVar("T")
 
-Found = list[tuple[str, SummaryRef]]
-"""Summaries of one file by specification, as a commit record holds them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What indexes found in one segment: specification -> summary, and -> column of what is to be summarized jointly."""
+    """What the summaries of a shard need of one file, by index specification.
 
-    own: Mapping[str, bytes] = field(default_factory=dict)
-    deferred: Mapping[str, pa.Array] = field(default_factory=dict)
+    ``columns``: what an index that finds rows summarizes.  ``parts``: of another one, the first row of each part of the
+    file, and its summary.  ``rows``: of the file.  ``widest``: bytes of its largest column.  ``finished``: the summaries of a
+    file that is a shard alone, of which nothing is put aside.
+    """
+
+    columns: Mapping[str, pa.Array] = field(default_factory=dict)
+    parts: Mapping[str, Sequence[tuple[int, bytes]]] = field(default_factory=dict)
     rows: int = 0
+    widest: int = 0
+    finished: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the largest column that is put aside."""
-        return max((int(column.nbytes) for column in self.deferred.values()), default=0)
+    def is_alone(self) -> bool:
+        """Whether the file is a shard of its own: a large one, or one without rows."""
+        return not 0 < self.rows <= SHARD_SEGMENT_ROWS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,11 @@ class Summaries:
 def summarize(definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]) -> Summaries:
     """Return the summaries of one segment.  ``row_groups``: rows of each row group."""
     stats = summarize_columns(definition, options, table, row_groups)
-    return Summaries(stats, summarize_indexes(definition.indexes, table, row_groups))
+    found = summarize_indexes(definition.indexes, table, row_groups)
+    if found.is_alone and len(table):
+        finished = summaries_of_shard(definition.indexes, [(0, found)])
+        found = replace(found, columns={}, parts={}, finished=finished)
+    return Summaries(stats, found)
 
 
 def summarize_columns(
@@ -100,43 +103,59 @@ def _is_chosen(path: str, wanted: set[str]) -> bool:
     return any(path == name or path.startswith(name + ".") for name in wanted)
 
 
-def summarize_indexes(
-    specs: Sequence[str], table: pa.Table, row_groups: Sequence[int], *, joint_rows: int | None = None
-) -> Indexed:
-    """Summarize a segment with every index in ``specs`` whose class is installed; others leave it uncovered.
+def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequence[int]) -> Indexed:
+    """Look at a file with every index in ``specs`` whose class is installed; others leave its shard uncovered.
 
     So does an index that fails: it may be of any package, and a broken index costs time, never a write.
-    ``row_groups``: rows of each row group.  ``joint_rows``: up to how many rows a segment may share a summary, by default JOINT_SEGMENT_ROWS_MAX.
+    ``row_groups``: rows of each row group.
     """
-    is_small = 0 < len(table) <= (JOINT_SEGMENT_ROWS_MAX if joint_rows is None else joint_rows)
-    own, deferred = {}, {}
+    columns, parts = {}, {}
     for text in specs:
         spec, index = index_of(text)
         if isinstance(index, SkippingIndex):
             with suppress(Exception):  # foreign code may fail in any way
-                if is_small and index.finds_rows:
-                    deferred[text] = values_of(table, spec.columns, index)
+                if index.finds_rows:
+                    columns[text] = values_of(table, spec.columns, index)
                 else:
-                    own[text] = summarized(index, table, spec.columns, row_groups)
-    return Indexed(own, deferred, len(table))
+                    parts[text] = parts_of(index, table, spec.columns, row_groups)
+    widest = max((column.nbytes for column in table.columns), default=0)
+    return Indexed(columns, parts, len(table), widest)
 
 
-def placed_all(
-    objects: AttachmentWriter, parts: Iterable[tuple[T, Indexed]], *, threads: int
-) -> Iterator[tuple[T, Found]]:
-    """Summarize jointly what ``parts`` have put aside; yield each with its summaries as a commit record holds them.
+def summaries_of_shard(specs: Iterable[str], files: Sequence[tuple[int, Indexed]]) -> dict[str, bytes]:
+    """Return the summaries of a shard by ``specs``, without those of indexes that fail.
 
-    ``parts``: what was summarized, in order, each with anything that names it; of the columns put aside only those of the
-    last few runs are in memory.  ``threads``: how many runs are summarized at a time.
+    ``files``: of each file, in order, the position of its first row in the shard, and what was put aside.  A gap between
+    them is that of files that have left: nulls to an index that finds rows.
     """
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[_Run[T]] = deque()
-        for run in _runs(parts):
-            waiting.append(run.started(pool))
-            if len(waiting) > threads:
-                yield from waiting.popleft().placed(objects)
-        for run in waiting:
-            yield from run.placed(objects)
+    found = {}
+    for text in specs:
+        _, index = index_of(text)
+        if isinstance(index, SkippingIndex):
+            with suppress(Exception):  # as above
+                found[text] = _joined(index, text, files)
+    return found
+
+
+def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]]) -> bytes:
+    """Return one summary of all files.  Raises KeyError if the index has failed on one of them."""
+    if not index.finds_rows:
+        return pack_parts([(first + at, part) for first, file in files for at, part in file.parts[spec]])
+    columns, end = [], 0
+    for first, file in files:
+        column = file.columns[spec]
+        if first > end:
+            columns.append(_nulls(first - end, column.type))
+        columns.append(column)
+        end = first + file.rows
+    return index.summarize(columns[0] if len(columns) == 1 else pa.concat_arrays(columns))
+
+
+def _nulls(rows: int, type: pa.DataType) -> pa.Array:
+    """Return rows that match no test; a struct of several columns is never null itself."""
+    if not pa.types.is_struct(type):
+        return pa.nulls(rows, type)
+    return pa.StructArray.from_arrays([pa.nulls(rows, field.type) for field in type], fields=list(type))
 
 
 def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
@@ -144,73 +163,73 @@ def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
     return summary if len(summary) <= INLINE_INDEX_BYTES_MAX else objects.add(summary)
 
 
-@dataclass(slots=True)
-class _Run(Generic[T]):
-    """Segments that are summarized together.  ``fresh``: the summaries in work, by specification."""
+def sharded(
+    objects: AttachmentWriter, files: Iterable[tuple[T, Indexed]], *, threads: int
+) -> Iterator[tuple[T, Shard, int]]:
+    """Cut shards; yield each file with its shard, of which every index has a summary, and the position of its first row there.
 
-    parts: list[tuple[T, Indexed]] = field(default_factory=list)
+    ``files``: in order, each with anything that names it; of what they put aside only that of the last few shards is in
+    memory.  ``threads``: how many shards are summarized at a time.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[_Open[T]] = deque()
+        for shard in _cut(files):
+            waiting.append(shard.started(pool))
+            if len(waiting) > threads:
+                yield from waiting.popleft().finished(objects)
+        for shard in waiting:
+            yield from shard.finished(objects)
+
+
+@dataclass(slots=True)
+class _Open(Generic[T]):
+    """A shard that is being made."""
+
+    files: list[tuple[T, Indexed]] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    fresh: dict[str, Future[list[bytes | None]]] = field(default_factory=dict)
+    summaries: Future[dict[str, bytes]] | None = None
 
     def takes(self, found: Indexed) -> bool:
-        """Return whether a segment can be summarized with these: in a joint summary every segment has every index."""
-        if not self.parts:
+        """Return whether one more file is within the limits."""
+        if not self.files:
             return True
-        same = found.deferred.keys() == self.parts[0][1].deferred.keys() != set()
-        rows, size = self.rows + found.rows, self.size + found.nbytes
-        return same and rows <= JOINT_SUMMARY_ROWS_MAX and size <= JOINT_SUMMARY_BYTES_MAX
+        if found.is_alone or self.files[0][1].is_alone:
+            return False
+        return self.rows + found.rows <= SHARD_ROWS_MAX and self.size + found.widest <= SHARD_BYTES_MAX
 
-    def add(self, part: tuple[T, Indexed]) -> None:
-        self.parts.append(part)
-        self.rows += part[1].rows
-        self.size += part[1].nbytes
+    def add(self, file: tuple[T, Indexed]) -> None:
+        self.files.append(file)
+        self.rows += file[1].rows
+        self.size += file[1].widest
 
-    def started(self, pool: Executor) -> _Run[T]:
-        """Summarize in ``pool``; the columns go when that is done."""
-        for spec in self.parts[0][1].deferred:
-            self.fresh[spec] = pool.submit(_fresh, spec, [found.deferred[spec] for _, found in self.parts])
-        self.parts = [(name, replace(found, deferred={})) for name, found in self.parts]
+    def started(self, pool: Executor) -> _Open[T]:
+        """Summarize in ``pool``; what was put aside goes when that is done."""
+        found = [indexed for _, indexed in self.files]
+        if specs := {*found[0].columns, *found[0].parts}:
+            starts = accumulate((one.rows for one in found), initial=0)
+            members = list(zip(starts, found, strict=False))
+            self.summaries = pool.submit(summaries_of_shard, sorted(specs), members)
+        self.files = [(name, replace(one, columns={}, parts={})) for name, one in self.files]
         return self
 
-    def placed(self, objects: AttachmentWriter) -> Iterator[tuple[T, Found]]:
-        """Yield what :func:`placed_all` does, when the summaries are done."""
-        summaries: list[Found] = [
-            [(spec, placed(objects, data)) for spec, data in found.own.items()] for _, found in self.parts
-        ]
-        for spec, fresh in self.fresh.items():
-            for mine, share in zip(summaries, self._shares(objects, fresh.result()), strict=True):
-                if share is not None:
-                    mine.append((spec, share))
-        yield from zip((name for name, _ in self.parts), summaries, strict=True)
-
-    def _shares(self, objects: AttachmentWriter, fresh: Sequence[bytes | None]) -> Iterator[SummaryRef | None]:
-        """Yield what each segment has of one summary of all of them, or of one of its own."""
-        if len(fresh) == len(self.parts):
-            yield from (None if data is None else placed(objects, data) for data in fresh)
-            return
-        assert fresh[0] is not None, "a joint summary that fails is replaced"
-        stored = objects.add(fresh[0])
-        for (_, found), end in zip(self.parts, accumulate(found.rows for _, found in self.parts), strict=True):
-            yield Joint(stored, end - found.rows)
+    def finished(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:
+        """Yield what :func:`sharded` does, when the summaries are done."""
+        summaries = self.files[0][1].finished if self.summaries is None else self.summaries.result()
+        shard = Shard(tuple((spec, placed(objects, data)) for spec, data in summaries.items()))
+        first = 0
+        for name, found in self.files:
+            yield name, shard, first
+            first += found.rows
 
 
-def _runs(parts: Iterable[tuple[T, Indexed]]) -> Iterator[_Run[T]]:
-    """Cut ``parts`` into runs within the limits of a joint summary."""
-    run: _Run[T] = _Run()
-    for part in parts:
-        if not run.takes(part[1]):
-            yield run
-            run = _Run()
-        run.add(part)
-    if run.parts:
-        yield run
-
-
-def _fresh(spec: str, columns: Sequence[pa.Array]) -> list[bytes | None]:
-    """Return one summary of all columns; if the index fails on them, one of each, None where it fails again."""
-    _, index = index_of(spec)
-    assert isinstance(index, SkippingIndex), "columns are put aside for indexes only"
-    with suppress(Exception):  # as above
-        return [index.summarize(pa.concat_arrays(columns))]
-    return [None] if len(columns) == 1 else [one for column in columns for one in _fresh(spec, [column])]
+def _cut(files: Iterable[tuple[T, Indexed]]) -> Iterator[_Open[T]]:
+    """Cut files that follow each other into shards within the limits."""
+    shard: _Open[T] = _Open()
+    for file in files:
+        if not shard.takes(file[1]):
+            yield shard
+            shard = _Open()
+        shard.add(file)
+    if shard.files:
+        yield shard

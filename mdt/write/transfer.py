@@ -15,12 +15,12 @@ from pyroaring import BitMap
 
 from mdt.metadata import codec
 from mdt.metadata.commit_log import KEY_PARTS
-from mdt.metadata.file_group import Joint, NewFile, SummaryRef
+from mdt.metadata.file_group import NewFile, Shard, SummaryRef, shards_of
 from mdt.metadata.key_parts import KeyPart, key_parts_of, key_parts_table
 from mdt.stores.object_range import ObjectRange
 
 _WHERE = "a task's result"
-_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "summaries"))
+_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "shard"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,11 @@ class Finished:
 
 def encode(done: Finished) -> bytes:
     """Return ``done`` as bytes."""
+    shards, of_file = shards_of(done.files)
     header = {
         "files": [_file(file) for file in done.files],
+        "shards": [[[spec, _summary(data)] for spec, data in shard.summaries] for shard in shards],
+        "of_file": of_file,
         "removed": list(done.removed),
         "vectors": {str(s): base64.b64encode(v.serialize()).decode() for s, v in done.vectors.items()},
     }
@@ -48,10 +51,11 @@ def encode(done: Finished) -> bytes:
 def decode(data: bytes) -> Finished:
     """Return what :func:`encode` was given."""
     header, sections = codec.unpack(data, path=_WHERE)
+    shards = [Shard(tuple((spec, _parsed(data)) for spec, data in found)) for found in header["shards"]]
     files = []
-    for n, fields_ in enumerate(header["files"]):
+    for n, (fields_, shard) in enumerate(zip(header["files"], header["of_file"], strict=True)):
         stats = sections.get(f"stats-{n}")
-        file = _new_file(fields_)
+        file = _new_file(fields_, shards[shard])
         files.append(file if stats is None else replace(file, stats=codec.decode_ipc(stats, None, path=_WHERE)))
     vectors = {int(s): BitMap.deserialize(base64.b64decode(v)) for s, v in header["vectors"].items()}
     key_parts = key_parts_of(codec.decode_ipc(sections["key_parts"], KEY_PARTS, path=_WHERE))
@@ -63,20 +67,17 @@ def _file(file: NewFile) -> dict[str, Any]:
         **{name: getattr(file, name) for name in _PLAIN},
         "key_map": _stored(file.key_map),
         "page_map": _stored(file.page_map),
-        "summaries": [[spec, _summary(data)] for spec, data in file.summaries],
     }
 
 
 def _summary(data: SummaryRef) -> str | list[Any]:
     if isinstance(data, bytes):
         return base64.b64encode(data).decode()
-    return [*_fields(data.stored), data.first] if isinstance(data, Joint) else _fields(data)
+    return _fields(data)
 
 
 def _parsed(data: str | list[Any]) -> SummaryRef:
-    if isinstance(data, str):
-        return base64.b64decode(data)
-    return Joint(ObjectRange(*data[:-1]), data[-1]) if len(data) > len(fields(ObjectRange)) else ObjectRange(*data)
+    return base64.b64decode(data) if isinstance(data, str) else ObjectRange(*data)
 
 
 def _fields(stored: ObjectRange) -> list[Any]:
@@ -87,13 +88,13 @@ def _stored(stored: ObjectRange | None) -> list[Any] | None:
     return None if stored is None else _fields(stored)
 
 
-def _new_file(value: dict[str, Any]) -> NewFile:
+def _new_file(value: dict[str, Any], shard: Shard) -> NewFile:
     return NewFile(
         **{
             **value,
             "row_group_rows": tuple(value["row_group_rows"]),
             "log_names": tuple(value["log_names"]),
             **{name: None if value[name] is None else ObjectRange(*value[name]) for name in ("key_map", "page_map")},
-            "summaries": tuple((spec, _parsed(data)) for spec, data in value["summaries"]),
+            "shard": shard,
         }
     )

@@ -122,11 +122,11 @@ class World:
 def _storage(seed: int) -> MemoryStorage:
     """Return a table with base files, log files, dead rows, and files that some indexes do not cover.
 
-    In half of them all segments are so small that they share summaries, in the others only some.
+    In half of them all segments are so small that they share shards, in the others only some.
     """
     with pytest.MonkeyPatch.context() as patched:
         if seed // 2 % 2:
-            patched.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", SMALL_ROWS)
+            patched.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", SMALL_ROWS)
         return _made(seed)
 
 

@@ -36,6 +36,8 @@ FILE_COLUMNS = [
     "crc",
     "rows",
     "row_group_rows",
+    "shard",
+    "first_row",
     "key_map_path",
 ]
 
@@ -103,7 +105,7 @@ def folded(root: Path) -> dict[str, Any]:
             state["vectors"].pop(row["segment"], None)
         for row in sections.get("files", ()):
             number = seq << 20 | row["segment"]
-            state["files"][number] = {**row, "segment": number}
+            state["files"][number] = {**row, "segment": number, "shard": seq << 20 | row["shard"]}
         state["stats"] += [{**row, "segment": seq << 20 | row["segment"]} for row in sections.get("stats", ())]
         for row in sections.get("vectors", ()):
             old = state["vectors"].get(row["segment"], BitMap())
@@ -398,7 +400,8 @@ def columns_of(
             assert zlib.crc32(data) == page["crc"]
             found[name] += table_of(data)
             ends[path.name] = page["offset"] + page["length"]
-        assert count == (-(-header["groups" if name == "group_name" else "rows"] // every) if every else 1)
+        total = "groups" if name == "group_name" else "shards" if name.startswith("summaries/") else "rows"
+        assert count == (-(-header[total] // every) if every else 1)
     assert next(left, None) is None
     assert all((root / ".hoodie" / ".mdt" / "checkpoints" / name).stat().st_size == end for name, end in ends.items())
     return found, ends

@@ -384,7 +384,23 @@ def test_commit_records_say_where_each_summary_stands(root: Path) -> None:
         assert (row["payload"] is None) == (len(data[row["index"]]) > 256) == (row["path"] is not None)
     assert {key and key.decode() for key in bitmaps(data[SPECS[0]])[2]} == set("xyz")
     assert postings(data[SPECS[1]])[1] == 500
-    assert all(may_hold(filter_of(data[SPECS[2]])[1], key_of(i, pa.int64())) for i in range(7))
+    first, part = unpacked(data[SPECS[2]], b"parts/1")
+    assert first == bytes(4)
+    assert all(may_hold(filter_of(part)[1], key_of(i, pa.int64())) for i in range(7))
+
+
+def test_parts_stand_behind_the_first_rows_of_the_segments_of_their_shard(tmp_path: Path) -> None:
+    data = pa.table({"id": range(90), "city": ["abc"[i % 3] for i in range(90)], "n": range(90)})
+    table = trees.create(tmp_path / "t", data.schema, partition_by=["city"], indexes=["bloom(n)"])
+    table.bulk_insert(data)
+    files, (summary,) = (record(tmp_path / "t", 1)[1][name] for name in ("files", "summaries"))
+    assert [(row["shard"], row["first_row"]) for row in files] == [(0, 0), (0, 30), (0, 60)] and summary["shard"] == 0
+    place = [summary[name] for name in ("path", "offset", "length", "crc")]
+    first, *parts = unpacked(summary["payload"] or stored(tmp_path / "t", *place), b"parts/1")
+    assert struct.unpack("<3I", first) == (0, 30, 60) and len(parts) == 3
+    for at, file in enumerate(files):
+        mine = [i for i in range(90) if "abc"[i % 3] == file["partition"]]
+        assert all(may_hold(filter_of(parts[at])[1], key_of(i, pa.int64())) for i in mine)
 
 
 def test_reports_of_use_have_the_fields_of_the_page(root: Path) -> None:

@@ -63,13 +63,13 @@ def test_files_written_meanwhile_are_not_covered_and_a_later_build_covers_them(m
         _uninstall(patch)
         without = mdt.open(storage)
         without.upsert(_rows(10))
-        assert without.build_indexes().files == 0, "nobody here can build it"
+        assert without.build_indexes().summaries == 0, "nobody here can build it"
         (row,) = without.indexes().to_pylist()
         assert "example-index" in row["problem"] and row["coverage"] < 100
     table = mdt.open(storage)
     (row,) = table.indexes().to_pylist()
     assert row["problem"] is None and row["coverage"] < 100
-    assert table.build_indexes().files == 1
+    assert table.build_indexes().summaries == 1
     assert table.indexes()["coverage"].to_pylist() == [100.0]
     assert not table.upsert(_rows(20)).warnings
     assert table.check().ok

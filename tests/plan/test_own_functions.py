@@ -18,7 +18,7 @@ from reader import bag
 
 import mdt
 from indexes import functions, predicate, registry
-from indexes.base import SkippingIndex, Summary, whole
+from indexes.base import InMemory, SkippingIndex, Summary, whole
 from indexes.functions import Function
 from indexes.predicate import And, Call, Leaf, Or, Predicate, call, matches, negate
 from indexes.testing import predicates
@@ -184,19 +184,21 @@ def test_row_groups_that_an_index_proves_empty_are_not_read_and_counted() -> Non
     assert note.row_groups >= 2
 
 
-def test_a_file_of_one_row_group_has_the_summary_itself_and_one_of_several_a_container() -> None:
-    for rows_of_a_group, opening in ((1024, b"["), (3, b"MDTP")):
+def test_a_file_has_a_part_for_each_row_group() -> None:
+    for rows_of_a_group, parts in ((1024, 1), (3, 3)):
         table = mdt.create(
             MemoryStorage(), SCHEMA, ["id"], indexes=["values(n)"], options={"mdt.row.group.rows": rows_of_a_group}
         )
         table.bulk_insert(_rows(range(9)))
         (summary,) = table.snapshot().index_summaries("values/1(n)", np.array([0]))
-        assert isinstance(summary, bytes) and summary.startswith(opening)
+        assert isinstance(summary, bytes)
+        found = skipping.Parts(InMemory(summary)).within(0, 9, parts)
+        assert all(bytes(whole(part)).startswith(b"[") for part in found)
 
 
 def test_a_container_of_other_row_groups_is_damage_that_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     table, rows = _table()
-    monkeypatch.setattr(skipping, "ROW_GROUPS_KIND", b"groups/2")
+    monkeypatch.setattr(skipping, "PARTS_KIND", b"parts/2")
     assert _wrong_on(mdt.open(table.storage), rows) == []
     note = next(n for n in mdt.open(table.storage).scan("n = 3").explain().indexes if n.index.startswith("values"))
     assert note.reason == "damaged"
@@ -220,8 +222,10 @@ def test_an_index_that_fails_in_any_way_costs_time_and_is_named(monkeypatch: pyt
 
 def test_an_index_on_two_columns_is_reported_dropped_and_built_like_others() -> None:
     table, rows = _table(())
-    assert table.create_index("grid(lat, lon, cell='0.5')", mode="async").files == 0
-    assert table.build_indexes("lat, lon").files == pc.sum(pc.greater(table.files()["rows"], 0)).as_py()
+    assert table.create_index("grid(lat, lon, cell='0.5')", mode="async").summaries == 0
+    snapshot = table.snapshot()
+    shards = snapshot.shards.of_files(np.flatnonzero(snapshot.has_rows))
+    assert table.build_indexes("lat, lon").summaries == len(shards)
     (row,) = table.indexes().to_pylist()
     assert (row["index"], row["column"], row["coverage"]) == ("grid(lat, lon, cell='0.5')", "lat, lon", 100.0)
     assert _wrong_on(table, rows) == []
@@ -302,10 +306,10 @@ def test_names_that_filters_have_and_names_of_others_cannot_be_taken() -> None:
 
 
 def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
-    segments, row_groups, summarized, values_of = (
+    segments, within, parts_of, values_of = (
         planner._segments,
-        skipping.row_group_summaries,
-        skipping.summarized,
+        skipping.Parts.within,
+        skipping.parts_of,
         skipping.values_of,
     )
     evaluate, swapped = Function.evaluate, {"lat": "lon", "lon": "lat"}
@@ -322,8 +326,8 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         }
         return segments(work)
 
-    def shifted(index: SkippingIndex, table: pa.Table, columns: Sequence[str], groups: Sequence[int]) -> bytes:
-        return summarized(index, pa.concat_tables([table.slice(1), table.slice(0, 1)]), columns, groups)
+    def shifted(index: SkippingIndex, table: pa.Table, columns: Sequence[str], groups: Sequence[int]) -> Any:
+        return parts_of(index, pa.concat_tables([table.slice(1), table.slice(0, 1)]), columns, groups)
 
     def other_way_round(table: pa.Table, columns: Sequence[str], index: SkippingIndex) -> Any:
         found = values_of(table, [swapped.get(column, column) for column in columns], index)
@@ -339,9 +343,9 @@ def _mutants() -> dict[str, Callable[[pytest.MonkeyPatch], None]]:
         "row groups in the wrong order": lambda m: m.setattr(planner, "_segments", reversed_row_groups),
         "row groups of another file": lambda m: m.setattr(planner, "_segments", row_groups_of_another),
         "summaries of row groups in the wrong order": lambda m: m.setattr(
-            "mdt.plan.table_index.row_group_summaries", lambda s, n: row_groups(s, n)[::-1]
+            skipping.Parts, "within", lambda self, *asked: within(self, *asked)[::-1]
         ),
-        "row groups that begin a row too late": lambda m: m.setattr("mdt.write.summarize.summarized", shifted),
+        "row groups that begin a row too late": lambda m: m.setattr("mdt.write.summarize.parts_of", shifted),
         "latitude for longitude": lambda m: m.setattr(skipping, "values_of", other_way_round),
         "null is false to a function": lambda m: m.setattr(Function, "evaluate", without_nulls),
         "an index is asked about functions that it does not know": lambda m: m.setattr(

@@ -17,12 +17,13 @@ import mdt
 from indexes.base import InMemory, SkippingIndex
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata import paths
-from mdt.metadata.file_group import Joint, SummaryRef
+from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import index_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
 from mdt.services import indexing
+from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import FaultyStorage
 from mdt.write import summarize
@@ -59,19 +60,15 @@ def content(storage: Storage) -> dict[tuple[str, int], tuple[bytes, int]]:
     snapshot = metadata.newest()
     found = {}
     for spec in snapshot.definition.indexes:
-        for row in snapshot.live_numbers.tolist():
-            if snapshot.covered(spec)[row] and snapshot.rows[row] > snapshot.dead_rows[row]:
-                found[spec, int(snapshot.segment_ids[row])] = _bytes(metadata, snapshot, spec, row)
+        for shard in snapshot.shards.of_files(np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows)).tolist():
+            found[spec, int(snapshot.shards.number[shard])] = _bytes(metadata, snapshot, spec, shard)
     return found
 
 
-def _bytes(metadata: Metadata, snapshot: Snapshot, spec: str, row: int) -> tuple[bytes, int]:
-    summary = snapshot.index_summaries(spec, np.array([row]))[0]
+def _bytes(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) -> bytes:
+    summary = snapshot.index_summaries(spec, np.array([shard]))[0]
     assert summary is not None
-    if isinstance(summary, bytes):
-        return summary, 0
-    stored, first = (summary.stored, summary.first) if isinstance(summary, Joint) else (summary, 0)
-    return metadata.objects.read(stored, verify=True).to_pybytes(), first
+    return summary if isinstance(summary, bytes) else metadata.objects.read(summary, verify=True).to_pybytes()
 
 
 def coverage(table: mdt.Table) -> list[float]:
@@ -100,7 +97,7 @@ def test_an_index_is_added_in_one_line_and_kept_by_every_writer() -> None:
     storage = filled(MOR, "record")
     table = mdt.open(storage)
     result = table.create_index("bitmap(fare)")
-    assert result.files == len(table.files()) and result.commits >= 1 and result.bytes > 0
+    assert result.summaries == len(table.snapshot().shards) and result.commits >= 1 and result.bytes > 0
     assert coverage(table) == [100.0] and note(table, "fare = 9.0", "bitmap").reason in ("used", "nothing_left")
     mdt.open(storage).upsert(rows([1, 20], 5, 5.0))
     assert coverage(table) == [100.0]
@@ -115,10 +112,10 @@ def test_an_index_that_exists_is_only_caught_up_with() -> None:
     assert coverage(table) == [0.0, 0.0]
     assert note(table, "fare = 2.0", "bitmap").reason == "not_covered"
     assert_answers(table)
-    assert table.create_index("bitmap(fare)").files == len(table.files())
+    assert table.create_index("bitmap(fare)").summaries == len(table.snapshot().shards)
     assert coverage(table) == [100.0, 0.0]
     seq = table.snapshot().seq
-    assert table.create_index("bitmap(fare)").files == 0
+    assert table.create_index("bitmap(fare)").summaries == 0
     assert table.snapshot().seq == seq, "nothing to do, nothing to commit"
 
 
@@ -155,7 +152,7 @@ def test_mistakes_name_what_is_possible() -> None:
 
 
 def test_a_rebuilt_index_equals_the_maintained_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summarize, "JOINT_SEGMENT_ROWS_MAX", 0)  # what a builder joins comes from several commits
+    monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)  # a shard of which files have left has other summaries
     storage = planned()
     build(storage)
     table = mdt.open(storage)
@@ -209,7 +206,7 @@ def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_
     fresh = planned(table_type)
     build(fresh)
     expected = content(fresh)
-    assert len(expected) == 2 * len(mdt.open(fresh).files())
+    assert len(expected) == 2 * len(mdt.open(fresh).snapshot().live_shards)
     for where, survivor in survivors(lambda: planned(table_type), build):
         count("crash points of an index build")
         assert ours(survivor) == BASE_STATE == theirs(survivor), where
@@ -320,7 +317,7 @@ def test_summaries_are_read_by_ranges_of_their_object() -> None:
     storage = planned()
     build(storage)
     metadata = Metadata(storage)
-    assert any(isinstance(s, Joint) for s in _all_summaries(metadata.newest())), (
+    assert any(isinstance(s, ObjectRange) for s in _all_summaries(metadata.newest())), (
         "the fixture makes summaries go to objects"
     )
     summary = InMemory(b"abcdef")
@@ -328,7 +325,7 @@ def test_summaries_are_read_by_ranges_of_their_object() -> None:
 
 
 def _all_summaries(snapshot: Snapshot) -> list[SummaryRef | None]:
-    return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, snapshot.live_numbers)]
+    return [s for spec in snapshot.definition.indexes for s in snapshot.index_summaries(spec, snapshot.live_shards)]
 
 
 def test_warming_loads_what_plans_need_and_explain_shows_what_was_found_in_caches() -> None:

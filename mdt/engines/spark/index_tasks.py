@@ -36,9 +36,9 @@ from mdt.engines.tasks import Source, source_of
 from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.places import Places
 from mdt.plan.plan_state import PlanState
 from mdt.plan.position_search import Answer, Indexes, PositionSearch
+from mdt.plan.shard_rows import ShardRows
 
 SUMMARY_BYTES = 256 << 10
 """A summary counts once for each of so many bytes: one of LIKE reads most of them."""
@@ -78,17 +78,15 @@ class IndexTasks:
         options = work.metadata.options(work.snapshot.definition)
         snapshot = work.snapshot
         asked = np.flatnonzero(work.maybe)
-        sizes = [snapshot.summary_bytes(one.spec)[asked] for one in indexes]
-        if sum(int(_weights(of_one).sum()) for of_one in sizes) <= options.spark_driver_summaries_max:
-            return None  # at most so many: segments may share them
-        layouts = [one.layout_of(asked) for one in indexes]
-        places = Places.of(layouts, snapshot.rows[asked], np.zeros(len(asked), np.bool_))
-        weights = np.sum([_weights(of_one)[places.order[places.start[:-1]]] for of_one in sizes], axis=0)
+        shards = ShardRows.of(snapshot, asked)
+        weights = np.zeros(len(shards), np.int64)
+        for one in indexes:
+            weights += _weights(snapshot.summary_bytes(one.spec)[shards.shards])
         if weights.sum() <= options.spark_driver_summaries_max:
             return None
         source = source_of(work.metadata, snapshot, options)
         question = Question(source, work.predicate, tuple(one.spec for one in indexes), self._with_positions)
-        parts = [share(work, asked[part]) for part in dealt(places, weights, self._engine.processors)]
+        parts = [share(work, part) for part in dealt(shards, weights, self._engine.processors)]
         try:
             found = self._engine.each(partial(answer, question), parts)
         except MdtError as error:
@@ -107,15 +105,15 @@ def _weights(sizes: Int64Array) -> Int64Array:
     return np.where(sizes >= 0, 1 + sizes // SUMMARY_BYTES, 0)
 
 
-def dealt(places: Places, weights: Int64Array, cores: int) -> list[Int64Array]:
-    """Deal out segments, those that share a summary to one task -> for each task int64[k], which of the n segments.
+def dealt(shards: ShardRows, weights: Int64Array, cores: int) -> list[Int64Array]:
+    """Deal out files, those of a shard to one task -> for each task int64[k], their numbers.
 
-    ``weights``: int64[m], the work of each of the m places.
+    ``weights``: int64[m], the work of each of the m shards.
     """
     count = max(1, min(_TASKS_PER_PROCESSOR * cores, -(-int(weights.sum()) // SUMMARIES_PER_TASK)))
     before = np.cumsum(weights)
     ends = np.flatnonzero(np.diff(before * count // (before[-1] + 1))) + 1
-    return [np.sort(part) for part in np.split(places.order, places.start[ends])]
+    return np.split(shards.files, shards.start[ends])
 
 
 def share(work: PlanState, files: Int64Array) -> Share:

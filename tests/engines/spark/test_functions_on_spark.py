@@ -143,7 +143,7 @@ def test_an_index_on_two_columns_is_built_by_spark_and_summarizes_dataframes_tha
         table.scan().to_arrow().to_pylist(), "id long, lat double, lon float, at timestamp, note string"
     )
     assert other.upsert(source.orderBy("lat")).engine == "spark"
-    assert other.create_index("grid(lat, lon)", spark=spark).files == len(other.files())
+    assert other.create_index("grid(lat, lon)", spark=spark).summaries == len(other.snapshot().shards)
     other.upsert(source.where("id < 100"))
     assert other.indexes()["coverage"].to_pylist() == [100.0] and other.check().ok
     assert bag(other.scan(OSLO).to_arrow()) == bag(table.scan(OSLO).to_arrow())

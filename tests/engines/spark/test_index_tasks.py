@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mdt.plan.places import Layout, Places
 from pyroaring import BitMap
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,9 +28,7 @@ from mdt.engines.spark.file_index import PlannerWarning
 from mdt.engines.spark.functions import match
 from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
 from mdt.metadata.attachments import ObjectReader
-from mdt.metadata.file_group import Joint
 from mdt.metadata.metadata import Metadata
-from mdt.plan.places import Layout, Places
 from mdt.plan.planner import Explanation
 from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
@@ -103,9 +102,10 @@ def summary_objects(table: Table) -> list[str]:
     found = set()
     for spec in snapshot.definition.indexes:
         if spec.startswith(("bitmap", "text")):
-            refs = snapshot.index_summaries(spec, np.flatnonzero(snapshot.covered(spec)))
-            objects = [ref.stored if isinstance(ref, Joint) else ref for ref in refs]
-            found |= {stored.path for stored in objects if isinstance(stored, ObjectRange)}
+            shards = np.flatnonzero(snapshot.covered_shards(spec))
+            found |= {
+                stored.path for stored in snapshot.index_summaries(spec, shards) if isinstance(stored, ObjectRange)
+            }
     return sorted(found)
 
 

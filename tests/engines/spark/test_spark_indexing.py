@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 import mdt
 from mdt.errors import Unsupported
 from mdt.filters.where import parse_where
-from mdt.metadata.file_group import Joint
 from mdt.plan.planner import plan
 from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
@@ -41,33 +40,26 @@ def table(tmp_path: Path) -> Table:
     return made
 
 
-def _summaries(table: Table) -> dict[tuple[str, int], tuple[bytes, int]]:
+def _summaries(table: Table) -> dict[tuple[str, int], bytes]:
     snapshot = table.snapshot()
     found = {}
     for spec in snapshot.definition.indexes:
-        rows = np.flatnonzero(snapshot.covered(spec))
-        for row, summary in zip(rows.tolist(), snapshot.index_summaries(spec, rows), strict=True):
+        shards = np.flatnonzero(snapshot.covered_shards(spec))
+        for shard, summary in zip(shards.tolist(), snapshot.index_summaries(spec, shards), strict=True):
             assert summary is not None
-            first = summary.first if isinstance(summary, Joint) else 0
-            stored = summary.stored if isinstance(summary, Joint) else summary
-            read = (
-                table.metadata.objects.read(stored, verify=True).to_pybytes()
-                if isinstance(stored, ObjectRange)
-                else stored
-            )
-            found[spec, int(snapshot.segment_ids[row])] = read, first
+            if isinstance(summary, ObjectRange):
+                summary = table.metadata.objects.read(summary, verify=True).to_pybytes()
+            found[spec, int(snapshot.shards.number[shard])] = summary
     return found
 
 
 def test_indexes_built_on_spark_equal_those_built_here(spark: SparkSession, table: Table) -> None:
     result = table.create_index(SPECS, spark=spark)
     built = _summaries(table)
-    assert len(built) == result.files == 3 * len(table.files())
+    assert len(built) == result.summaries == 3 * len(table.snapshot().shards) < 3 * len(table.files())
     assert table.check().ok
     table.rebuild_index(spark=None)
-    alone, joint = _summaries(table), {key for key in built if not key[0].startswith("bloom")}
-    assert alone.keys() == built.keys() and all(alone[key] == built[key] for key in built.keys() - joint)
-    assert any(first for _, first in alone.values()), "the files are so small that they share summaries"
+    assert _summaries(table) == built
     assert table.check().ok
     assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
 
@@ -110,8 +102,8 @@ def test_small_files_that_a_task_writes_share_summaries(spark: SparkSession, tab
     )
     snapshot = table.snapshot()
     fresh = np.flatnonzero(snapshot.segment_ids >= snapshot.seq << 20)
-    refs = snapshot.index_summaries(snapshot.definition.indexes[0], fresh)
-    assert len(fresh) > 1 and any(isinstance(ref, Joint) and ref.first for ref in refs) and None not in refs
+    shards = snapshot.shards.of_files(fresh)
+    assert 0 < len(shards) < len(fresh) and snapshot.covered_shards(snapshot.definition.indexes[0])[shards].all()
     assert table.scan("n = 33").count() == sum(i * 7919 % 500 == 33 for i in range(1200))
     assert table.scan("match(note, 'word77')").count() == sum(i * 31 % 400 == 77 for i in range(1200))
     assert table.check().ok

@@ -1,0 +1,373 @@
+"""The segments of one commit are cut into shards once, and every index has one summary a shard; nobody sees it but in time and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mdt
+from indexes.base import SkippingIndex
+from indexes.bitmap import BitmapIndex
+from indexes.registry import parse_spec
+from indexes.text import TextIndex
+from mdt.errors import Unsupported
+from mdt.metadata import index_summaries as summaries
+from mdt.metadata.attachments import AttachmentWriter
+from mdt.metadata.file_group import NewFile, Shard, SummaryRef, shards_of, summary_length
+from mdt.parquet.segment_rows import read_rows
+from mdt.stores.object_range import ObjectRange
+from mdt.stores.storage import MemoryStorage
+from mdt.write import summarize, transfer
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string()),
+        ("at", pa.struct([("zip", pa.string())])),
+    ]
+)  # fmt: skip
+SHARED = ("bitmap/1(n)", "bitmap/1(at.zip)", "text/1(note, tokenizer='word')")
+SPECS = (*SHARED, "bloom/1(id)")
+CITIES = 5
+WORDS = ("alpha", "beta", "gamma", "delta", "epsilon")
+QUESTIONS = (
+    "n = 7", "n between 3 and 9", "n is null", "n <> 7", "n = 7 or n = 11", "n > 8 and match(note, 'alpha')",
+    "match(note, 'gamma word3')", "note like 'beta%'", "at.zip = 'z4'", "at.zip is null and n < 5", "n = 12345",
+    "id = 'k0005' and n is not null", "city = 'c2' and n in (1, 2, 3)",
+)  # fmt: skip
+
+
+def rows(numbers: Sequence[int], step: int = 1) -> pa.Table:
+    found = [
+        {
+            "id": f"k{i:04}", "city": f"c{i % CITIES}", "n": None if i % 11 == 0 else i * step % 23,
+            "note": f"{WORDS[i * step // 3 % 5]} word{i % 9}", "at": None if i % 13 == 0 else {"zip": f"z{i * step % 7}"},
+        }
+        for i in numbers
+    ]  # fmt: skip
+    return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+def made(specs: Sequence[str] = SPECS, **options: Any) -> mdt.Table:
+    """Return a table with base files of one commit and log files of two, 48, 24 and 16 rows each."""
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", key_index="record",
+        indexes=list(specs), options={"mdt.table.name": "joint", **options},
+    )  # fmt: skip
+    table.insert(rows(range(240)))
+    table.upsert(rows(range(0, 240, 2), 3))
+    table.upsert(rows(range(0, 240, 3), 5))
+    return table
+
+
+def summaries_of(table: mdt.Table, spec: str) -> list[SummaryRef | None]:
+    """Return the summaries of the live shards by an index."""
+    snapshot = table.snapshot()
+    return snapshot.index_summaries(spec, snapshot.live_shards)
+
+
+def members(table: mdt.Table) -> list[int]:
+    """Return how many live files each live shard has."""
+    snapshot = table.snapshot()
+    return [int(n) for n in np.bincount(snapshot.shards.of_file[snapshot.live]) if n]
+
+
+def assert_answers(table: mdt.Table) -> None:
+    """Assert that every question is answered as by the rows themselves."""
+    whole = table.scan().to_arrow()
+    keeper = mdt.create(MemoryStorage(), SCHEMA, ["id"])
+    keeper.insert(whole)
+    for where in QUESTIONS:
+        expected = sorted(keeper.scan(where).to_arrow()["id"].to_pylist())
+        assert sorted(table.scan(where).to_arrow()["id"].to_pylist()) == expected, where
+        assert table.scan(where).count() == len(expected), where
+
+
+def reason(table: mdt.Table, where: str, kind: str) -> str:
+    return next(n.reason for n in table.scan(where).explain().indexes if n.index.startswith(kind))
+
+
+def test_the_segments_of_a_commit_are_a_shard_and_every_index_has_one_summary_of_it() -> None:
+    table = made()
+    snapshot = table.snapshot()
+    assert members(table) == [CITIES] * 3 and len(snapshot.shards) == 3
+    rows_, first = snapshot.rows.tolist(), snapshot.files.numpy("first_row").tolist()
+    for start in range(0, 3 * CITIES, CITIES):
+        assert first[start : start + CITIES] == [sum(rows_[start : start + n]) for n in range(CITIES)]
+    for spec in SPECS:
+        found = summaries_of(table, spec)
+        assert len(found) == 3 and None not in found
+        assert snapshot.index_bytes(spec) == sum(summary_length(one) for one in found if one is not None)
+    assert_answers(table)
+    assert table.check().ok
+
+
+def test_an_index_is_asked_once_for_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made()
+    asked: list[int] = []
+    plain = BitmapIndex.rows_within
+
+    def counted(self: BitmapIndex, found: Any, *rest: Any) -> Any:
+        asked.append(len(found))
+        return plain(self, found, *rest)
+
+    monkeypatch.setattr(BitmapIndex, "rows_within", counted)
+    assert len(table.scan("n = 7").plan.segments) and sum(asked) == 3
+    asked.clear()
+    assert len(table.scan("n = 7 and city = 'c2'").plan.segments) and sum(asked) == 3
+
+
+def test_large_segments_are_shards_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 30)
+    table = made()
+    snapshot = table.snapshot()
+    count = np.bincount(snapshot.shards.of_file)[snapshot.shards.of_file]
+    assert count.tolist() == [1 if rows > 30 else CITIES for rows in snapshot.rows.tolist()]
+    table.upsert(rows([6], 4))
+    assert members(table)[-1] == 1
+    assert_answers(table)
+    assert table.check().ok
+
+
+def test_a_shard_has_a_limit_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarize, "SHARD_ROWS_MAX", 90)
+    table = made()
+    assert members(table) == [1, 1, 1, 1, 1, 3, 2, 5]
+    assert_answers(table)
+    assert table.check().ok
+
+
+def test_a_shard_has_a_limit_of_bytes_whether_it_is_indexed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarize, "SHARD_BYTES_MAX", 6000)
+    indexed, bare = made(), made(specs=[])
+    assert members(indexed) == members(bare) and len(members(bare)) > 3
+    bare.create_index(SPECS)
+    for spec in SPECS:
+        found = [[_bytes(table, one) for one in summaries_of(table, spec)] for table in (indexed, bare)]
+        assert found[0] == found[1], "an index that is built later has the same summaries"
+    assert_answers(bare)
+
+
+def _bytes(table: mdt.Table, summary: SummaryRef | None) -> bytes:
+    if isinstance(summary, ObjectRange):
+        return table.metadata.objects.read(summary, verify=True).to_pybytes()
+    assert summary is not None
+    return summary
+
+
+def test_files_outlive_others_of_their_shard_and_the_compaction_of_metadata() -> None:
+    table = made()
+    before = set(table.snapshot().shards.number.tolist())
+    table.compact()
+    table.upsert(rows(range(2, 240, CITIES), 9))
+    table.upsert(rows(range(3, 240, CITIES), 9))
+    table.compact()
+    snapshot = table.snapshot()
+    left = snapshot.shards.number[snapshot.live_shards].tolist()
+    assert not before & set(left)
+    assert members(table) == [CITIES - 2, 2], "two were rewritten together"
+    for reopened in (table, mdt.open(table.storage)):
+        reopened.metadata.compact()
+        assert_answers(reopened)
+        assert mdt.open(table.storage).snapshot().shards.number.tolist() == left
+    assert_answers(mdt.open(table.storage))
+    assert mdt.open(table.storage).check().ok
+
+
+def test_an_index_that_is_built_when_files_of_a_shard_have_left_numbers_rows_as_the_others_do() -> None:
+    table = made(specs=SPECS[:1])
+    table.compact()
+    for city in (0, 3):  # the first of a shard, and one in its middle
+        table.upsert(rows(range(city, 240, CITIES), 9 + city))
+    table.compact()
+    assert members(table) == [CITIES - 2, 2]
+    table.create_index(SPECS[1:])
+    assert_answers(table)
+    assert table.check().ok
+    for where in ("n = 7 and at.zip = 'z4'", "n > 3 and match(note, 'alpha')", "at.zip is null and n < 5"):
+        told = table.scan(where).explain()
+        assert all(
+            note.reason == "used" for note in told.indexes if note.index.startswith(("bitmap", "text")) and note.used
+        )
+    found = [_bytes(table, one) for one in summaries_of(table, SPECS[0])]
+    table.rebuild_index(SPECS[0])
+    rebuilt = [_bytes(table, one) for one in summaries_of(table, SPECS[0])]
+    assert found[1:] == rebuilt[1:] and found[:1] != rebuilt[:1], "what has left is null in the new one"
+    assert_answers(table)
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("every", [0, 1, 2, 3])
+def test_the_bytes_of_an_index_are_those_of_the_shards_that_have_live_files(every: int) -> None:
+    table = made()
+    partly = [lambda city=city: table.upsert(rows(range(city, 240, CITIES), 9 + city)) for city in (0, 3)]
+    steps = [
+        *partly, table.compact, *partly, table.compact, lambda: table.drop_index(SHARED[0]), partly[0],
+        lambda: table.create_index(SHARED[0]), partly[1], table.compact, lambda: table.rebuild_index(SHARED[1]), table.compact,
+    ]  # fmt: skip
+    gaps = 0
+    for n, step in enumerate(steps):
+        step()
+        if every and n % every == 0:
+            table.metadata.compact()
+        for seen in (table, mdt.open(table.storage)):
+            expected = [
+                sum(summary_length(one) for one in summaries_of(seen, spec) if one is not None)
+                for spec in seen.definition.indexes
+            ]
+            assert seen.indexes()["bytes"].to_pylist() == expected, n
+        snapshot = table.snapshot()
+        gaps += bool(snapshot.files.numpy("first_row")[snapshot.live_numbers[0]])
+    assert gaps, "somewhere the first segment of a shard had left"
+    assert table.check().ok
+
+
+def test_indexes_are_dropped_added_and_rebuilt() -> None:
+    table = made(**{"mdt.metadata.compact.records": 2})
+    table.drop_index(SHARED[0])
+    assert_answers(table)
+    result = table.create_index(SHARED[0])
+    assert result.summaries == len(table.snapshot().shards) == 3
+    assert result.bytes == table.snapshot().index_bytes(SHARED[0])
+    table.rebuild_index()
+    assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
+    assert_answers(table)
+    assert table.check().ok
+
+
+def test_a_damaged_summary_is_named_and_costs_no_row() -> None:
+    table = made()
+    stored = summaries_of(table, SHARED[0])[0]
+    assert isinstance(stored, ObjectRange)
+    storage = table.storage.copy()
+    data = bytearray(MemoryStorage.read(storage, stored.path))
+    data[stored.offset : stored.offset + stored.length] = bytes(
+        255 - b for b in data[stored.offset : stored.offset + stored.length]
+    )
+    storage.replace(stored.path, bytes(data))
+    damaged = mdt.open(storage)
+    assert_answers(damaged)
+    assert reason(damaged, "n = 7", "bitmap/1(n)") == "damaged" and reason(table, "n = 7", "bitmap/1(n)") == "used"
+    note = next(n for n in damaged.scan("n = 7").explain().indexes if n.index == SHARED[0])
+    assert note.detail.startswith("1 summaries cannot be read") and note.covered == 3 * CITIES
+    assert len(damaged.check().problems) == CITIES
+    damaged.rebuild_index(SHARED[0])
+    assert damaged.check().ok and reason(damaged, "n = 7", "bitmap/1(n)") == "used"
+
+
+def test_an_index_that_fails_leaves_shards_uncovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Any, values: pa.Array) -> bytes:
+        raise RuntimeError("out of order")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BitmapIndex, "summarize", fails)
+        table = made()
+        with pytest.raises(Unsupported, match="summaries could not be made"):
+            table.build_indexes()
+    assert dict(zip(table.indexes()["index"].to_pylist(), table.indexes()["coverage"].to_pylist(), strict=True)) == {
+        "bitmap(n)": 0.0, "bitmap(at.zip)": 0.0, "text(note, tokenizer='word')": 100.0, "bloom(id)": 100.0,
+    }  # fmt: skip
+    assert_answers(table)
+    table.build_indexes()
+    assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
+    assert_answers(table)
+
+
+@pytest.mark.parametrize("kind", [BitmapIndex, TextIndex])
+def test_check_finds_a_summary_of_other_rows(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = kind.summarize
+
+    def rotated(self: Any, values: pa.Array) -> bytes:
+        return bytes(plain(self, pa.concat_arrays([values.slice(1), values.slice(0, 1)])))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "summarize", rotated)
+        table = made()
+    problems = table.check().problems
+    assert {p.text for p in problems} == {
+        f"the summary of {spec} differs from the rows" for spec in SHARED if spec.startswith(kind.name)
+    }
+
+
+def test_tables_of_more_segments_than_are_kept_answer_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summaries, "SEGMENTS_KNOWN_MAX", 1)
+    assert_answers(made())
+
+
+def test_summaries_of_shards_are_smaller_than_those_of_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = sum(made().indexes()["bytes"].to_pylist())
+    monkeypatch.setattr(summarize, "SHARD_SEGMENT_ROWS_MAX", 0)
+    alone = made()
+    assert set(members(alone)) == {1}
+    assert together < 0.7 * sum(alone.indexes()["bytes"].to_pylist())
+
+
+def test_shards_pass_from_tasks_to_the_driver() -> None:
+    extent = ObjectRange("a", 8, 5, 77)
+    shards = [Shard((("x", extent), ("z", b"bytes"))), Shard(), Shard()]
+    plain = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, extent)
+    told = [(shards[0], 0), (shards[0], 12), (shards[1], 0), (shards[2], 0)]
+    files = [replace(plain, shard=shard, first_row=first) for shard, first in told]
+    found = transfer.decode(transfer.encode(transfer.Finished(files, [], [], {}))).files
+    assert shards_of(found)[1] == [0, 0, 1, 2] and [f.first_row for f in found] == [0, 12, 0, 0]
+    assert [shard.summaries for shard in shards_of(found)[0]] == [shard.summaries for shard in shards]
+
+
+class Picky(SkippingIndex):
+    """Refuses more than ten rows."""
+
+    name = "picky/1"
+    finds_rows = True
+    supports = prune = None  # type: ignore[assignment]
+
+    def summarize(self, values: pa.Array) -> bytes:
+        if len(values) > 10:
+            raise ValueError("too many")
+        return bytes(1000)
+
+
+Picky.__abstractmethods__ = frozenset()
+
+
+def test_an_index_that_fails_on_a_shard_leaves_others_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summarize, "index_of", lambda text: (parse_spec(text), Picky()))
+    monkeypatch.setattr(summarize, "SHARD_ROWS_MAX", 12)
+    files = [
+        (n, summarize.Indexed({"picky/1(n)": pa.array(range(size))}, {}, size)) for n, size in enumerate((6, 2, 12))
+    ]
+    found = list(summarize.sharded(AttachmentWriter("x"), files, threads=2))
+    assert [(n, first) for n, _, first in found] == [(0, 0), (1, 6), (2, 0)]
+    assert [len(shard.summaries) for _, shard, _ in found] == [1, 1, 0] and found[0][1] is found[1][1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=12))
+def test_files_are_cut_into_shards_within_the_limits(sizes: list[tuple[int, int]]) -> None:
+    files = [(n, summarize.Indexed({}, {}, count, widest)) for n, (count, widest) in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patched:
+        for name, limit in (("SHARD_ROWS_MAX", 12), ("SHARD_SEGMENT_ROWS_MAX", 6), ("SHARD_BYTES_MAX", 60)):
+            patched.setattr(summarize, name, limit)
+        found = list(summarize.sharded(AttachmentWriter("x"), files, threads=2))
+    assert [n for n, _, _ in found] == list(range(len(sizes)))
+    for _, mine in groupby(found, key=lambda one: id(one[1])):
+        shard = [(n, first) for n, _, first in mine]
+        counts = [sizes[n][0] for n, _ in shard]
+        assert [first for _, first in shard] == [sum(counts[:at]) for at in range(len(shard))]
+        if len(shard) > 1:
+            assert all(0 < count <= 6 for count in counts) and sum(counts) <= 12
+            assert sum(sizes[n][1] for n, _ in shard) <= 60
+
+
+def test_the_summary_of_a_shard_numbers_the_rows_of_its_segments_one_after_the_other() -> None:
+    table = made()
+    snapshot = table.snapshot()
+    for shard, summary in enumerate(summaries_of(table, SHARED[0])):
+        mine = np.flatnonzero(snapshot.shards.of_file == shard).tolist()
+        parts = [read_rows(table.storage, snapshot.segment(i), SCHEMA)["n"].combine_chunks() for i in mine]
+        assert _bytes(table, summary) == BitmapIndex().summarize(pa.concat_arrays(parts))
