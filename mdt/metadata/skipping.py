@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -132,14 +133,19 @@ class Parts:
         first = self._blocks.read(0)
         if len(first) != 4 * (self._blocks.count - 1):
             raise ValueError(f"{len(first)} bytes of first rows for {self._blocks.count - 1} parts")
-        self._first = np.frombuffer(first, "<u4").astype(np.int64)
+        self._first = np.frombuffer(first, "<u4").tolist()
+        self._known: dict[int, Summary] = {}
 
     def within(self, start: int, stop: int, count: int) -> list[Summary]:
         """Return the summaries of the ``count`` parts that begin at the rows [start, stop).  Raises ValueError for another number."""
-        low, high = np.searchsorted(self._first, [start, stop]).tolist()
+        low, high = bisect_left(self._first, start), bisect_left(self._first, stop)
         if high - low != count:
             raise ValueError(f"a segment of {count} parts has {high - low} summaries")
-        return [InMemory(data) for data in self._blocks.read_range(low + 1, high + 1)]
+        return [self._known[at] if at in self._known else self._read(at) for at in range(low, high)]
+
+    def _read(self, at: int) -> Summary:
+        found = self._known[at] = InMemory(self._blocks.read(at + 1))
+        return found
 
 
 def top_levels(schema: pa.Schema, specs: Iterable[str]) -> pa.Schema:

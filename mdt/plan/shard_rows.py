@@ -8,6 +8,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from pyroaring import BitMap
@@ -19,7 +21,7 @@ Rows = list[BitMap | None]
 """For each of some shards the positions that may match; None: any."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShardRows:
     """m shards and n files of theirs, which are asked about.
 
@@ -43,53 +45,79 @@ class ShardRows:
     def __len__(self) -> int:
         return len(self.shards)
 
+    @cached_property
+    def ranges(self) -> list[list[tuple[int, int]]]:
+        """The positions of each shard that are those of its files, as [first, end) of each file."""
+        all_of = list(zip(self.first.tolist(), (self.first + self.rows).tolist(), strict=True))
+        return [all_of[start:stop] for start, stop in pairwise(self.start.tolist())]
+
     def within(self, known: Mapping[int, BitMap]) -> Rows:
         """Return the positions of each shard that matter: those of its asked files, of some of which they are ``known``."""
-        return [self._within(at, known) for at in range(len(self))]
+        starts = self.start.tolist()
+        if not known:
+            return [_of_ranges(mine) for mine in self.ranges]
+        files = self.files.tolist()
+        return [
+            self._within(files[start:stop], mine, known)
+            for (start, stop), mine in zip(pairwise(starts), self.ranges, strict=True)
+        ]
 
-    def _within(self, at: int, known: Mapping[int, BitMap]) -> BitMap | None:
-        mine = self._members(at)
-        if len(mine) == 1 and not self.first[mine[0]] and self.files[mine[0]] not in known:
-            return None  # it may be the only file of the shard
+    def _within(self, files: list[int], ranges: list[tuple[int, int]], known: Mapping[int, BitMap]) -> BitMap | None:
+        if not any(file in known for file in files):
+            return _of_ranges(ranges)
         found = BitMap()
-        for n, low in zip(mine, self.first[mine].tolist(), strict=True):
-            rows = known.get(int(self.files[n]))
+        for file, (low, high) in zip(files, ranges, strict=True):
+            rows = known.get(file)
             if rows is None:
-                found.add_range(low, low + int(self.rows[n]))
+                found.add_range(low, high)
             else:
                 found |= rows.shift(low)
         return found
 
     def alive(self, answers: Rows) -> BoolArray:
         """Return which files have a position among the ``answers`` about their shards, or None -> bool[n]."""
-        alive = np.ones(len(self.files), np.bool_)
-        for at, positions in enumerate(answers):
-            if positions is not None:
-                mine = self._members(at)
-                ends = (self.first[mine] + self.rows[mine]).tolist()
-                pairs = zip(self.first[mine].tolist(), ends, strict=True)
-                alive[mine] = [positions.range_cardinality(low, high) > 0 for low, high in pairs]
-        return alive
+        alive: list[bool] = []
+        for positions, ranges in zip(answers, self.ranges, strict=True):
+            if positions is None:
+                alive += [True] * len(ranges)
+            elif not positions:
+                alive += [False] * len(ranges)
+            else:
+                alive += [positions.range_cardinality(low, high) > 0 for low, high in ranges]
+        return np.array(alive, np.bool_)
 
     def of_files(self, answers: Rows) -> Iterator[tuple[int, BitMap]]:
-        """Yield each file with its own positions; those of shards about which the answer is None are left out."""
+        """Yield the files that have positions, with these; those of shards about which the answer is None are left out."""
         for at, positions in enumerate(answers):
-            if positions is not None:
-                mine = self._members(at)
-                yield from zip(
-                    self.files[mine].tolist(), cut(positions, self.first[mine], self.rows[mine]), strict=True
-                )
+            if positions:
+                mine = slice(self.start[at], self.start[at + 1])
+                parts = cut(positions, self.first[mine], self.rows[mine])
+                for file, part in zip(self.files[mine].tolist(), parts, strict=True):
+                    if part:
+                        yield file, part
 
-    def _members(self, at: int) -> Int64Array:
-        return np.arange(self.start[at], self.start[at + 1])
+
+def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:
+    """Return the positions in ranges that rise; None, any, for that of a file which may be the only one of its shard."""
+    if len(ranges) == 1 and not ranges[0][0]:
+        return None
+    found = BitMap()
+    start, end = ranges[0]
+    for low, high in ranges[1:]:
+        if low > end:  # the rows of a file that has left, or is not asked
+            found.add_range(start, end)
+            start = low
+        end = high
+    found.add_range(start, end)
+    return found
 
 
 def cut(hits: BitMap, first: Int64Array, rows: Int64Array) -> Iterator[BitMap]:
     """Yield for some files of a shard which of their rows are among ``hits``.
 
-    ``first``: int64[n], rising, the positions of their first rows.  ``rows``: int64[n], how many they have.
+    ``hits``: not empty.  ``first``: int64[n], rising, the positions of their first rows.  ``rows``: int64[n], how many they have.
     """
-    if len(first) == 1 and not first[0] and (not hits or hits.max() < rows[0]):
+    if len(first) == 1 and not first[0] and hits.max() < rows[0]:
         yield hits
         return
     positions = np.frombuffer(hits.to_array(), np.uint32)

@@ -90,30 +90,26 @@ class TableIndex:
     def _verdicts(self, leaf: Leaf, files: Int64Array, parts: Int64Array) -> BoolArray:
         """Ask the summaries of the parts of ``files``, int64[n] of them -> bool[sum]."""
         verdict = np.ones(int(parts.sum()), np.bool_)
-        ends = np.cumsum(parts)
         mine = np.flatnonzero(self.covered[files])
         rows = ShardRows.of(self.work.snapshot, files[mine])
-        members = [mine[start:stop] for start, stop in pairwise(rows.start.tolist())]
+        counts = parts[mine].tolist()
+        of_shard = [counts[start:stop] for start, stop in pairwise(rows.start.tolist())]
 
         def question(shards: Sequence[tuple[Summary, int]]) -> list[BoolArray | None]:
-            found = [self._parts(summary, rows, at, parts[members[at]]) for summary, at in shards]
+            found = [_parts(summary, rows.ranges[at], of_shard[at]) for summary, at in shards]
             answers = self.index.prune(list(chain.from_iterable(found)), leaf, self._type())
             if len(answers) != sum(map(len, found)):
                 raise ValueError(f"{self.index.name} gave {len(answers)} verdicts on {sum(map(len, found))} parts")
             return list(np.split(answers, np.cumsum([len(one) for one in found])[:-1]))
 
-        for of_shard, answer in zip(members, self._ask(rows.shards, question, None), strict=True):
-            if answer is not None:
-                at = np.concatenate([np.arange(ends[n] - parts[n], ends[n]) for n in of_shard])
-                verdict[at] = answer
+        answers = self._ask(rows.shards, question, None)
+        known = [
+            np.ones(sum(counts), np.bool_) if one is None else one
+            for one, counts in zip(answers, of_shard, strict=True)
+        ]
+        if known:
+            verdict[np.repeat(self.covered[files], parts)] = np.concatenate(known)
         return verdict
-
-    def _parts(self, summary: Summary, rows: ShardRows, at: int, counts: Int64Array) -> list[Summary]:
-        """Return the summaries of the parts of the asked files of a shard.  Raises ValueError if they are not there."""
-        found = summary.keep(lambda: Parts(summary))
-        mine = slice(rows.start[at], rows.start[at + 1])
-        of_files = zip(rows.first[mine].tolist(), rows.rows[mine].tolist(), counts.tolist(), strict=True)
-        return [part for first, n, count in of_files for part in found.within(first, first + n, count)]
 
     def positions(self, tests: Sequence[Leaf], shards: Int64Array, within: Rows) -> Rows:
         """Return which rows of ``shards``, as far as those ``within`` are concerned, may match all ``tests``.
@@ -184,6 +180,15 @@ class TableIndex:
         parts = [range(at, min(at + size, len(shards))) for at in range(0, len(shards), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:
             return [one for part in pool.map(answer, parts) for one in part]
+
+
+def _parts(summary: Summary, ranges: Sequence[tuple[int, int]], counts: Sequence[int]) -> list[Summary]:
+    """Return the summaries of the parts of some files of a shard, ``counts`` of each.  Raises ValueError for others."""
+    found = summary.keep(lambda: Parts(summary))
+    found_parts: list[Summary] = []
+    for (start, stop), count in zip(ranges, counts, strict=True):
+        found_parts += found.within(start, stop, count)
+    return found_parts
 
 
 def _rounds(ways: Sequence[Sequence[Leaf]]) -> list[list[Leaf]]:

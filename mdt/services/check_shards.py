@@ -106,7 +106,7 @@ def agrees(index: SkippingIndex, joint: Summary, first: int, alone: Summary, val
             return False
         if found is None:
             continue
-        mine = next(cut(found, np.array([first]), np.array([len(values)])))
+        mine = next(cut(found, np.array([first]), np.array([len(values)]))) if found else found
         if expected is None or not index.name.startswith(_EXACT):
             here = matches(leaf, pa.table({_COLUMN: values})).to_numpy()
             if BitMap(np.flatnonzero(here).astype(np.uint32)) - mine:
