@@ -230,7 +230,7 @@ class Table:
             lookup.require_all(snapshot, asked.table, found)
         if missing == "skip" or asked.is_one:
             found = found.those_found()
-        read = names or snapshot.definition.key[:1]
+        read = tuple(dict.fromkeys(names)) or snapshot.definition.key[:1]  # a column may be named twice
         rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=self.options.threads("reader")).select(
             names
         )

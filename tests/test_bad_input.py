@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import trees
@@ -169,6 +170,11 @@ DATA: dict[str, tuple[Change, tuple[str, ...], str | None]] = {
         lambda t: t.upsert([ROW, {**ROW, "ts": "x"}]),
         ("column 'ts': row 1 has 'x', which is no int64",),
         None,
+    ),
+    "an array without dimensions for a column": (
+        lambda t: t.upsert({**{name: [value] for name, value in ROW.items()}, "id": np.array(5)}),
+        ("column 'id' of a dict is a ndarray, not a list",),
+        "a row is a list of one dict: [row]",
     ),
     "true among numbers": (
         lambda t: t.upsert([ROW, {**ROW, "ts": True}]),

@@ -144,7 +144,8 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
     _require_text(columns)
     found = {}
     for name, values in columns.items():
-        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        # An array of numpy without dimensions is one value, though its class is that of lists.
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
             kind = type(values).__name__
             raise Invalid(
                 f"column {name!r} of a dict is a {kind}, not a list", hint="a row is a list of one dict: [row]"

@@ -38,6 +38,17 @@ def life(path: Path, table_type: str, key_index: str, **settings: Any) -> mdt.Ta
     return table
 
 
+def test_a_column_may_be_named_twice(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA)
+    table.insert(rows(range(3), 1))
+    found = table.get(["k00001", "nobody"], columns=["ts", "id", "ts"])
+    assert (
+        found.schema.names == ["ts", "id", "ts"]
+        and found.columns[0].to_pylist() == [1, None] == found.columns[2].to_pylist()
+    )
+    assert table.get("k00002", columns=["id", "id"]) == {"id": "k00002"}
+
+
 @BOTH
 @KEY_INDEXES
 @pytest.mark.parametrize("partition_by", [[], ["city"]])

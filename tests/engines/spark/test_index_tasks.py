@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mdt.plan.places import Layout, Places
 from pyroaring import BitMap
 from pyspark.sql import DataFrame, SparkSession
 
@@ -30,6 +29,7 @@ from mdt.engines.spark.index_tasks import Question, Share, Source, answer, dealt
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.metadata import Metadata
 from mdt.plan.planner import Explanation
+from mdt.plan.shard_rows import ShardRows
 from mdt.stores.object_range import ObjectRange
 from mdt.table import Table
 
@@ -225,19 +225,15 @@ def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeyp
     assert found.used == {"bitmap/1(n)": (True, 0, ["bitmap is not installed"])}
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.integers(0, 900)), min_size=1, max_size=60),
-    st.integers(1, 8),
-)
-def test_tasks_get_every_segment_once_and_those_with_a_common_summary_together(
-    segments: list[tuple[int, bool, int]], cores: int
-) -> None:
-    number, joint, weight = (np.array(values) for values in zip(*segments, strict=True))
-    first = np.where(joint, np.arange(len(segments)) * 10, -1)
-    number = np.where(joint, number, np.arange(len(segments)) + 10)
-    places = Places.of([Layout(number, first)], np.full(len(segments), 10), np.zeros(len(segments), np.bool_))
-    parts = dealt(places, weight[: len(places)], cores)
-    assert sorted(np.concatenate(parts).tolist()) == list(range(len(segments)))
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 900)), min_size=1, max_size=60), st.integers(1, 8))
+def test_tasks_get_every_file_once_and_those_of_a_shard_together(shards: list[tuple[int, int]], cores: int) -> None:
+    counts, weight = (np.array(values) for values in zip(*shards, strict=True))
+    files = np.arange(counts.sum()) * 3
+    start = np.append(0, np.cumsum(counts))
+    asked = ShardRows(np.arange(len(shards)), files, start, np.zeros(len(files), np.int64), np.full(len(files), 10))
+    parts = dealt(asked, weight, cores)
+    assert np.concatenate(parts).tolist() == files.tolist()
     assert all(len(part) for part in parts) and len(parts) <= 2 * cores
-    found = [set(number[part].tolist()) for part in parts]
+    of_file = np.repeat(np.arange(len(shards)), counts)
+    found = [set(of_file[part // 3].tolist()) for part in parts]
     assert sum(map(len, found)) == len(set().union(*found))
