@@ -7,7 +7,7 @@ here can be stale.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -102,15 +102,15 @@ class SummaryCache:
         return self.opened.put(found, summary, found.length + SUMMARY_OPEN_BYTES)
 
     def of_snapshot(self, snapshot: Snapshot, spec: str, index: SkippingIndex) -> SummaryDirectory:
-        """Return where the summaries of one index stand, for one snapshot.
+        """Return what is known of where the summaries of one index stand, for one snapshot, to be filled by the caller.
 
         It is kept for tables of at most SEGMENTS_KNOWN_MAX files, whose numbers depend on the checkpoint.
         """
         if snapshot.numbered > SEGMENTS_KNOWN_MAX:
-            return SummaryDirectory(self, snapshot, spec, index)
+            return SummaryDirectory(self, index)
         key = snapshot.seq, snapshot.checkpoint.seq, spec
         found = self._snapshots.get(key)
-        return found if found is not None else self._snapshots.put(key, SummaryDirectory(self, snapshot, spec, index))
+        return found if found is not None else self._snapshots.put(key, SummaryDirectory(self, index))
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of opened summaries and, where storage is not local, of their ranges."""
@@ -130,18 +130,21 @@ class SummaryCache:
 class SummaryDirectory:
     """Where the summaries of one index stand, for one snapshot, as far as it was asked; safe to use from threads."""
 
-    def __init__(self, cache: SummaryCache, snapshot: Snapshot, spec: str, index: SkippingIndex) -> None:
+    def __init__(self, cache: SummaryCache, index: SkippingIndex) -> None:
         self._cache = cache
-        self._snapshot = snapshot
-        self._spec = spec
         self._index = index
         self._known: dict[int, Summary | ObjectRange] = {}
 
-    def of(self, shards: Int64Array) -> list[Summary | ObjectRange]:
-        """Return the summaries of covered ``shards``, which rise: themselves, or where they stand."""
+    def of(
+        self, shards: Int64Array, look_up: Callable[[Int64Array], Sequence[SummaryRef | None]]
+    ) -> list[Summary | ObjectRange]:
+        """Return the summaries of covered ``shards``, which rise: themselves, or where they stand.
+
+        ``look_up`` gives those that are not known yet.
+        """
         missing = [shard for shard in shards.tolist() if shard not in self._known]
         if missing:
-            found = self._snapshot.index_summaries(self._spec, np.array(missing, np.int64))
+            found = look_up(np.array(missing, np.int64))
             for shard, summary in zip(missing, found, strict=True):
                 assert summary is not None, "covered shards have summaries"
                 self._known[shard] = Parsed(summary) if isinstance(summary, bytes) else summary

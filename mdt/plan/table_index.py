@@ -161,7 +161,7 @@ class TableIndex:
         ``question``: asks opened summaries, each of which comes with its position among ``shards``.
         """
         self.asked |= bool(len(shards))
-        refs = self.known.of(shards)
+        refs = self.known.of(shards, partial(self.work.snapshot.index_summaries, self.spec))
 
         def answer(part: Sequence[int]) -> Sequence[T]:
             try:

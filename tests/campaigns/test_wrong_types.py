@@ -100,7 +100,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "build_indexes": (lambda **a: table().build_indexes(**a), {"specs": None, "progress": None, "spark": None}),
     "analyze": (lambda **a: table().analyze(**a), {"columns": ["fare"], "progress": None, "spark": None}),
     "open": (mdt.open, {"path": "t", "options": None, "storage_options": None}),
-    "read": (mdt.read, {"spark": None, "path": "t", "storage_options": None}),
+    "read": (mdt.read, {"spark": None, "path": "t", "options": None, "storage_options": None}),
     "create": (
         lambda **a: mdt.create(**{"path": MemoryStorage(), **a}),
         {

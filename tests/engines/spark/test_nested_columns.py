@@ -16,14 +16,14 @@ from mdt.engines.spark.catalyst import Node, predicate_of
 from mdt.engines.spark.columns import to_column
 from mdt.filters.where import parse_where
 
-GEO = pa.struct([("lat", pa.float64()), ("at", pa.timestamp("us", "UTC")), ("row_group", pa.int32())])
+GEO = pa.struct([("lat", pa.float64()), ("at", pa.timestamp("us", "UTC")), ("zone", pa.int32())])
 ADDRESS = pa.struct([("city", pa.string()), ("geo", GEO), ("active", pa.bool_()), ("tags", pa.list_(pa.string()))])
 SCHEMA = pa.schema([("id", pa.int64()), ("address", ADDRESS)])
 WHERES = [
     "address.city = 'a'", "address.city is null", "address.geo.lat > 1.5", "address.geo.lat is null", "not address.geo.lat <= 1",
-    "address.geo.row group in (1, 2)", "address.geo.row group not in (1)", "address.active", "not address.active", "address.city <=> null",
-    "address.city = 'b' or address.geo.row group = 3", "address.city like 'a%' and id > 2", "address.geo.row group = 9000000000",
-    "address.geo.at < timestamp'2026-01-01 00:00:02+00:00'", "address.geo.lat = double('NaN')", "address.geo.row group > 1.5",
+    "address.geo.zone in (1, 2)", "address.geo.zone not in (1)", "address.active", "not address.active", "address.city <=> null",
+    "address.city = 'b' or address.geo.zone = 3", "address.city like 'a%' and id > 2", "address.geo.zone = 9000000000",
+    "address.geo.at < timestamp'2026-01-01 00:00:02+00:00'", "address.geo.lat = double('NaN')", "address.geo.zone > 1.5",
 ]  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def rows(ids: range) -> pa.Table:
 
     def address(i: int) -> dict[str, Any] | None:
         lat = [0.5, 1.0, 2.0, float("nan"), None][i % 5]
-        geo = None if i % 7 == 3 else {"lat": lat, "at": 1_767_225_600_000_000 + i * 1_000_000, "row_group": i % 4}
+        geo = None if i % 7 == 3 else {"lat": lat, "at": 1_767_225_600_000_000 + i * 1_000_000, "zone": i % 4}
         return (
             None
             if i % 11 == 5
@@ -123,7 +123,7 @@ def test_the_planner_is_asked_with_paths_and_prunes_files(
     monkeypatch.setattr(frames, "plan", plan)
     for where in (
         "address.geo.at >= timestamp'2026-01-01 00:00:40+00:00'",
-        "address.geo.row group = 1 and address.geo.at < timestamp'2026-01-01 00:00:20+00:00'",
+        "address.geo.zone = 1 and address.geo.at < timestamp'2026-01-01 00:00:20+00:00'",
     ):
         asked.clear()
         planned.clear()

@@ -216,7 +216,7 @@ def test_a_view_outlives_a_compaction_of_the_metadata_which_numbers_files_anew(
     expected = [sorted(map(str, view.where(where).collect())) for where in wheres]
     table.metadata.compact()
     after = mdt.open(table.path).snapshot()
-    assert after.seq == before.seq and after.base.seq != before.base.seq
+    assert after.seq == before.seq and after.checkpoint.seq != before.checkpoint.seq
     for again in (view, mdt.read(spark, table.path)):
         assert [sorted(map(str, again.where(where).collect())) for where in wheres] == expected
 
