@@ -8,6 +8,7 @@ target is looked up, of ``pip install`` the name and its extras, of ``python -m 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -107,9 +108,13 @@ def dead_links(page: Path) -> Iterator[str]:
 
 
 def run_python(block: Block, namespace: dict[str, Any]) -> None:
-    """Run a block in ``namespace``; its line numbers are those of the page."""
+    """Run a block in ``namespace``; its line numbers are those of the page.  The level of our loggers is as before."""
     code = compile("\n" * (block.line - 1) + block.code, block.page, "exec", dont_inherit=True)
-    exec(code, namespace)  # noqa: S102 - what a page shows is run
+    level = logging.getLogger("mdt").level
+    try:
+        exec(code, namespace)  # noqa: S102 - what a page shows is run
+    finally:
+        logging.getLogger("mdt").setLevel(level)
 
 
 def run_shell(block: Block, folder: Path) -> None:
