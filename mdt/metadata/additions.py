@@ -20,7 +20,7 @@ from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
 from mdt.metadata.file_group import FILES, SummaryRef
 from mdt.stores.object_range import ObjectRange
 
-PIECES_MERGED = 16
+ADDITIONS_MERGED = 16
 """So many additions of one size become one: a query looks into few tables, and a row is copied once for each power."""
 
 COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
@@ -149,8 +149,8 @@ def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addit
     if new is None:
         return additions
     additions = (*additions, new)
-    while len(additions) >= PIECES_MERGED and len({p.level for p in additions[-PIECES_MERGED:]}) == 1:
-        additions = (*additions[:-PIECES_MERGED], merged(additions[-PIECES_MERGED:]))
+    while len(additions) >= ADDITIONS_MERGED and len({p.level for p in additions[-ADDITIONS_MERGED:]}) == 1:
+        additions = (*additions[:-ADDITIONS_MERGED], merged(additions[-ADDITIONS_MERGED:]))
     return additions
 
 

@@ -42,6 +42,10 @@ class Shards:
         """The first file of each shard, and the end -> int64[shards + 1]."""
         return np.searchsorted(self.of_file, np.arange(len(self.number) + 1))
 
+    def members(self, shard: int) -> Int64s:
+        """Return the files of a shard, rising, those that have left included."""
+        return np.arange(self.start[shard], self.start[shard + 1])
+
     def of_files(self, files: Int64s) -> Int64s:
         """Return the shards of ``files``, rising."""
         return np.unique(self.of_file[files])

@@ -288,6 +288,11 @@ class Snapshot:
         return known.followed_by([numbers(addition.files["shard"]) for addition in self.additions])
 
     @cached_property
+    def first_rows(self) -> Int64s:
+        """The position of each file's first row in its shard -> int64[numbered]."""
+        return self.files.numpy("first_row")
+
+    @cached_property
     def live_shards(self) -> Int64s:
         """The shards that have live files, rising -> int64[n]."""
         return self.shards.of_files(self.live_numbers)

@@ -39,7 +39,7 @@ class ShardRows:
     def of(cls, snapshot: Snapshot, files: Int64Array) -> ShardRows:
         """Return the shards of ``files``, numbers that rise."""
         shards, start = np.unique(snapshot.shards.of_file[files], return_index=True)
-        first = snapshot.files.numpy("first_row")[files]
+        first = snapshot.first_rows[files]
         return cls(shards, files, np.append(start, len(files)), first, snapshot.rows[files])
 
     def __len__(self) -> int:

@@ -52,7 +52,8 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) ->
     if isinstance(index_of(spec)[1], str):
         return False
     top = top_levels(snapshot.definition.schema, [spec])
-    mine = np.flatnonzero((snapshot.shards.of_file == shard) & snapshot.live)
+    members = snapshot.shards.members(shard)
+    mine = members[snapshot.live[members]]
     (summary,) = snapshot.index_summaries(spec, np.array([shard]))
     assert summary is not None, "it is covered"
     with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at

@@ -187,7 +187,7 @@ def uncovered(
                 missing.setdefault(shard, []).append(spec)
     found = []
     for shard, lacking in sorted(missing.items()):
-        members = np.arange(shards.start[shard], shards.start[shard + 1])
+        members = shards.members(shard)
         found.append(Work(shard, tuple(members[rows[members] > 0].tolist()), tuple(lacking)))
     return found
 

@@ -144,6 +144,8 @@ def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]
     columns, end = [], 0
     for first, file in files:
         column = file.columns[spec]
+        if first > SHARD_ROWS_MAX:
+            raise ValueError(f"row {first} of a shard, which has {SHARD_ROWS_MAX} at most")
         if first > end:
             columns.append(_nulls(first - end, column.type))
         columns.append(column)
