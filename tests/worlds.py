@@ -17,8 +17,11 @@ from hudi import HudiTable
 import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
+from mdt.commit.transaction import steps
 from mdt.hudi.layout import layout_of
 from mdt.metadata import paths
+from mdt.metadata.metadata import Metadata
+from mdt.services.compaction import Compaction
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -192,3 +195,14 @@ def survivors(
             with pytest.raises(Crash):
                 run(FaultyStorage(storage, k, mode))  # type: ignore[arg-type]
             yield f"{mode} {k} {operation}", storage
+
+
+def compact_while_another_commits(storage: Storage) -> None:
+    """Compact; when all files are written, a writer changes one of the two file groups."""
+    metadata = Metadata(storage)
+    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
+    while next(driver, "written") != "written":
+        pass
+    mdt.open(storage).upsert(rows([0], 3, 3.0))
+    for _ in driver:
+        pass

@@ -16,6 +16,7 @@ from worlds import (
     MOR,
     Flow,
     assert_clean,
+    compact_while_another_commits,
     deleted,
     filled,
     later,
@@ -30,11 +31,8 @@ from worlds import (
 import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
-from mdt.commit.transaction import steps
 from mdt.errors import Invalid, Unavailable
 from mdt.metadata import commit_log, paths
-from mdt.metadata.metadata import Metadata
-from mdt.services.compaction import Compaction
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -45,17 +43,6 @@ MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 def upsert_mixed(storage: Storage) -> None:
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
-
-
-def compact_while_another_commits(storage: Storage) -> None:
-    """Compact; when all files are written, a writer changes one of the two file groups."""
-    metadata = Metadata(storage)
-    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
-    while next(driver, "written") != "written":
-        pass
-    mdt.open(storage).upsert(rows([0], 3, 3.0))
-    for _ in driver:
-        pass
 
 
 def empty(table_type: str, key_index: str) -> MemoryStorage:

@@ -7,10 +7,21 @@ from typing import Any
 
 import pytest
 from counting import count
-from worlds import BASE_STATE, State, assert_clean, deleted, later, make, ours, rows, survivors, upserted
+from worlds import (
+    BASE_STATE,
+    State,
+    assert_clean,
+    compact_while_another_commits,
+    deleted,
+    later,
+    make,
+    ours,
+    rows,
+    survivors,
+    upserted,
+)
 
 import mdt
-from mdt.commit.transaction import steps
 from mdt.errors import Missing, Unsupported
 from mdt.hudi import layout, timeline
 from mdt.hudi.commit_metadata import CommitMetadata
@@ -18,9 +29,7 @@ from mdt.hudi.timeline import COMPLETED, Instant
 from mdt.hudi.v6 import Version6
 from mdt.metadata import paths
 from mdt.metadata.file_group import LOG
-from mdt.metadata.metadata import Metadata
 from mdt.schema.definition import TableDefinition
-from mdt.services.compaction import Compaction
 from mdt.stores.storage import MemoryStorage, Storage
 
 MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
@@ -78,16 +87,6 @@ def assert_in_place(storage: Storage) -> None:
     assert_clean(storage)
     assert [info.path for info in storage.list_dir(".hoodie")] == [paths.properties()]
     assert storage.list_dir(OtherLayout.timeline)
-
-
-def compact_while_another_commits(storage: Storage) -> None:
-    metadata = Metadata(storage)
-    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
-    while next(driver, "written") != "written":
-        pass
-    mdt.open(storage).upsert(rows([0], 3, 3.0))
-    for _ in driver:
-        pass
 
 
 def test_what_is_written_stands_under_the_names_of_the_layout() -> None:
