@@ -19,7 +19,7 @@ from mdt.metadata.additions import summary_of
 from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.services.indexing import Found, Work
+from mdt.services.indexing import Found, UncoveredShard
 
 _TASKS_PER_PROCESSOR = 3
 
@@ -31,8 +31,8 @@ class IndexRunner:
     engine: Engine[Any]
 
     def __call__(
-        self, metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
-    ) -> Iterator[tuple[Work, Found]]:
+        self, metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[UncoveredShard], claim: Claim
+    ) -> Iterator[tuple[UncoveredShard, Found]]:
         """Summarize ``work`` in tasks; yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
         count = min(len(work), _TASKS_PER_PROCESSOR * self.engine.processors)

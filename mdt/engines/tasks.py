@@ -28,8 +28,7 @@ from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.conform import conform
-from mdt.services.indexing import Work as IndexWork
-from mdt.services.indexing import summaries_of
+from mdt.services.indexing import UncoveredShard, summaries_of
 from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
@@ -249,7 +248,7 @@ class IndexShare:
 
     source: Source
     claim: Claim
-    work: Sequence[IndexWork]
+    work: Sequence[UncoveredShard]
 
 
 def summarize(share: IndexShare, attempt: int) -> pa.Table:

@@ -66,7 +66,7 @@ class IndexChange(Operation[WritePlan]):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class UncoveredShard:
     """Shard ``shard`` of a snapshot, its live files with rows, and the specifications that do not cover it."""
 
     shard: int
@@ -82,7 +82,7 @@ class _NothingSummarized(Unsupported):
 class _Batch(WritePlan):
     """The next shards, ``work``, of those that were not covered, which have ``total`` files."""
 
-    work: Sequence[Work] = ()
+    work: Sequence[UncoveredShard] = ()
     total: int = 0
 
 
@@ -143,13 +143,15 @@ class IndexBuild(Operation[_Batch]):
 Found = Mapping[str, SummaryRef]
 """Summaries of one shard by specification, as a commit record holds them."""
 
-Runner = Callable[[Metadata, Options, Snapshot, Sequence[Work], Claim], Iterable[tuple[Work, Found]]]
+Runner = Callable[
+    [Metadata, Options, Snapshot, Sequence[UncoveredShard], Claim], Iterable[tuple[UncoveredShard, Found]]
+]
 """Summarizes shards and puts larger summaries into objects of the claim; all of them are there when it ends."""
 
 
 def summarize_here(
-    metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[Work], claim: Claim
-) -> Iterator[tuple[Work, Found]]:
+    metadata: Metadata, options: Options, snapshot: Snapshot, work: Sequence[UncoveredShard], claim: Claim
+) -> Iterator[tuple[UncoveredShard, Found]]:
     """Summarize shards on threads of this process; a :data:`Runner`."""
     objects = AttachmentWriter(paths.attachment(claim.instant, str(claim.token)))
     with ThreadPoolExecutor(options.threads("writer")) as pool:
@@ -159,7 +161,7 @@ def summarize_here(
     objects.write(metadata.storage)
 
 
-def summaries_of(metadata: Metadata, snapshot: Snapshot, work: Work) -> dict[str, bytes]:
+def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -> dict[str, bytes]:
     """Return the summaries of a shard; reads only the columns that the indexes need."""
     columns = top_levels(snapshot.definition.schema, work.specs)
     files = []
@@ -171,7 +173,7 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: Work) -> dict[str
 
 def uncovered(
     snapshot: Snapshot, specs: Sequence[str] | None = None, failed: Collection[tuple[str, int]] = ()
-) -> list[Work]:
+) -> list[UncoveredShard]:
     """Return the shards that an installed index (of ``specs``, default all) does not cover.  O(files × indexes).
 
     ``failed``: (specification, number of a shard) pairs that are left out.
@@ -188,11 +190,11 @@ def uncovered(
     found = []
     for shard, lacking in sorted(missing.items()):
         members = shards.members(shard)
-        found.append(Work(shard, tuple(members[rows[members] > 0].tolist()), tuple(lacking)))
+        found.append(UncoveredShard(shard, tuple(members[rows[members] > 0].tolist()), tuple(lacking)))
     return found
 
 
-def _limited(snapshot: Snapshot, missing: Sequence[Work]) -> Iterator[Work]:
+def _limited(snapshot: Snapshot, missing: Sequence[UncoveredShard]) -> Iterator[UncoveredShard]:
     rows = 0
     for work in missing:
         if rows >= INDEX_COMMIT_ROWS:
