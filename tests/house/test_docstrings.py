@@ -35,7 +35,7 @@ def test_examples_show_what_happens(name: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_examples_are_found_where_they_stand() -> None:
-    assert {"mdt", "mdt.table", "mdt.query", "mdt.filters.where", "indexes.predicate"} <= set(MODULES)
+    assert {"mdt", "mdt.table.reading", "mdt.query", "mdt.filters.where", "indexes.predicate"} <= set(MODULES)
     examples = doctest.DocTestFinder(exclude_empty=True)
     found = [test for name in MODULES for test in examples.find(import_module(name)) if test.examples]
     assert len(found) >= EXAMPLES_MIN

@@ -1,0 +1,139 @@
+"""The skipping indexes of a table, and its statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt.arguments import one_of, texts
+from mdt.progress import Progress, ProgressOption, shown
+from mdt.table.handle import Handle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mdt.commit.operation import Operation
+    from mdt.services.index_report import Advice
+    from mdt.services.indexing import BuildResult
+
+
+class Indexes(Handle):
+    """What adds, builds, drops and reports indexes."""
+
+    def create_index(
+        self,
+        specs: str | Sequence[str],
+        *,
+        mode: str = "sync",
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
+    ) -> BuildResult:
+        """Add skipping indexes such as ``"bitmap(status)"``; every writer keeps them from the next commit on.
+
+        ``mode``: "sync" covers the existing files before it returns; "async" leaves that to :meth:`build_indexes`, here or
+        in another process (``mdt index build --watch``).  Files that are not covered are read.  ``spark``: build in Spark
+        tasks instead of this process.  An index that the table has already is only caught up with.  Raises Invalid for an
+        unknown kind, column or option.
+        """
+        from mdt.services import indexing
+
+        one_of("mode", mode, ("sync", "async"))
+        with shown(progress, "create_index") as told:
+            wanted = indexing.wanted_specs(self._metadata.newest(), specs)
+            self._change_indexes(indexing.IndexChange("create_index", added=wanted))
+            return indexing.BuildResult() if mode == "async" else self._build(wanted, told, spark)
+
+    def drop_index(self, specs: str | Sequence[str]) -> None:
+        """Remove indexes, named as in :meth:`indexes` or by their column.  Raises Invalid if there is none."""
+        from mdt.services import indexing
+
+        gone = indexing.known_specs(self._metadata.newest(), specs)
+        self._change_indexes(indexing.IndexChange("drop_index", dropped=gone))
+
+    def rebuild_index(
+        self,
+        specs: str | Sequence[str] | None = None,
+        *,
+        mode: str = "sync",
+        progress: ProgressOption = None,
+        spark: SparkSession | None = None,
+    ) -> BuildResult:
+        """Forget what indexes (default: all) cover and build it again, as after damage; see :meth:`create_index`.
+
+        Raises Invalid if ``specs`` names none, or for an unknown ``mode``.
+        """
+        from mdt.services import indexing
+
+        one_of("mode", mode, ("sync", "async"))
+        with shown(progress, "rebuild_index") as told:
+            again = indexing.known_specs(self._metadata.newest(), specs)
+            self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
+            return indexing.BuildResult() if mode == "async" else self._build(again, told, spark)
+
+    def build_indexes(
+        self, specs: str | Sequence[str] | None = None, *,
+        progress: ProgressOption = None, spark: SparkSession | None = None,
+    ) -> BuildResult:  # fmt: skip
+        """Cover the files that indexes (default: all) do not cover yet; safe beside writers and other builders."""
+        from mdt.services import indexing
+
+        with shown(progress, "build_indexes") as told:
+            self._before_write()
+            return self._build(indexing.known_specs(self._metadata.newest(), specs), told, spark)
+
+    def _build(self, specs: Sequence[str], progress: Progress | None, spark: SparkSession | None) -> BuildResult:
+        from mdt.services import indexing
+
+        runner = None
+        if spark is not None:
+            from mdt.engines.indexing import IndexRunner  # as above
+            from mdt.engines.spark.engine import SparkEngine
+            from mdt.engines.spark.session import classic
+
+            runner = IndexRunner(SparkEngine(classic(spark)))
+        return indexing.build(self._metadata, self.options, specs, progress, runner)
+
+    def indexes(self) -> pa.Table:
+        """Return one row per index: kind, column, coverage in percent, bytes, use so far (``index_report.INDEXES``)."""
+        from mdt.services import index_report
+
+        return index_report.index_table(self._metadata, self._metadata.newest())
+
+    def advise(self) -> list[Advice]:
+        """Return indexes that no query uses, with what they cost, and columns that queries filter on without one.
+
+        From the counts of all processes that have reported (each about once a minute); [] until there are enough queries.
+        They are counted where the table was created or opened with the option ``mdt.usage.counts``; if none was, this is told.
+        """
+        from mdt.services import index_report
+
+        return index_report.advise(self._metadata, self._metadata.newest())
+
+    def analyze(
+        self, columns: Sequence[str] | None = None, *,
+        progress: ProgressOption = None, spark: SparkSession | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """Keep distinct counts and most common values of ``columns`` (default: all scalar ones) from here on.
+
+        They are indexes of the kind ``table_stats``.  Returns :meth:`stats`.
+        """
+        from mdt.services import statistics
+
+        names = statistics.analyzable(self.schema) if columns is None else texts("columns", columns, "['fare']")
+        self.create_index([statistics.spec(name) for name in names], progress=progress, spark=spark)
+        return self.stats()
+
+    def stats(self) -> pa.Table:
+        """Return what is known of each column: counts, bounds, bytes and, if analyzed, distinct and common values.
+
+        Schema ``statistics.STATISTICS``.
+        """
+        from mdt.services import statistics
+
+        return statistics.statistics(self._metadata, self._metadata.newest())
+
+    def _change_indexes(self, change: Operation[Any]) -> None:
+        self._before_write()
+        self._commit(change)

@@ -1,0 +1,110 @@
+"""Reading rows and what is known of a table: scans, rows by key, history, files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt.arguments import one_of
+from mdt.errors import Corrupt
+from mdt.plan.position_search import warm_index
+from mdt.query import Scan, Where, checked_columns, declared_columns
+from mdt.schema.declared import Restoration
+from mdt.table.handle import Handle
+
+if TYPE_CHECKING:
+    from mdt.filters.order import OrderBy
+
+
+class Reading(Handle):
+    """What reads a table."""
+
+    def scan(
+        self, where: Where = None, columns: Sequence[str] | None = None, *, params: Mapping[str, object] | None = None,
+        limit: int | None = None, order_by: OrderBy = None,
+    ) -> Scan:  # fmt: skip
+        """Return a scan of the newest snapshot.
+
+        ``where``: SQL text such as ``"status = 'done' and fare > 10"``, or a list of (column, op, value) joined by AND.
+        ``columns``: names to return, all data columns by default; Hudi's meta columns may be named.  ``params``: values for
+        ``:name`` in the text, lists for ``in :names``.  ``limit``: rows at most.  ``order_by``: SQL text such as
+        ``"ts desc, id"``, or a list of (column, "asc" or "desc"[, "nulls first" or "nulls last"]); with a limit, what cannot
+        hold one of the first rows is not read.  Raises Invalid for unknown columns and SQL that does not parse.
+        """
+        newest = self._metadata.newest()
+        return Scan(self._metadata, newest, where, columns, self.options, params=params, limit=limit, order_by=order_by)
+
+    def get(
+        self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null"
+    ) -> pa.Table | dict[str, Any] | None:
+        """Return rows by record key, without SQL: a dict for one key, a table in the order of the keys for several.
+
+        ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy or Arrow array of these; or a table with
+        the key columns.  Dicts and tables may name the partition columns, too: under partition scope a key may live in several
+        partitions, and Invalid is raised if it does and none was named.  ``columns``: as for :meth:`scan`.
+
+        A key that is not in the table: None for one key; for several ``missing`` says whether there is a row of nulls in its place
+        ("null"; its key column is null, too, which no row of the table has), none ("skip"), or Invalid is raised and names the first keys ("error").
+
+        >>> t.get("a"), t.get(["c", "z"], columns=["fare"], missing="skip").to_pylist()
+        ({'id': 'a', 'city': 'Oslo', 'fare': 9.5, 'ts': 1}, [{'fare': 7.25}])
+        """
+        from mdt.scan import keys as read_keys
+        from mdt.scan import lookup
+
+        one_of("missing", missing, ("null", "skip", "error"))
+        snapshot = self._metadata.newest()
+        asked = read_keys.asked_keys(keys, snapshot.definition)
+        names = checked_columns(snapshot, columns)
+        found = lookup.key_rows(self._metadata, snapshot, asked.table)
+        if missing == "error":
+            lookup.require_all(snapshot, asked.table, found)
+        if missing == "skip" or asked.is_one:
+            found = found.those_found()
+        read = tuple(dict.fromkeys(names)) or snapshot.definition.key[:1]  # a column may be named twice
+        rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=self.options.threads("reader")).select(
+            names
+        )
+        schema = declared_columns(snapshot, names)
+        if missing == "null":
+            schema = pa.schema([field.with_nullable(True) for field in schema])
+        rows = Restoration.of(schema, rows.schema).restored(rows)
+        if not asked.is_one:
+            return rows
+        return rows.to_pylist()[0] if len(rows) else None
+
+    def warm(self, columns: Sequence[str] | None = None) -> None:
+        """Load what plans and scans need into this process, so that the first queries are as fast as later ones.
+
+        Files, statistics of ``columns`` (default: all), indexes on them; footers, page maps and, if all key columns are among them, key
+        maps (28 bytes a row) of the newest files; each kind until its cache is full.
+        """
+        from mdt.filters.where import parse_where
+        from mdt.scan.warm import warm_files
+
+        snapshot = self._metadata.newest()
+        columns = None if columns is None else checked_columns(snapshot, columns)
+        self._metadata.warm(columns)
+        for spec in snapshot.definition.indexes:
+            warm_index(self._metadata, snapshot, spec, columns)
+        with_keys = columns is None or set(self.definition.key) <= set(columns)
+        warm_files(self._metadata, snapshot, self.options.threads("reader"), with_keys=with_keys)
+        # What is loaded at the first use of a filter and of a look-up: modules, and what they prepare for a schema.
+        parse_where(f"`{self.definition.key[0]}` is null", self.schema)
+        names = dict.fromkeys((*self.definition.key, *self.definition.partition_by))
+        with suppress(Corrupt):
+            some = self.scan(columns=list(names), limit=1).to_arrow()
+            if with_keys and len(some):
+                self.get(some)
+
+    def history(self) -> pa.Table:
+        """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
+        history = self._metadata.newest().history
+        return history.select(history.column_names[: history.column_names.index("rolled_back") + 1])
+
+    def files(self) -> pa.Table:
+        """Return the live files with their file group, sizes (bytes) and rows."""
+        return self._metadata.newest().listing()

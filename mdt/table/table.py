@@ -1,0 +1,107 @@
+"""A table as users have it in hand; how they create and open one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mdt.config import canonical, parse_options
+from mdt.errors import Invalid
+from mdt.schema.input import is_spark_schema, to_schema
+from mdt.stores.storage import open_storage
+from mdt.table.indexes import Indexes
+from mdt.table.reading import Reading
+from mdt.table.services import Services
+from mdt.table.writing import Writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Table(Reading, Writing, Services, Indexes):
+    """A table at a path or URL.  Make one with :func:`mdt.create` or :func:`mdt.open`; safe to use from threads.
+
+    A pickle is where the table is, and the options that it was opened with: who loads it (a worker process, a Spark task)
+    opens the table anew, at its newest commit, with the credentials of its own environment.  Secrets are never in it.
+    """
+
+    def __reduce__(self) -> Any:
+        """Raises Unsupported for a table in memory."""
+        return open, (self._storage, dict(self._metadata.overrides))
+
+
+def create(
+    path: Any,
+    schema: Any,
+    key: Sequence[str],
+    *,
+    partition_by: Sequence[str] = (),
+    ordering: str | None = None,
+    table_type: str = "MERGE_ON_READ",
+    key_index: str = "bloom",
+    scope: str = "partition",
+    indexes: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> Table:
+    """Create a table and return it.
+
+    ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns, of pyarrow,
+    polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``; types that cannot come back are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
+    ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
+    COPY_ON_WRITE.  ``key_index``: "bloom" or "record".  ``scope``: a key is unique per "partition" or per "table".
+    ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`.
+
+    Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
+    put.
+    """
+    from mdt import create_table
+
+    storage = create_table.place(path, options, storage_options)
+    if is_spark_schema(schema):
+        from mdt.engines.spark.schema import to_arrow  # pyspark takes a second to import; only Spark users pay for it
+
+        schema = to_arrow(schema)
+    definition = create_table.define(
+        storage, to_schema(schema), key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
+        key_index=key_index, scope=scope, indexes=indexes, options=options,
+    )  # fmt: skip
+    create_table.create(storage, definition)
+    return Table(storage)
+
+
+def open(
+    path: Any, options: Mapping[str, Any] | None = None, *, storage_options: Mapping[str, object] | None = None
+) -> Table:
+    """Open the table at ``path``; ``options`` override tuning options for this object.
+
+    ``path``: local path, URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store whose root is the table.
+    ``storage_options``: endpoint, region, credentials and the like, by the names that object_store, deltalake and polars take;
+    what is not given comes from the environment.
+
+    Raises Invalid if there is no table, Unsupported if it was written by a newer version or another Hudi writer has
+    committed to it, Corrupt if it is damaged, Unavailable if the storage cannot be reached or lacks credentials.
+    """
+    storage = open_storage(path, storage_options=storage_options)
+    table = Table(storage, options)
+    if storage is not path and not table.options.durable:
+        table = Table(open_storage(path, durable=False, storage_options=storage_options), options)
+    stored = parse_options(table.definition.options).to_mapping("table")
+    if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
+        raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
+    return table
+
+
+def read(
+    spark: SparkSession, path: Any, options: Mapping[str, Any] | None = None, *,
+    storage_options: Mapping[str, object] | None = None,
+) -> DataFrame:  # fmt: skip
+    """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
+
+    Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
+    ``options``: as for :func:`open`.
+    ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
+    """
+    from mdt.engines.spark import frame, session  # as above
+
+    return frame.read(session.classic(spark), open(path, options, storage_options=storage_options).metadata)

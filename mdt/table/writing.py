@@ -1,0 +1,82 @@
+"""Writing rows: upsert, insert, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.progress import Progress, ProgressOption, shown
+from mdt.schema.input import is_spark, to_table
+from mdt.table.handle import Handle
+from mdt.write.result import WriteResult
+
+
+class Writing(Handle):
+    """What changes the rows of a table."""
+
+    def upsert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+        """Insert new rows and replace rows whose key exists.
+
+        ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list
+        of dicts, a dict of columns, anything with the Arrow PyCapsule interface (pandas, polars, duckdb), a lazy frame of
+        polars, or a Spark DataFrame.  Columns are matched by name and cast where that loses nothing.  Raises Invalid, naming
+        column, row and value, if the data does not fit (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
+
+        ``progress``, here and in every other call that may take long: a function that takes the number of files that are
+        done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
+        """
+        return self._write(data, "upsert", progress)
+
+    def insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``."""
+        return self._write(data, "insert", progress)
+
+    def bulk_insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+        """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
+        return self._write(data, "bulk_insert", progress)
+
+    def delete(self, keys: Any, *, progress: ProgressOption = None) -> WriteResult:
+        """Delete the rows with the given keys.
+
+        ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
+        ignored.  Keys that do not exist are counted in ``missing``.
+        """
+        from mdt.write.normalize import normalize_keys
+        from mdt.write.operations import Delete
+
+        with shown(progress, "delete") as told:
+            self._before_rows()
+            table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
+            batch = normalize_keys(table, self.definition)
+            action = self.definition.commit_action
+            return WriteResult.of(self._commit(Delete(self._metadata, self.options, batch, "delete", action, told)))
+
+    def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
+        with shown(progress, name) as told:
+            return self._write_rows(data, name, told)
+
+    def _write_rows(self, data: Any, name: str, progress: Progress | None) -> WriteResult:
+        from mdt.write.normalize import normalize
+        from mdt.write.operations import Upsert
+
+        self._before_rows()
+        if is_spark(data):
+            from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+
+            small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
+            if small is None:
+                done = engine.write(self._metadata, self.options, data, name, progress)
+                return WriteResult.of(done, engine="spark")
+            data = small
+        batch = normalize(to_table(data, self.schema), self.definition)
+        action = self.definition.commit_action
+        return WriteResult.of(self._commit(Upsert(self._metadata, self.options, batch, name, action, progress)))
+
+    def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
+        if is_spark(data):
+            from mdt.engines.spark import engine  # as above
+
+            return engine.collect(data, names)
+        return to_table(data, self.schema)
