@@ -25,7 +25,7 @@
 
 from indexes.functions import register as function
 from mdt import config, errors
-from mdt.errors import Conflict, Corrupt, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
+from mdt.errors import Conflict, Corrupt, Expired, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
 from mdt.table import Table, create, open, read
 from mdt.write.result import WriteResult
 
@@ -34,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Conflict",
     "Corrupt",
+    "Expired",
     "Internal",
     "Invalid",
     "MdtError",

@@ -1,6 +1,6 @@
 """Every error that mdt raises on purpose.
 
-One base class and six kinds; a kind exists only where a caller would act differently.  The message says what
+One base class and seven kinds; a kind exists only where a caller would act differently.  The message says what
 happened, ``hint`` says what to do next, ``retryable`` says whether the same call may succeed later unchanged.
 """
 
@@ -65,6 +65,20 @@ class Corrupt(MdtError):
 
 class Missing(Corrupt):
     """An object that should exist does not."""
+
+
+class Expired(MdtError):
+    """The past state or range that was asked for was cleaned; the hint says what can still be read.
+
+    ``oldest`` and ``newest``: seqs of the states that can be read, -1 if unknown.
+    """
+
+    def __init__(self, message: str, *, oldest: int = -1, newest: int = -1, hint: str = "") -> None:
+        if not hint and oldest >= 0:
+            hint = f"the states after commits {oldest} to {newest} can be read"
+        super().__init__(message, hint=hint)
+        self.oldest = oldest
+        self.newest = newest
 
 
 class Unsupported(MdtError):

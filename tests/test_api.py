@@ -372,7 +372,7 @@ def test_the_newest_of_repeated_keys_wins(tmp_path: Path) -> None:
 
 
 def test_the_kinds_of_error_are_told_apart() -> None:
-    kinds = (mdt.Conflict, mdt.Corrupt, mdt.Internal, mdt.Invalid, mdt.Unavailable, mdt.Unsupported)
+    kinds = (mdt.Conflict, mdt.Corrupt, mdt.Expired, mdt.Internal, mdt.Invalid, mdt.Unavailable, mdt.Unsupported)
     assert all(issubclass(kind, mdt.MdtError) for kind in kinds)
     assert {kind for kind in kinds if kind.retryable} == {mdt.Conflict, mdt.Unavailable}
     assert issubclass(Invalid, ValueError)

@@ -23,7 +23,7 @@ _KINDS = {
     kind.__name__: kind
     for kind in (
         errors.Conflict, errors.Unavailable, errors.Invalid, errors.Corrupt, errors.Missing, errors.Unsupported,
-        errors.Internal,
+        errors.Internal, errors.Expired,
     )
 }  # fmt: skip
 _LACKING = re.compile(
