@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from reader import BY_POSITION, bag, bag_of, hudi_table
+from reader import AS_OF, BY_POSITION, bag, bag_of, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 
 import mdt
@@ -30,7 +30,6 @@ from indexes.predicate import matches
 from indexes.testing import predicates
 from mdt.errors import Invalid
 from mdt.metadata.file_group import LOG
-from mdt.query import Scan
 from mdt.services.check_placement import misplaced_keys
 from mdt.stores.storage import LocalStorage
 
@@ -175,6 +174,22 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         assert self.table.snapshot().seq == writer.snapshot().seq
         self._compare_pruned(data)
 
+    # The past
+
+    @precondition(lambda self: len(self.past) > 1)
+    @rule(data=st.data())
+    def read_a_past_state(self, data: st.DataObject) -> None:
+        """Indexes, look-ups and hudi-rs see a past state as it was then."""
+        seq = data.draw(st.sampled_from(sorted(self.past)), label="seq")
+        instant = self.table.history()["instant"][seq].as_py()
+        table = self._arrow(self.past[seq])
+        scan = self.table.scan(as_of=data.draw(st.sampled_from((seq, instant)), label="as of"))
+        scan.predicate = data.draw(predicates(self.shape.schema, table))
+        assert bag(scan.to_arrow()) == bag(table.filter(matches(scan.predicate, table))), scan.explain()
+        assert bag(hudi_table(self.path, self.shape.schema, {AS_OF: instant})) == bag(table), "hudi-rs, as of"
+        names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
+        assert bag(self.table.get(table.select(names), as_of=seq)) == bag(table)
+
     # What must hold after every step
 
     @invariant()
@@ -236,8 +251,8 @@ class TableAgainstDictionary(RuleBasedStateMachine):
 
     def _check_the_past(self) -> None:
         for seq, expected in self.past.items():
-            scan = Scan(self.table.metadata, self.table.snapshot(seq), None, None, self.table.options)
-            assert bag(scan.to_arrow()) == bag_of(expected, self.shape.schema.names), f"as of commit {seq}"
+            found = mdt.open(self._storage(), as_of=seq).scan().to_arrow()
+            assert bag(found) == bag_of(expected, self.shape.schema.names), f"as of commit {seq}"
 
     def _storage(self) -> LocalStorage:
         return LocalStorage(self.path, durable=False)

@@ -18,6 +18,8 @@ from hudi import HudiReadOptions, HudiTable
 
 from mdt.schema.convert import convert
 
+AS_OF = "hoodie.read.as.of.timestamp"
+"""Option of hudi-rs: an instant as of which to read."""
 BY_POSITION = {"hoodie.merge.use.record.positions": "true"}
 """Makes hudi-rs trust the positions that log blocks carry, instead of comparing keys."""
 

@@ -115,9 +115,20 @@ def is_json() -> bool:
     return _as_json.get()
 
 
-def opened(path: str, option: Sequence[str] = ()) -> table.Table:
-    """Open a table with the options of the command line."""
-    return table.open(path, settings(option), storage_options=_storage_options.get())
+_SEQ_DIGITS_MAX = 10
+"""Of a number that stands for a seq on the command line; an instant has 14 or 17 digits."""
+
+
+def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
+    """Open a table with the options of the command line, perhaps as of a point."""
+    return table.open(path, settings(option), storage_options=_storage_options.get(), as_of=point(as_of))
+
+
+def point(text: str | None) -> int | str | None:
+    """Return what stands for a point in history: few digits are a seq."""
+    if text is not None and text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
+        return int(text)
+    return text
 
 
 def storage_options() -> Mapping[str, str] | None:

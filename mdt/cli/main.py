@@ -69,6 +69,7 @@ class Format(StrEnum):
 Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
 Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
 Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
+AsOf = Annotated[str | None, typer.Option(help="A past state: a seq, an instant, or a time such as 2026-02-28T12:00.")]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 
@@ -116,9 +117,9 @@ def history(path: TablePath) -> None:
 
 
 @command(app)
-def files(path: TablePath) -> None:
+def files(path: TablePath, as_of: AsOf = None) -> None:
     """Show the live files."""
-    tell_rows(opened(path).files().select(["partition", "name", "instant", "size", "rows"]))
+    tell_rows(opened(path, as_of=as_of).files().select(["partition", "name", "instant", "size", "rows"]))
 
 
 @command(app)
@@ -131,10 +132,11 @@ def scan(
     order_by: Annotated[str | None, typer.Option(help='Columns to sort by, such as "ts desc, id".')] = None,
     format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
     explain: Annotated[bool, typer.Option("--explain", help="Show what would be read instead of rows.")] = False,
+    as_of: AsOf = None,
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Write the rows that match."""
-    t = opened(path, option)
+    t = opened(path, option, as_of)
     if is_json():
         format = Format.json
     if format is Format.table and limit is None and not explain:
@@ -149,9 +151,15 @@ def scan(
 
 
 @command(app)
-def count(path: TablePath, where: Where = None, param: Param = [], option: Settings = []) -> None:  # noqa: B006 - as above
+def count(
+    path: TablePath,
+    where: Where = None,
+    param: Param = [],  # noqa: B006 - as above
+    as_of: AsOf = None,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
     """Write the number of rows that match."""
-    t = opened(path, option)
+    t = opened(path, option, as_of)
     found = t.scan(where, params=pairs("--param", param)).count()
     tell({"count": found}, str(found))
     t.metadata.usage.report()

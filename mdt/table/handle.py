@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt.arguments import whole_number
 from mdt.config import Options
 from mdt.display import visible
+from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.points import Point, seq_at
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """An open table; :class:`mdt.table.Table` is all that follows from it."""
+    """An open table; :class:`mdt.table.Table` is all that follows from it.
 
-    def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None) -> None:
+    ``as_of``: the past state that it shows; None for the newest one, whenever it is asked.
+    """
+
+    def __init__(
+        self, storage: Storage, options: Mapping[str, Any] | None = None, *, as_of: Point | None = None
+    ) -> None:
         self._storage = storage
         self._metadata = Metadata(storage, options)
         self._options: Options | None = None
-        self._metadata.newest()
+        newest = self._metadata.newest()
+        self._pinned = None if as_of is None else self._metadata.at(seq_at(newest, as_of))
 
     @property
     def path(self) -> str:
@@ -47,7 +54,7 @@ class Handle:
     @property
     def definition(self) -> TableDefinition:
         """What the table is; fixed at creation."""
-        return self._metadata.newest(watched=False).definition
+        return (self._pinned or self._metadata.newest(watched=False)).definition
 
     @property
     def schema(self) -> pa.Schema:
@@ -61,13 +68,20 @@ class Handle:
             self._options = self._metadata.options(self.definition)
         return self._options
 
-    def snapshot(self, seq: int | None = None) -> Snapshot:
-        """Return the newest snapshot, or the one after commit ``seq``.  Raises Invalid if there is no such commit."""
-        return self._metadata.newest() if seq is None else self._metadata.at(whole_number("seq", seq))
+    def snapshot(self, as_of: Point | None = None) -> Snapshot:
+        """Return the newest snapshot (of a table that was opened as of a point, the one there), or a past one.
+
+        ``as_of``: the seq of a commit, an instant, or a time: a datetime or ISO text, UTC unless it has a zone; it means the
+        newest commit whose instant is not after it.  Raises Invalid if there is no such commit, Expired if its state was cleaned.
+        """
+        if as_of is None:
+            return self._pinned or self._metadata.newest()
+        return self._metadata.at(seq_at(self._metadata.newest(), as_of))
 
     def __repr__(self) -> str:
         d = self.definition
-        said = (d.name, d.table_type, f"key={','.join(d.key)}", f"at {self.path}")
+        past = () if self._pinned is None else (f"as of commit {self._pinned.seq}",)
+        said = (d.name, d.table_type, f"key={','.join(d.key)}", f"at {self.path}", *past)
         return f"<mdt table {' '.join(map(visible, said))}>"
 
     def _repr_html_(self) -> str:
@@ -82,6 +96,7 @@ class Handle:
 
     def _before_rows(self) -> None:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
+        self._refuse_the_past()
         self._metadata.key_index(self._metadata.newest())
         self._before_write()
 
@@ -89,8 +104,16 @@ class Handle:
         """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``)."""
         from mdt.commit.recovery import recover
 
+        self._refuse_the_past()
         self._storage.require_conditional_put()
         self._metadata.newest()
         self._metadata.watch.refuse_to_write()
         if roll_back:
             recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
+
+    def _refuse_the_past(self) -> None:
+        if self._pinned is not None:
+            raise Invalid(
+                f"this table shows the state after commit {self._pinned.seq} and cannot be written to",
+                hint="open it without as_of",
+            )

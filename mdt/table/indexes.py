@@ -99,7 +99,7 @@ class Indexes(Handle):
         """Return one row per index: kind, column, coverage in percent, bytes, use so far (``index_report.INDEXES``)."""
         from mdt.services import index_report
 
-        return index_report.index_table(self._metadata, self._metadata.newest())
+        return index_report.index_table(self._metadata, self.snapshot())
 
     def advise(self) -> list[Advice]:
         """Return indexes that no query uses, with what they cost, and columns that queries filter on without one.
@@ -109,7 +109,7 @@ class Indexes(Handle):
         """
         from mdt.services import index_report
 
-        return index_report.advise(self._metadata, self._metadata.newest())
+        return index_report.advise(self._metadata, self.snapshot())
 
     def analyze(
         self, columns: Sequence[str] | None = None, *,
@@ -132,7 +132,7 @@ class Indexes(Handle):
         """
         from mdt.services import statistics
 
-        return statistics.statistics(self._metadata, self._metadata.newest())
+        return statistics.statistics(self._metadata, self.snapshot())
 
     def _change_indexes(self, change: Operation[Any]) -> None:
         self._before_write()

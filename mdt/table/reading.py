@@ -17,6 +17,7 @@ from mdt.table.handle import Handle
 
 if TYPE_CHECKING:
     from mdt.filters.order import OrderBy
+    from mdt.metadata.points import Point
 
 
 class Reading(Handle):
@@ -24,27 +25,28 @@ class Reading(Handle):
 
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, params: Mapping[str, object] | None = None,
-        limit: int | None = None, order_by: OrderBy = None,
+        limit: int | None = None, order_by: OrderBy = None, as_of: Point | None = None,
     ) -> Scan:  # fmt: skip
-        """Return a scan of the newest snapshot.
+        """Return a scan of the newest snapshot, or of a past one.
 
         ``where``: SQL text such as ``"status = 'done' and fare > 10"``, or a list of (column, op, value) joined by AND.
         ``columns``: names to return, all data columns by default; Hudi's meta columns may be named.  ``params``: values for
         ``:name`` in the text, lists for ``in :names``.  ``limit``: rows at most.  ``order_by``: SQL text such as
         ``"ts desc, id"``, or a list of (column, "asc" or "desc"[, "nulls first" or "nulls last"]); with a limit, what cannot
-        hold one of the first rows is not read.  Raises Invalid for unknown columns and SQL that does not parse.
+        hold one of the first rows is not read.  ``as_of``: as for :meth:`snapshot`.  Raises Invalid for unknown columns and SQL
+        that does not parse.
         """
-        newest = self._metadata.newest()
-        return Scan(self._metadata, newest, where, columns, self.options, params=params, limit=limit, order_by=order_by)
+        seen = self.snapshot(as_of)
+        return Scan(self._metadata, seen, where, columns, self.options, params=params, limit=limit, order_by=order_by)
 
     def get(
-        self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null"
+        self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null", as_of: Point | None = None
     ) -> pa.Table | dict[str, Any] | None:
         """Return rows by record key, without SQL: a dict for one key, a table in the order of the keys for several.
 
         ``keys``: a value (with several key columns a tuple of values, or a dict); or a list, numpy or Arrow array of these; or a table with
         the key columns.  Dicts and tables may name the partition columns, too: under partition scope a key may live in several
-        partitions, and Invalid is raised if it does and none was named.  ``columns``: as for :meth:`scan`.
+        partitions, and Invalid is raised if it does and none was named.  ``columns``, ``as_of``: as for :meth:`scan`.
 
         A key that is not in the table: None for one key; for several ``missing`` says whether there is a row of nulls in its place
         ("null"; its key column is null, too, which no row of the table has), none ("skip"), or Invalid is raised and names the first keys ("error").
@@ -56,7 +58,7 @@ class Reading(Handle):
         from mdt.scan import lookup
 
         one_of("missing", missing, ("null", "skip", "error"))
-        snapshot = self._metadata.newest()
+        snapshot = self.snapshot(as_of)
         asked = read_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
         found = lookup.key_rows(self._metadata, snapshot, asked.table)
@@ -85,7 +87,7 @@ class Reading(Handle):
         from mdt.filters.where import parse_where
         from mdt.scan.warm import warm_files
 
-        snapshot = self._metadata.newest()
+        snapshot = self.snapshot()
         columns = None if columns is None else checked_columns(snapshot, columns)
         self._metadata.warm(columns)
         for spec in snapshot.definition.indexes:
@@ -102,9 +104,9 @@ class Reading(Handle):
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
-        history = self._metadata.newest().history
+        history = self.snapshot().history
         return history.select(history.column_names[: history.column_names.index("rolled_back") + 1])
 
     def files(self) -> pa.Table:
         """Return the live files with their file group, sizes (bytes) and rows."""
-        return self._metadata.newest().listing()
+        return self.snapshot().listing()

@@ -17,6 +17,9 @@ from mdt.table.writing import Writing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from mdt.metadata.points import Point
+    from mdt.stores.storage import Storage
+
 
 class Table(Reading, Writing, Services, Indexes):
     """A table at a path or URL.  Make one with :func:`mdt.create` or :func:`mdt.open`; safe to use from threads.
@@ -27,7 +30,13 @@ class Table(Reading, Writing, Services, Indexes):
 
     def __reduce__(self) -> Any:
         """Raises Unsupported for a table in memory."""
-        return open, (self._storage, dict(self._metadata.overrides))
+        seen = None if self._pinned is None else self._pinned.seq
+        return _reopened, (self._storage, dict(self._metadata.overrides), seen)
+
+
+def _reopened(storage: Storage, options: Mapping[str, Any], as_of: int | None) -> Table:
+    """Return a table as it was pickled."""
+    return open(storage, options, as_of=as_of)
 
 
 def create(
@@ -71,21 +80,23 @@ def create(
 
 
 def open(
-    path: Any, options: Mapping[str, Any] | None = None, *, storage_options: Mapping[str, object] | None = None
-) -> Table:
+    path: Any, options: Mapping[str, Any] | None = None, *, storage_options: Mapping[str, object] | None = None,
+    as_of: Point | None = None,
+) -> Table:  # fmt: skip
     """Open the table at ``path``; ``options`` override tuning options for this object.
 
     ``path``: local path, URL (``s3://bucket/table``, ``gs://…``, ``az://…``), or an obstore store whose root is the table.
     ``storage_options``: endpoint, region, credentials and the like, by the names that object_store, deltalake and polars take;
     what is not given comes from the environment.
+    ``as_of``: show a past state (:meth:`Table.snapshot`), which cannot be written to; for ever the same one.
 
     Raises Invalid if there is no table, Unsupported if it was written by a newer version or another Hudi writer has
     committed to it, Corrupt if it is damaged, Unavailable if the storage cannot be reached or lacks credentials.
     """
     storage = open_storage(path, storage_options=storage_options)
-    table = Table(storage, options)
+    table = Table(storage, options, as_of=as_of)
     if storage is not path and not table.options.durable:
-        table = Table(open_storage(path, durable=False, storage_options=storage_options), options)
+        table = Table(open_storage(path, durable=False, storage_options=storage_options), options, as_of=as_of)
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
@@ -94,14 +105,15 @@ def open(
 
 def read(
     spark: SparkSession, path: Any, options: Mapping[str, Any] | None = None, *,
-    storage_options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, object] | None = None, as_of: Point | None = None,
 ) -> DataFrame:  # fmt: skip
     """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
 
-    Each query on it, or on a view made of it, is planned anew against the newest snapshot.  It cannot be written to.
-    ``options``: as for :func:`open`.
+    Each query on it, or on a view made of it, is planned anew against the newest snapshot, or the one ``as_of`` a point.  It
+    cannot be written to.  ``options``, ``as_of``: as for :func:`open`.
     ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
     from mdt.engines.spark import frame, session  # as above
 
-    return frame.read(session.classic(spark), open(path, options, storage_options=storage_options).metadata)
+    table = open(path, options, storage_options=storage_options, as_of=as_of)
+    return frame.read(session.classic(spark), table.metadata, None if as_of is None else table.snapshot())

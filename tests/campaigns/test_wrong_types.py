@@ -78,17 +78,17 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "insert": (lambda **a: table().insert(**a), {"data": ROWS, "progress": None}),
     "bulk_insert": (lambda **a: table().bulk_insert(**a), {"data": ROWS, "progress": None}),
     "delete": (lambda **a: table().delete(**a), {"keys": ROWS, "progress": None}),
-    "get": (lambda **a: table().get(**a), {"keys": "k1", "columns": ["id"], "missing": "null"}),
+    "get": (lambda **a: table().get(**a), {"keys": "k1", "columns": ["id"], "missing": "null", "as_of": 1}),
     "scan": (
         lambda **a: used(table().scan(**a)),
-        {"where": "fare > 1", "columns": ["id"], "params": None, "limit": 3, "order_by": "id"},
+        {"where": "fare > 1", "columns": ["id"], "params": None, "limit": 3, "order_by": "id", "as_of": 1},
     ),
     "explain": (lambda **a: table().scan().explain(**a), {"spark": None}),
     "to_spark": (lambda **a: table().scan().to_spark(**a), {"spark": None}),
     "warm": (lambda **a: table().warm(**a), {"columns": ["id"]}),
     "compact": (lambda **a: table().compact(**a), {"progress": None}),
     "check": (lambda **a: table().check(**a), {"progress": None}),
-    "snapshot": (lambda **a: table().snapshot(**a), {"seq": 1}),
+    "snapshot": (lambda **a: table().snapshot(**a), {"as_of": 1}),
     "create_index": (
         lambda **a: table().create_index(**a),
         {"specs": "bitmap(city)", "mode": "sync", "progress": None, "spark": None},
@@ -99,8 +99,9 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "build_indexes": (lambda **a: table().build_indexes(**a), {"specs": None, "progress": None, "spark": None}),
     "analyze": (lambda **a: table().analyze(**a), {"columns": ["fare"], "progress": None, "spark": None}),
-    "open": (mdt.open, {"path": "t", "options": None, "storage_options": None}),
-    "read": (mdt.read, {"spark": None, "path": "t", "options": None, "storage_options": None}),
+    "open": (mdt.open, {"path": "t", "options": None, "storage_options": None, "as_of": None}),
+    "open as of": (lambda **a: mdt.open(table().storage, **a), {"as_of": 1}),
+    "read": (mdt.read, {"spark": None, "path": "t", "options": None, "storage_options": None, "as_of": None}),
     "create": (
         lambda **a: mdt.create(**{"path": MemoryStorage(), **a}),
         {

@@ -52,6 +52,18 @@ def test_info_shows_what_the_table_is(path: Path) -> None:
     assert lines["files"] == "2, of these 0 log files"
 
 
+def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
+    table = mdt.open(path)
+    table.upsert(ROWS.slice(0, 1).set_column(0, "id", [["new"]]))
+    before = table.history()["instant"][1].as_py()
+    counts = [run("count", path, "--as-of", point).stdout for point in (0, 1, before, 2, "9999-01-01")]
+    assert counts == ["0\n", "3\n", "3\n", "4\n", "4\n"]
+    assert "new" not in run("scan", path, "--as-of", 1, "--format", "csv").stdout
+    assert "new" in run("scan", path, "--format", "csv").stdout
+    assert run("files", path, "--as-of", 0, "--json").stdout == ""
+    assert "is no tag, instant or time" in run("count", path, "--as-of", "once", code=2).stderr
+
+
 def test_history_and_files_have_a_line_for_each(path: Path) -> None:
     assert [run("history", path).stdout.count(word) for word in ("create", "upsert")] == [2, 1]
     shown = run("files", path).stdout

@@ -53,9 +53,9 @@ _UNPINNED = "call:"
 _WORD_BITS = 64
 
 
-def read(spark: SparkSession, metadata: Metadata) -> DataFrame:
-    """Return a table as a DataFrame; each query is planned against the newest snapshot then."""
-    return _frame(spark, metadata, None, shown(metadata.newest().definition))
+def read(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None) -> DataFrame:
+    """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``."""
+    return _frame(spark, metadata, pinned, shown((pinned or metadata.newest()).definition))
 
 
 def shown(definition: TableDefinition) -> pa.Schema:

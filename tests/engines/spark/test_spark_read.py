@@ -153,6 +153,18 @@ def test_each_commit_is_seen_by_the_next_query_and_a_scan_keeps_its_own(spark: S
     assert empty.to_spark(spark).count() == 0
 
 
+def test_a_frame_as_of_a_point_stays_there(spark: SparkSession, tmp_path: Path) -> None:
+    table = merged(tmp_path / "t")
+    instant = table.history()["instant"][2].as_py()
+    frames_of_2 = [mdt.read(spark, table.path, as_of=2), mdt.read(spark, table.path, as_of=instant)]
+    frames_of_2.append(table.scan(as_of=2).to_spark(spark))
+    table.compact()
+    table.upsert(rows(range(60, 70)))
+    expected = bag(table.scan(as_of=2).to_arrow())
+    assert [bag(arrow(frame)) for frame in frames_of_2] == [expected] * 3
+    assert frames_of_2[0].where("id = 4").count() == 1, "it was deleted later"
+
+
 def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path) -> None:
     table = create(tmp_path / "t", SCHEMA, partition_by=["day"], key_index="record")
     table.upsert(rows(range(40)))

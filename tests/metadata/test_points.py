@@ -1,0 +1,88 @@
+"""Points in the history: seqs, instants and times, and what is none of these."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.errors import Invalid
+from mdt.hudi import timeline
+from mdt.metadata.points import seq_at
+from mdt.stores.storage import MemoryStorage
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture(scope="module")
+def table() -> mdt.Table:
+    """Return a table with four commits, an hour apart."""
+    storage = MemoryStorage()
+    found = mdt.create(storage, pa.schema([("id", pa.string())]), ["id"])
+    for key in "abc":
+        storage.sleep(3600)
+        found.upsert([{"id": key}])
+    return found
+
+
+def moment(table: mdt.Table, seq: int) -> datetime:
+    """Return when a commit began."""
+    us = timeline.instant_us(table.history()["instant"][seq].as_py())
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+
+
+def test_a_time_is_the_newest_commit_not_after_it(table: mdt.Table) -> None:
+    newest = table.snapshot()
+    for seq in range(4):
+        at = moment(table, seq)
+        later, earlier = at + timedelta(minutes=5), at - timedelta(milliseconds=1)
+        assert seq_at(newest, at) == seq_at(newest, later) == seq
+        if seq:
+            assert seq_at(newest, earlier) == seq - 1
+    assert seq_at(newest, date(9999, 1, 1)) == 3
+
+
+def test_every_way_to_write_a_time_names_the_same_commit(table: mdt.Table) -> None:
+    at, newest = moment(table, 2), table.snapshot()
+    instant = table.history()["instant"][2].as_py()
+    elsewhere = at.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    ways: list[Any] = [
+        at,
+        at.replace(tzinfo=None),
+        elsewhere,
+        at.isoformat(),
+        elsewhere.isoformat(),
+        instant,
+        instant[:14],
+    ]
+    ways += [at.replace(tzinfo=None).isoformat(sep=" "), at.isoformat().replace("+00:00", "Z"), 2]
+    assert [seq_at(newest, way) for way in ways] == [2] * len(ways)
+
+
+def test_a_time_before_the_table_was_there_is_refused_and_names_its_first_commit(table: mdt.Table) -> None:
+    first = table.history()["instant"][0].as_py()
+    with pytest.raises(Invalid, match=f"not there yet(.|\n)*{first}"):
+        seq_at(table.snapshot(), "1970-01-01")
+
+
+@pytest.mark.parametrize(
+    "point", ["yesterday", "", "2026-13-01", "123", 1.5, True, b"1", None, ["a"], "\ud800", "9" * 400]
+)
+def test_what_is_no_point_is_refused(table: mdt.Table, point: Any) -> None:
+    with pytest.raises(Invalid, match="as_of"):
+        seq_at(table.snapshot(), point)
+
+
+def test_of_commits_whose_instants_are_out_of_order_a_time_names_the_newest_that_is_not_after_it() -> None:
+    storage = MemoryStorage()
+    table = mdt.create(storage, pa.schema([("id", pa.string())]), ["id"])
+    table.upsert([{"id": "a"}])
+    newest = table.snapshot()
+    history = [dict(row) for row in newest.history_since]
+    history[0]["instant"], history[1]["instant"] = "20260101000000002", "20260101000000001"
+    object.__setattr__(newest, "history_since", tuple(history))
+    newest.__dict__.pop("log", None), newest.__dict__.pop("history", None)
+    assert seq_at(newest, "20260101000000001") == 1
