@@ -14,6 +14,7 @@ from mdt.config import canonical, parse_options
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
+from mdt.hudi.schema import avro_schema
 from mdt.metadata import commit_log, key_indexes
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import orderable
@@ -117,7 +118,7 @@ def create(storage: Storage, definition: TableDefinition) -> None:
         "definition": definition.to_json(),
     }
     record = CommitRecord(0, header)
-    publish.avro_schema(definition)
+    avro_schema(definition)
     if not commit_log.append(storage, record):
         raise Invalid(f"{storage.url} is a table already", hint="mdt.open(path) opens it")
     publish.publish(storage, record, definition)

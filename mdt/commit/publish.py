@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mdt.hudi import properties, schema
+from mdt.hudi import properties
 from mdt.hudi.commit_metadata import CommitMetadata, WriteStat
 from mdt.hudi.layout import layout_of
+from mdt.hudi.schema import avro_schema
 from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import BASE
@@ -86,11 +87,6 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     if record.action == "create":
         content = properties.encode(layout_of(definition).properties(definition))
         storage.put_if_absent(paths.properties(), content)
-
-
-def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> str:
-    """Return the table's Avro schema as JSON text."""
-    return schema.to_avro(definition.schema, definition.name, meta_fields=meta_fields)
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:

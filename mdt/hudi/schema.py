@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema.declared import DEPTH_MAX, stored
+from mdt.schema.definition import TableDefinition
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"
@@ -51,6 +52,11 @@ def to_avro(schema: pa.Schema, name: str, *, meta_fields: bool = False) -> str:
     return json.dumps(
         {"type": "record", "name": record, "namespace": namespace, "fields": fields}, separators=(",", ":")
     )
+
+
+def avro_schema(definition: TableDefinition, *, meta_fields: bool = False) -> str:
+    """Return a table's Avro schema as JSON text; ``meta_fields``: with Hudi's five in front."""
+    return to_avro(definition.schema, definition.name, meta_fields=meta_fields)
 
 
 def record_name(table: str) -> tuple[str, str]:

@@ -61,9 +61,8 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
             columns[f"stats/{column}"] = _paged(table.combine_chunks(), STATISTICS_PER_PAGE)
     columns |= _stripes(columns, n)
     columns |= _row_groups(snapshot, n)
-    for spec in snapshot.indexed():
-        if spec in snapshot.definition.indexes:
-            columns |= _summaries(snapshot, spec)
+    for spec in snapshot.definition.indexes:
+        columns |= _summaries(snapshot, spec)
     columns["history"] = Column(snapshot.history.combine_chunks())
     columns["key_parts"] = Column(_key_parts(snapshot, key_parts, order))
     return columns

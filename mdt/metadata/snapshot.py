@@ -317,14 +317,6 @@ class Snapshot:
         """Return the rows of live files of ``table`` [numbered]."""
         return table.take(column(self.live_numbers)) if len(self.gone) else table
 
-    def indexed(self) -> list[str]:
-        """Return the specifications that any live file has a summary of."""
-        names = dict.fromkeys(self.checkpoint.names("sizes"))
-        for addition in self.additions:
-            names |= dict.fromkeys(addition.summaries["index"].unique().to_pylist())
-            names |= dict.fromkeys(addition.covers["index"].unique().to_pylist())
-        return [name for name in names if self.covered(name).any()]
-
     @cached_property
     def _summaries(self) -> dict[str, tuple[added.Summaries, Int64s]]:
         return {}

@@ -15,6 +15,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array
+from mdt.errors import Corrupt
+from mdt.limits import SEGMENT_ROWS_MAX, SHARD_ROWS_MAX
 from mdt.metadata.snapshot import Snapshot
 
 Rows = list[BitMap | None]
@@ -39,8 +41,9 @@ class ShardRows:
     def of(cls, snapshot: Snapshot, files: Int64Array) -> ShardRows:
         """Return the shards of ``files``, numbers that rise."""
         shards, start = np.unique(snapshot.shards.of_file[files], return_index=True)
-        first = snapshot.first_rows[files]
-        return cls(shards, files, np.append(start, len(files)), first, snapshot.rows[files])
+        first, rows = snapshot.first_rows[files], snapshot.rows[files]
+        _check_positions(first, rows, start, f"checkpoint {snapshot.checkpoint.seq}")
+        return cls(shards, files, np.append(start, len(files)), first, rows)
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -95,6 +98,15 @@ class ShardRows:
                 for file, part in zip(self.files[mine].tolist(), parts, strict=True):
                     if part:
                         yield file, part
+
+
+def _check_positions(first: Int64Array, rows: Int64Array, start: Int64Array, path: str) -> None:
+    """Raise Corrupt unless the rows of each file stand behind those of the file before it in its shard: what a writer makes."""
+    are_possible = (first >= 0) & (first <= SHARD_ROWS_MAX) & (rows >= 0) & (rows <= SEGMENT_ROWS_MAX - first)
+    follows = first[1:] >= (first + rows)[:-1]
+    follows[start[1:] - 1] = True  # the first file of another shard
+    if not (are_possible.all() and follows.all()):
+        raise Corrupt("files of a shard have impossible positions", path=path)
 
 
 def _of_ranges(ranges: list[tuple[int, int]]) -> BitMap | None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.hashing import hash_keys
-from mdt.commit import publish
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
+from mdt.hudi.schema import avro_schema
 from mdt.metadata.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -55,7 +55,7 @@ def _compare(
     file = snapshot.segment(i)
     shared: dict[str, Any] = {
         "instant": file.instant,
-        "avro_schema": publish.avro_schema(snapshot.definition, meta_fields=True),
+        "avro_schema": avro_schema(snapshot.definition, meta_fields=True),
         "positions": _positions(metadata, snapshot, i, keys),
         "base_instant": file.base_instant,
     }

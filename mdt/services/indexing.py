@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from indexes import registry
-from indexes.base import Int64Array
+from indexes.base import BoolArray, Int64Array
 from mdt import logs
 from mdt.arguments import texts
 from mdt.commit.conflicts import Footprint
@@ -116,11 +116,19 @@ class IndexBuild(Operation[_Batch]):
     action: str = "index"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> _Batch:
-        """Return the next uncovered shards."""
-        todo = uncovered(snapshot, self.specs, self.failed)
-        work = list(_limited(snapshot, todo))
-        total = sum(len(one.files) for one in todo)
-        return _Batch(Footprint(txn), work=work, total=total, is_needed=bool(work))
+        """Return the next uncovered shards.  O(shards × indexes) in arrays; objects are made of the next shards only."""
+        lacking = uncovered(snapshot, self.specs, self.failed)
+        shards = snapshot.shards
+        todo = np.flatnonzero(np.any(list(lacking.values()), axis=0)) if lacking else np.empty(0, np.int64)
+        rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
+        files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
+        work = []
+        for shard in todo[np.cumsum(rows) - rows < INDEX_COMMIT_ROWS].tolist():
+            members = shards.members(shard)
+            members = members[snapshot.rows[members] > 0]
+            specs = tuple(spec for spec, shards_of in lacking.items() if shards_of[shard])
+            work.append(UncoveredShard(shard, tuple(members.tolist()), specs))
+        return _Batch(Footprint(txn), work=work, total=int(files.sum()), is_needed=bool(work))
 
     def write(self, snapshot: Snapshot, plan: _Batch, claim: Claim) -> Changes:
         """Summarize the shards; larger summaries go to objects."""
@@ -173,34 +181,20 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
 
 def uncovered(
     snapshot: Snapshot, specs: Sequence[str] | None = None, failed: Collection[tuple[str, int]] = ()
-) -> list[UncoveredShard]:
-    """Return the shards that an installed index (of ``specs``, default all) does not cover.  O(files × indexes).
+) -> dict[str, BoolArray]:
+    """Return which shards with live rows each installed index (of ``specs``, default all) does not cover: spec -> bool[shards].
 
-    ``failed``: (specification, number of a shard) pairs that are left out.
+    ``failed``: (specification, number of a shard) pairs that are left out.  O(shards × indexes).
     """
-    missing: dict[int, list[str]] = {}
-    shards, rows = snapshot.shards, snapshot.rows
+    shards = snapshot.shards
+    has_rows = np.zeros(len(shards), np.bool_)
+    has_rows[shards.of_file[snapshot.has_rows]] = True
+    found = {}
     for spec in snapshot.definition.indexes:
-        if (specs is not None and spec not in specs) or isinstance(index_of(spec)[1], str):
-            continue
-        wanted = shards.of_files(np.flatnonzero(~snapshot.covered(spec) & snapshot.has_rows))
-        for shard in wanted.tolist():
-            if (spec, int(shards.number[shard])) not in failed:
-                missing.setdefault(shard, []).append(spec)
-    found = []
-    for shard, lacking in sorted(missing.items()):
-        members = shards.members(shard)
-        found.append(UncoveredShard(shard, tuple(members[rows[members] > 0].tolist()), tuple(lacking)))
+        if (specs is None or spec in specs) and not isinstance(index_of(spec)[1], str):
+            lost = np.array([number for name, number in failed if name == spec], np.int64)
+            found[spec] = has_rows & ~snapshot.covered_shards(spec) & ~np.isin(shards.number, lost)
     return found
-
-
-def _limited(snapshot: Snapshot, missing: Sequence[UncoveredShard]) -> Iterator[UncoveredShard]:
-    rows = 0
-    for work in missing:
-        if rows >= INDEX_COMMIT_ROWS:
-            return
-        yield work
-        rows += int(snapshot.rows[list(work.files)].sum())
 
 
 def build(

@@ -18,14 +18,13 @@ from pyroaring import BitMap
 from indexes import hudi_bloom
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
-from mdt.commit import publish
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.layout import layout_of
-from mdt.hudi.schema import with_meta
+from mdt.hudi.schema import avro_schema, with_meta
 from mdt.metadata import key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
@@ -106,7 +105,7 @@ class WriteJob:
     def of(cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
         definition = snapshot.definition
-        avro, avro_meta = publish.avro_schema(definition), publish.avro_schema(definition, meta_fields=True)
+        avro, avro_meta = avro_schema(definition), avro_schema(definition, meta_fields=True)
         return cls(metadata, snapshot, options, claim, avro, avro_meta)
 
     def run(self, task: int, work: Slice) -> Written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import mdt
 from mdt.commit import claims, leftovers
 from mdt.commit.recovery import pending
 from mdt.errors import Corrupt
+from mdt.hudi.layout import layout_of
 from mdt.metadata import paths
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
@@ -56,6 +58,11 @@ FORGED = [*TORN, *(json.dumps({**GOOD, name: value}).encode() for name, values i
 
 def put(storage: Storage, data: bytes, instant: str = OLD) -> None:
     storage.replace(paths.pending(instant), data)
+
+
+def announced(storage: Storage, instant: str) -> Sequence[tuple[str, bytes]]:
+    """What tells Hudi that a write at ``instant`` began: (path, content)."""
+    return layout_of(mdt.open(storage).definition).announced(instant, "deltacommit")
 
 
 def everything(storage: MemoryStorage) -> set[str]:
@@ -195,8 +202,8 @@ def test_pending_instants_of_a_dead_writer_are_named_and_removed() -> None:
     storage = filled("MERGE_ON_READ", "record")
     killed_after(storage, "written")
     (dead,) = mdt.open(storage).snapshot().log.dead_instants
-    stray = f".hoodie/{dead}.deltacommit.requested"
-    storage.create(stray, b"")
+    (stray, content), *_ = announced(storage, dead)
+    storage.create(stray, content)
     assert [p.path for p in mdt.open(storage).check().problems] == [stray]
     mdt.open(storage).rollback()
     assert_clean(storage)
@@ -209,8 +216,8 @@ def test_files_whose_claim_was_lost_are_declared_dead_before_they_go() -> None:
         pass
     (claim,) = pending(mdt.open(storage).metadata)
     storage.delete(paths.pending(claim.instant))
-    for kind in ("requested", "inflight"):
-        storage.delete(f".hoodie/{claim.instant}.deltacommit.{kind}")
+    for path, _ in announced(storage, claim.instant):
+        storage.delete(path)
     assert len(mdt.open(storage).check().problems) == 2
     assert mdt.open(storage).rollback().files_removed == 2
     assert claim.token in mdt.open(storage).snapshot().log.dead_tokens
@@ -224,7 +231,8 @@ def test_files_that_another_hudi_writer_may_have_made_stay() -> None:
     storage = filled("MERGE_ON_READ", "record")
     theirs_file = "city=x/" + "0" * 8 + f"-0000-4000-8000-000000000000-0_0-14-37_{OLD}.parquet"
     storage.create(theirs_file, b"x")
-    storage.create(f".hoodie/{OLD}.deltacommit.inflight", b"")
+    for path, content in announced(storage, OLD):
+        storage.create(path, content)
     assert mdt.open(storage).rollback().files_removed == 0
     assert storage.size(theirs_file) == 1
     (problem,) = mdt.open(storage).check().problems

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +13,9 @@ from pyroaring import BitMap
 
 import mdt
 from indexes.bitmap import BitmapIndex
+from mdt.errors import Corrupt
+from mdt.metadata import metadata
+from mdt.metadata.columns import Column
 from mdt.plan.shard_rows import ShardRows, cut, first_answers
 from mdt.stores.storage import MemoryStorage
 
@@ -153,3 +158,23 @@ def test_indexes_that_were_built_one_after_the_other_answer_together(monkeypatch
     }.items():
         assert asked(table, where, monkeypatch)[0] == expected, where
     assert table.check().ok
+
+
+@pytest.mark.parametrize("value", [-1, 2**20 + 1, 2**32, 2**63 - 1, 0])
+def test_a_checkpoint_that_says_impossible_positions_is_corrupt(value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made()
+    plain = metadata.to_checkpoint
+
+    def forged(*given: Any) -> dict[str, Column]:
+        columns = plain(*given)
+        first = columns["files/first_row"].table.column(0).to_pylist()
+        columns["files/first_row"] = Column(pa.table({"first_row": pa.array([*first[:-1], value], pa.int64())}))
+        return columns
+
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata, "to_checkpoint", forged)
+        table.metadata.compact()
+    other = mdt.open(table.metadata.storage)
+    assert other.snapshot().checkpoint.rows == 4
+    with pytest.raises(Corrupt, match="impossible positions"):
+        other.scan("n = 3").to_arrow()

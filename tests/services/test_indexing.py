@@ -19,6 +19,7 @@ from mdt.errors import Invalid, Unsupported
 from mdt.metadata import paths
 from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.shards import Shards
 from mdt.metadata.skipping import index_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.usage import FOLDED_AFTER_SECONDS, REPORTS_MAX, Counts, IndexUse
@@ -119,6 +120,21 @@ def test_an_index_that_exists_is_only_caught_up_with() -> None:
     assert table.snapshot().seq == seq, "nothing to do, nothing to commit"
 
 
+def test_a_batch_of_a_build_lists_the_files_of_its_own_shards_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = mdt.open(planned())
+    for first in (30, 40, 50):
+        table.upsert(rows(range(first, first + 9), 5, 5.0))
+    table.rebuild_index(mode="async")
+    listed: list[int] = []
+    members = Shards.members
+    monkeypatch.setattr(Shards, "members", lambda shards, shard: (listed.append(shard), members(shards, shard))[1])
+    snapshot = table.snapshot()
+    options = table.metadata.options(snapshot.definition)
+    batch = indexing.IndexBuild(table.metadata, options).prepare(snapshot, "0" * 32)
+    assert [one.shard for one in batch.work] == listed == [0], "one has the rows of a commit"
+    assert batch.total == len(snapshot.live_numbers) > len(batch.work[0].files)
+
+
 @pytest.mark.parametrize("name", ["bitmap(fare)", "bitmap/1(fare)", "fare"])
 def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
     storage = planned()
@@ -126,7 +142,9 @@ def test_an_index_is_dropped_by_its_text_or_its_column(name: str) -> None:
     table = mdt.open(storage)
     table.drop_index(name)
     assert table.definition.indexes == ("bloom/1(id)",)
-    assert table.snapshot().indexed() == ["bloom/1(id)"]
+    assert [spec for spec in ("bitmap/1(fare)", "bloom/1(id)") if table.snapshot().covered(spec).any()] == [
+        "bloom/1(id)"
+    ]
     table.upsert(rows([3], 8, 8.0))
     table.metadata.compact()
     assert mdt.open(storage).definition.indexes == ("bloom/1(id)",)
