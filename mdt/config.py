@@ -132,6 +132,11 @@ class Options:
         "mdt.small.file.bytes", 100 * _MEBI, "inserts go first to file groups below this size; 0: never",
         minimum=0, maximum=1 << 40, aliases=("hoodie.parquet.small.file.limit",),
     )  # fmt: skip
+    cluster_unit_bytes: int = _option(
+        "mdt.cluster.unit.bytes", 512 * _MEBI,
+        "size, in files, of what a clustering arranges at a time; it takes some five times as much memory",
+        minimum=1024, maximum=1 << 40, aliases=("hoodie.clustering.plan.strategy.max.bytes.per.group",),
+    )  # fmt: skip
     compression: str = _option(
         "mdt.compression", "lz4",
         "compression of Parquet pages; zstd takes 60 % of the space, half as much time again in scans, more in look-ups",

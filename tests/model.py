@@ -31,6 +31,7 @@ from indexes.testing import predicates
 from mdt.errors import Invalid
 from mdt.metadata.file_group import LOG
 from mdt.services.check_placement import misplaced_keys
+from mdt.services.curves import CURVES
 from mdt.stores.storage import LocalStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
@@ -145,6 +146,26 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         self._writer(data).compact()
         assert not self.table.files().filter(pc.equal(self.table.files()["kind"], LOG)).num_rows
         self._compare_pruned(data)
+
+    @rule(
+        data=st.data(), by=st.lists(st.sampled_from(("x", "note", "day", "ts", "id")), min_size=1, max_size=3, unique=True),
+        curve=st.sampled_from(CURVES),
+    )  # fmt: skip
+    def cluster(self, data: st.DataObject, by: list[str], curve: str) -> None:
+        writer = self._writer(data)
+        fresh = {
+            self.shape.identity(row): row for row in data.draw(rows(self.shape, max_size=6), label="new file groups")
+        }
+        fresh = {identity: row for identity, row in fresh.items() if identity not in self.model}
+        if fresh:
+            batch = list(fresh.values())
+            self._expect(writer.bulk_insert(self._arrow(batch)), self._put(batch))
+        done = writer.cluster(by, curve=curve)
+        if done.instant:
+            count("clusterings in the model that wrote")
+        assert done.attempts == 1 and not done.warnings
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
 
     @rule(data=st.data(), reopen=st.booleans())
     def compact_the_metadata_or_open_again(self, data: st.DataObject, reopen: bool) -> None:

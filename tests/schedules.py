@@ -21,6 +21,7 @@ from mdt.config import Options, parse_options
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.schema.definition import TableDefinition
+from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
 from mdt.stores.storage import MemoryStorage, Storage
@@ -62,6 +63,7 @@ class Run:
     storage: MemoryStorage
     schedule: tuple[int, ...] = ()
     ended: dict[int, Ended] = field(default_factory=dict)
+    spread: bool = False
 
     @property
     def conflicts(self) -> int:
@@ -82,6 +84,8 @@ def _driven(
             return Ended(-1 if record is None else record.seq, done.value.attempts, "", record, done.value.snapshot.seq)
         except Invalid as error:
             return Ended(refused=error.message)
+        except NothingGained:
+            return Ended()
         if phase in pauses:
             yield phase
 
@@ -119,6 +123,15 @@ def compaction() -> Actor:
         return Compaction(metadata, _options(metadata.newest().definition))
 
     return Actor("compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def clustering(by: Sequence[str] = ("fare", "id"), curve: str = "sort") -> Actor:
+    """A table service that replaces file groups."""
+
+    def make(metadata: Metadata) -> Clustering:
+        return Clustering(metadata, _options(metadata.newest().definition), by, curve)
+
+    return Actor("clustering", lambda s: _driven(s, make, PAUSES), lambda state: state)
 
 
 def index_build() -> Actor:

@@ -39,6 +39,7 @@ def _filled() -> MemoryStorage:
     options = {"mdt.reader.threads": 2}
     table = mdt.create(storage, SCHEMA, ["id"], partition_by=["city"], indexes=["bitmap(city)"], options=options)
     table.bulk_insert(rows(range(3000)))
+    table.bulk_insert(rows(range(10_000, 10_100)))
     table.upsert(rows(range(100), 1.0))
     return storage
 
@@ -49,6 +50,7 @@ WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
     "bulk_insert": lambda t, p: t.bulk_insert(rows(range(4000, 4100)), progress=p),
     "delete": lambda t, p: t.delete(rows(range(50)), progress=p),
     "compact": lambda t, p: t.compact(progress=p),
+    "cluster": lambda t, p: t.cluster("x", progress=p),
     "rebuild_index": lambda t, p: t.rebuild_index(progress=p),
     "create_index": lambda t, p: t.create_index("bitmap(x)", progress=p),
     "analyze": lambda t, p: t.analyze(["x"], progress=p),
@@ -92,7 +94,7 @@ def test_what_is_no_progress_is_refused_before_anything_happens(name: str, progr
     assert table.snapshot().seq == seq
 
 
-@pytest.mark.parametrize("name", ["upsert", "bulk_insert", "delete", "compact"])
+@pytest.mark.parametrize("name", ["upsert", "bulk_insert", "delete", "compact", "cluster"])
 def test_a_callback_that_raises_ends_the_call_and_nothing_is_left_of_it(name: str) -> None:
     table = filled()
     before = trees.ordered(table.scan().to_arrow())

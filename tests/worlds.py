@@ -21,6 +21,7 @@ from mdt.commit.transaction import steps
 from mdt.hudi.layout import layout_of
 from mdt.metadata import paths
 from mdt.metadata.metadata import Metadata
+from mdt.services.clustering import Clustering
 from mdt.services.compaction import Compaction
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
@@ -171,6 +172,21 @@ def filled(table_type: str, key_index: str, records: int = 32) -> MemoryStorage:
     return _filled(table_type, key_index, records).copy()
 
 
+CLUSTERED_STATE: State = upserted(BASE_STATE, range(6, 12), 1, 1.5)
+
+
+@cache
+def _spread(table_type: str, key_index: str) -> MemoryStorage:
+    storage = filled(table_type, key_index)
+    mdt.open(storage).bulk_insert(rows(range(6, 12), 1, 1.5))
+    return storage
+
+
+def spread(table_type: str, key_index: str) -> MemoryStorage:
+    """Return a fresh copy of a table that holds CLUSTERED_STATE in two file groups a partition, which overlap in ``fare``."""
+    return _spread(table_type, key_index).copy()
+
+
 def later(storage: MemoryStorage) -> MemoryStorage:
     """Let so much time pass that unfinished transactions are taken for dead."""
     storage.sleep(LATER_SECONDS)
@@ -195,6 +211,17 @@ def survivors(
             with pytest.raises(Crash):
                 run(FaultyStorage(storage, k, mode))  # type: ignore[arg-type]
             yield f"{mode} {k} {operation}", storage
+
+
+def cluster_while_another_commits(storage: Storage) -> None:
+    """Cluster; when all files are written, a writer changes one of the two units."""
+    metadata = Metadata(storage)
+    driver = steps(metadata, Clustering(metadata, mdt.open(storage).options, ("fare", "id"), "sort"))
+    while next(driver, "written") != "written":
+        pass
+    mdt.open(storage).upsert(rows([0], 3, 3.0))
+    for _ in driver:
+        pass
 
 
 def compact_while_another_commits(storage: Storage) -> None:

@@ -222,6 +222,33 @@ def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as 
 
 
 @command(app)
+def cluster(
+    path: TablePath,
+    by: Annotated[list[str], typer.Option(help="Columns to order rows by, separated by commas or repeated; or auto.")],
+    curve: Annotated[str | None, typer.Option(help="sort, zorder or hilbert.")] = None,
+    partition: Annotated[list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")] = [],  # noqa: B006
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Put rows in order by columns, so that queries on these read few files."""
+    columns = _names(by)
+    with bar("clustering") as told:
+        result = opened(path, option).cluster(
+            "auto" if columns == ["auto"] else columns, curve=curve, partitions=partition or None, progress=told
+        )
+    changes = [(name, f"{before:.1f}", f"{after:.1f}") for name, (before, after) in result.overlap.items()]
+    if result.files_read is not None:
+        before, after = result.files_read
+        changes.append(("(counted queries)", f"{before:.1f}", f"{after:.1f}"))
+
+    def text() -> None:
+        made = f"{result.groups_replaced:,} file groups became {result.groups_made:,}; commit {result.seq} at {result.instant}"
+        print(made if result.instant else "nothing to gain")
+        show(["column", "files a value lies in", "afterwards"], changes)
+
+    tell(asdict(result), text, result.warnings)
+
+
+@command(app)
 def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
     with bar("checking") as told:

@@ -55,7 +55,7 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     if theirs.txn in mine.rolls_back or theirs.token in mine.dead_tokens:
         return f"the transaction to roll back has committed as {theirs.seq}"
     files = theirs.table("files")
-    changed = mine.groups.intersection(files["file_id"].to_pylist())
+    changed = mine.groups & theirs.changed_groups
     if changed:
         return f"commit {theirs.seq} changed file group {min(changed)}"
     for file in files.select(

@@ -92,14 +92,16 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
     """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record."""
     files, slices = record.table("files").to_pylist(), record.table("slices").to_pylist()
+    is_replace = record.action == "replacecommit"
     told = CommitMetadata(
         stats=tuple(_write_stat({**file, **place}) for file, place in zip(files, slices, strict=True)),
         schema_json=avro_schema(definition),
         operation=_OPERATIONS.get(record.action, str(record.header["operation"]).upper()),
         compacted=record.action == "compaction",
         extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},
+        replaced=record.replaced if is_replace else None,
     )
-    plan = record.header.get("compaction_plan", ())
+    plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())
     return layout_of(definition).completed(record.instant, _hudi_action(record, definition), told, plan)
 
 

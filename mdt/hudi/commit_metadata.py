@@ -7,7 +7,7 @@ Field lists: Apache Hudi, ``HoodieCommitMetadata.java``, ``HoodieWriteStat.java`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,7 +65,7 @@ class CommitMetadata:
     operation: str
     compacted: bool
     extra: Mapping[str, str] = field(default_factory=dict)
-    replaced: Mapping[str, tuple[str, ...]] | None = None
+    replaced: Mapping[str, Sequence[str]] | None = None
 
 
 _COMMON = {

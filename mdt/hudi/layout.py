@@ -3,7 +3,7 @@
 A layout names instants, makes their bodies, and says what is written in which order.  It touches no storage and decides
 nothing: what it returns is a pure function of what it is given, so that everything can be made again after a crash.
 
-Not here, because it is the same in all versions: base files, the blocks of log files, compaction plans, markers of partitions.
+Not here, because it is the same in all versions: base files, the blocks of log files, plans of services, markers of partitions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mdt.schema.definition import TableDefinition
 class Layout(Protocol):
     """What one table version has of its own.  Paths are relative to the table.
 
-    ``time``: of an instant, 17 digits.  ``action``: Hudi's word for it while it is pending: commit, deltacommit, compaction.
+    ``time``: of an instant, 17 digits.  ``action``: Hudi's word for it while it is pending: commit, deltacommit, compaction, replacecommit.
     ``version``: as in ``hoodie.table.version``.  ``timeline``: the directory of the instants.  Their names begin with their time,
     so that a listing has them in order; other names in that directory begin with a letter or a dot.
     """
@@ -57,7 +57,7 @@ class Layout(Protocol):
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of what is written when a transaction begins, in this order.
 
-        Nothing of a compaction: services that are pending are taken for another writer's (:mod:`mdt.metadata.foreign`).
+        Nothing of a compaction or clustering: services that are pending are taken for another writer's (:mod:`mdt.metadata.foreign`).
         """
         ...
 
@@ -71,7 +71,8 @@ class Layout(Protocol):
         """Return (path, content) of what is written after a commit, in this order.
 
         The first one is at :meth:`completed_path`: with it the commit is seen.  ``told``: what it says.  Of log files it has the slice's
-        base file, and all its log files so far.  ``plan``: of a compaction, see :func:`mdt.hudi.compaction_plan.encode`.
+        base file, and all its log files so far.  ``plan``: of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
+        :mod:`mdt.hudi.clustering_plan`.
         """
         ...
 

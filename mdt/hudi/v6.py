@@ -1,7 +1,8 @@
 """Table version 6, which Hudi 0.14 to 1.x, hudi-rs and Trino read: see :class:`mdt.hudi.layout.Layout`.
 
 How rows are merged follows the payload class, whatever else is set, so it is always written.  Readers hide the log files of a
-file group while its compaction is pending, so nothing is announced of a compaction before it is completed.
+file group while its compaction is pending, so nothing is announced of a compaction before it is completed; nor of a clustering, which
+nobody needs to know of before.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
 COMMIT_TIME_PAYLOAD = "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload"
 DATABASE = "default"
 NAME_BYTES_MAX = 255
+
+_SERVICES = ("compaction", "replacecommit")
 
 _NAME = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)(?:\.(requested|inflight))?")
 
@@ -96,8 +99,8 @@ class Version6:
         return commit_metadata.decode_extra(body)
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return two empty instants, none for a compaction."""
-        if action == "compaction":
+        """Return two empty instants, none for a service."""
+        if action in _SERVICES:
             return ()
         return [(self.path_of(Instant(time, action, state)), b"") for state in (REQUESTED, INFLIGHT)]
 
@@ -108,16 +111,17 @@ class Version6:
     def completed(
         self, time: str, action: str, told: CommitMetadata, plan: Sequence[Mapping[str, Any]]
     ) -> Sequence[tuple[str, bytes]]:
-        """Return the completed instant; after it, for Java readers, the pending ones of a compaction."""
+        """Return the completed instant; after it, for Java readers, the pending ones of a service."""
         instant = (self.completed_path(time, action), self.completed_body(told))
-        if action != "compaction":
+        if action not in _SERVICES:
             return [instant]
         # Who only reads a table needs no Avro.
-        from mdt.hudi import compaction_plan
+        from mdt.hudi import clustering_plan, compaction_plan
 
+        encode = compaction_plan.encode if action == "compaction" else clustering_plan.encode
         return [
             instant,
-            (self.path_of(Instant(time, action, REQUESTED)), compaction_plan.encode(plan)),
+            (self.path_of(Instant(time, action, REQUESTED)), encode(plan)),
             (self.path_of(Instant(time, action, INFLIGHT)), b""),
         ]
 

@@ -65,7 +65,7 @@ class CommitRecord:
     """One transaction as it stands in the log.
 
     ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
-    rolled_back, compaction_plan and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
+    rolled_back, replaced, compaction_plan, clustering_plan and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
     summaries are dropped).  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
     record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
     """
@@ -109,6 +109,18 @@ class CommitRecord:
     def dead_tokens(self) -> tuple[int, ...]:
         """Tokens of the transactions that this one declares dead, known by their claims or by files that they left."""
         return tuple(self.header.get("dead", {}).get("tokens", ()))
+
+    @property
+    def replaced(self) -> Mapping[str, list[str]]:
+        """Partition path -> ids of the file groups that end here, because their rows stand in others or nowhere."""
+        found: Mapping[str, list[str]] = self.header.get("replaced", {})
+        return found
+
+    @property
+    def changed_groups(self) -> frozenset[str]:
+        """Ids of the file groups that this transaction added a file to, rewrote, or ended."""
+        ended = (name for names in self.replaced.values() for name in names)
+        return frozenset(self.table("files")["file_id"].to_pylist()).union(ended)
 
     def table(self, name: str) -> pa.Table:
         """Return section ``name``, empty if the record has none."""

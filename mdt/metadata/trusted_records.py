@@ -107,6 +107,24 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "indexes": _is_object_of({"add": _SPECS, "drop": _SPECS, "forget": _SPECS}),
     "definition": lambda value: isinstance(value, dict),
     "left_out": _is_list_of(names.is_data_file),
+    "replaced": lambda value: (
+        isinstance(value, dict) and all(map(names.is_partition, value)) and all(map(_SPECS, value.values()))
+    ),
+    "clustering_plan": _is_list_of(
+        _is_object_of(
+            {
+                "slices": _is_list_of(
+                    _is_object_of(
+                        {
+                            "dataFilePath": _is_text_or_null, "deltaFilePaths": _SPECS, "fileId": _is_text,
+                            "partitionPath": names.is_partition,
+                        }
+                    )
+                ),
+                "outputs": _SPECS,
+            }
+        )
+    ),
     "compaction_plan": _is_list_of(
         _is_object_of(
             {
@@ -117,6 +135,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     ),
 }  # fmt: skip
 _OF_A_PLAN = frozenset(("baseInstantTime", "deltaFilePaths", "dataFilePath", "fileId", "partitionPath"))
+_OF_A_SLICE = _OF_A_PLAN - {"baseInstantTime"}
 
 
 def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
@@ -140,6 +159,21 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             _corrupt("a commit record leaves out a file of somebody else", path, f"{token}, {instant}", left)
     if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
         _corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
+    _check_clustering(header, path)
+
+
+def _check_clustering(header: Mapping[str, Any], path: str) -> None:
+    """The plan of a clustering is whole, and says of the same file groups as ``replaced`` that they end."""
+    plan = header.get("clustering_plan")
+    if plan is None:
+        return
+    slices = [one for unit in plan for one in unit.get("slices", ())]
+    if any(unit.keys() < {"slices", "outputs"} for unit in plan) or any(one.keys() < _OF_A_SLICE for one in slices):
+        _corrupt("the plan of a clustering lacks a field", path, ", ".join(sorted(_OF_A_SLICE)), "")
+    replaced = header.get("replaced", {})
+    told = sorted((partition, name) for partition, names_ in replaced.items() for name in names_)
+    if told != sorted((one["partitionPath"], one["fileId"]) for one in slices):
+        _corrupt("the plan of a clustering is that of other file groups", path, "those that are replaced", "others")
 
 
 # The sections

@@ -37,6 +37,7 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
         yield from _check_replay(snapshot, records)
     yield from _check_checkpoint(metadata)
     yield from _check_timeline(metadata, snapshot, records)
+    yield from _check_replaced(snapshot, records)
     yield from _check_objects(metadata, snapshot)
     if len(records) == snapshot.seq + 1:
         yield from _check_leftovers(metadata, records)
@@ -80,6 +81,18 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
             yield from _check_unpublished(metadata, snapshot, record, path)
         elif found != content:
             yield Problem(path, -1, f"differs from commit record {record.seq}")
+
+
+def _check_replaced(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
+    """What Hudi was told to have been replaced is never read by its readers again, so nothing may live there."""
+    for record in records:
+        names = [name for of_partition in record.replaced.values() for name in of_partition]
+        numbers = snapshot.file_groups.number(names)
+        for name, number in zip(names, numbers.tolist(), strict=True):
+            if number >= 0 and len(snapshot.file_groups.members(number)):
+                yield Problem(
+                    paths.commit(record.seq), -1, f"file group {name} was replaced, and has live files: Hudi hides them"
+                )
 
 
 def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRecord, path: str) -> Iterator[Problem]:

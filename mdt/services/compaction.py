@@ -61,7 +61,7 @@ class Compaction(Operation[CompactionPlan]):
         self, snapshot: Snapshot, plan: CompactionPlan, changes: Changes, theirs: CommitRecord
     ) -> tuple[CompactionPlan, Changes] | None:
         """Leave out the file groups that ``theirs`` changed; None if nothing would be left or the conflict is another."""
-        lost = plan.footprint.groups.intersection(theirs.table("files")["file_id"].to_pylist())
+        lost = plan.footprint.groups & theirs.changed_groups
         kept = [f for f in changes.files if f.file_id not in lost]
         if not lost or not kept or plan.footprint.txn in theirs.rolled_back:
             return None

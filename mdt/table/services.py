@@ -1,7 +1,8 @@
-"""Looking after a table: compaction, rollback, check."""
+"""Looking after a table: compaction, clustering, rollback, check."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mdt import logs
@@ -12,6 +13,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.commit.recovery import Recovery
     from mdt.services.check import CheckReport
+    from mdt.services.cluster_table import ClusterResult
 
 
 class Services(Handle):
@@ -26,6 +28,31 @@ class Services(Handle):
             done = self._commit(Compaction(self._metadata, self.options, told))
             facts["file_groups"] = len(done.plan.groups)
         return WriteResult.of(done)
+
+    def cluster(
+        self,
+        by: str | Sequence[str] = "auto",
+        *,
+        curve: str | None = None,
+        partitions: str | Sequence[str] | None = None,
+        progress: ProgressOption = None,
+    ) -> ClusterResult:
+        """Put rows in order by columns, so that queries on these read few files; small files are joined.
+
+        ``by``: columns, at most eight, or "auto": those on which queries filtered most, as far as they were counted (option
+        ``mdt.usage.counts``).  ``curve``: "sort" by the first column, then the next; "zorder" or "hilbert" keep ranges of all columns
+        narrow.  Without one, columns that were named are sorted by, and those of "auto" stand along Hilbert's curve.
+        ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.
+
+        Only file groups whose ranges overlap are looked at, and written if that pays.  Rows stay as they are, with their commit
+        times; writers may go on, and file groups that they change meanwhile are left out.  Raises Invalid for columns that
+        cannot be put in order, and for "auto" where no query was counted.
+        """
+        from mdt.services.cluster_table import cluster
+
+        with shown(progress, "cluster") as told:
+            self._before_write()
+            return cluster(self._metadata, self.options, by, curve=curve, partitions=partitions, progress=told)
 
     def rollback(self) -> Recovery:
         """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""

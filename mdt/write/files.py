@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -164,6 +164,10 @@ class WriteJob:
             work, file_id, name, BASE, found, content=[data], parquet=data, rows=len(table), block_offset=0,
             row_groups=row_groups, base_instant=self.claim.instant, previous=previous,
         )  # fmt: skip
+        if work.group == NEW and work.carried is not None:
+            file = replace(
+                file, inserts=len(table)
+            )  # all keys are new to the group, and none is covered without a key part
         encoded = key_map.encode(key_map.build(content.hashes, content.ordering)) if len(table) else None
         removed = tuple(int(self.snapshot.segment_ids[i]) for i in members)
         pages = page_map.encoded(data) if len(table) else None

@@ -10,12 +10,14 @@ import pytest
 from counting import count
 from worlds import (
     BASE_STATE,
+    CLUSTERED_STATE,
     COW,
     LATER_SECONDS,
     MODES,
     MOR,
     Flow,
     assert_clean,
+    cluster_while_another_commits,
     compact_while_another_commits,
     deleted,
     filled,
@@ -23,6 +25,7 @@ from worlds import (
     make,
     ours,
     rows,
+    spread,
     survivors,
     theirs,
     upserted,
@@ -74,6 +77,9 @@ FLOWS = [
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction beside an upsert", MOR, "record", compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
+    Flow("clustering, bloom", lambda: spread(MOR, "bloom"), lambda s: mdt.open(s).cluster("fare"), CLUSTERED_STATE, CLUSTERED_STATE),
+    Flow("clustering, record", lambda: spread(COW, "record"), lambda s: mdt.open(s).cluster(["fare", "id"], curve="hilbert"), CLUSTERED_STATE, CLUSTERED_STATE),
+    Flow("clustering beside an upsert", lambda: spread(MOR, "record"), cluster_while_another_commits, CLUSTERED_STATE, upserted(CLUSTERED_STATE, [0], 3, 3.0)),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
     Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),
@@ -81,7 +87,10 @@ FLOWS = [
     Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),
 ]  # fmt: skip
 NAMES = [f.name for f in FLOWS]
-QUICK = {"first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "rollback"}
+QUICK = {
+    "first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
+    "rollback",
+}  # fmt: skip
 SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]
 """For what costs much: a few flows, and all of them at night."""
 

@@ -54,6 +54,20 @@ def good(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
     return _good(table_type).copy()
 
 
+@cache
+def _clustered(table_type: str) -> MemoryStorage:
+    storage = good(table_type)
+    table = mdt.open(storage)
+    table.bulk_insert(rows(range(40, 60), 1))
+    table.cluster(["s", "v"], curve="zorder")
+    return storage
+
+
+def clustered(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
+    """Return a table of six records: those of :func:`good`, more rows, and a clustering."""
+    return _clustered(table_type).copy()
+
+
 ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.scan().to_arrow(),
     lambda t: t.scan("v = 7 and s like '%x'").to_arrow(),
@@ -65,6 +79,7 @@ ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.indexes(),
     lambda t: t.upsert(rows(range(3, 12), 9)),
     lambda t: t.delete(rows(range(2), 9)),
+    lambda t: t.cluster(["v"], curve="sort"),
     lambda t: t.compact(),
     lambda t: t.metadata.compact(),
     lambda t: t.check(),
@@ -193,7 +208,17 @@ def change_by_a_little(data: st.DataObject, header: dict[str, Any], tables: dict
 def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
     name = data.draw(
         st.sampled_from(
-            sorted(header) + ["left_out", "compaction_plan", "indexes", "dead", "rolled_back", "definition"]
+            sorted(header)
+            + [
+                "left_out",
+                "compaction_plan",
+                "replaced",
+                "clustering_plan",
+                "indexes",
+                "dead",
+                "rolled_back",
+                "definition",
+            ]
         )
     )
     header[name] = data.draw(st.sampled_from(JSON))
@@ -244,8 +269,9 @@ CHANGES = [
 
 
 def forged(data: st.DataObject) -> None:
-    storage = good(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
-    seq = data.draw(st.integers(0, 3))
+    make = data.draw(st.sampled_from([good, clustered]))
+    storage = make(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
+    seq = data.draw(st.integers(0, 3)) if make is good else 5
     for _ in range(data.draw(st.integers(1, 3))):
         change = data.draw(st.sampled_from(CHANGES if seq else [change_the_header, change_the_definition]))
 
@@ -259,6 +285,24 @@ def forged(data: st.DataObject) -> None:
             break  # the changes so far are no record of any schema
     live(storage)
     count("forged commit records, no foreign error")
+
+
+CLUSTERINGS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "ends another file group than it plans": lambda h: h["replaced"]["p=p0"].append("x-0"),
+    "plans for nothing that ends": lambda h: h.pop("replaced"),
+    "has a plan that lacks a field": lambda h: h["clustering_plan"][0]["slices"][0].pop("dataFilePath"),
+    "has a unit without outputs": lambda h: h["clustering_plan"][0].pop("outputs"),
+    "ends groups of a place outside the table": lambda h: h["replaced"].update({"../x": ["x-0"]}),
+    "ends what is no name": lambda h: h["replaced"].update({"p=p0": [7]}),
+}
+
+
+@pytest.mark.parametrize("wrong", CLUSTERINGS)
+def test_a_clustering_is_refused_that(wrong: str) -> None:
+    storage = clustered()
+    forge(storage, 5, lambda header, tables: CLUSTERINGS[wrong](header))
+    with pytest.raises(Corrupt):
+        mdt.open(storage).scan().to_arrow()
 
 
 QUICK = settings(

@@ -12,14 +12,16 @@ from schedules import (
     EVERY_PAUSE,
     Actor,
     Run,
+    clustering,
     compaction,
     delete,
     explore,
+    index_build,
     reader,
     rollback_of_all,
     upsert,
 )
-from worlds import BASE_STATE, COW, MOR, State, as_state, assert_clean, filled, ours, theirs
+from worlds import BASE_STATE, CLUSTERED_STATE, COW, MOR, State, as_state, assert_clean, filled, ours, spread, theirs
 
 import mdt
 from mdt.commit import conflicts, publish
@@ -49,7 +51,9 @@ def states(actors: Sequence[Actor], run: Run, newest: int) -> list[State]:
     """Return what the table must hold after each commit to ``newest``: the model, applied in the order of the commits."""
     model = {e.seq: actors[n].model for n, e in run.ended.items() if e.seq >= 0}
     found: list[State] = [{}, upserted_first(), BASE_STATE]
-    for seq in range(3, newest + 1):
+    if run.spread:
+        found.append(CLUSTERED_STATE)
+    for seq in range(len(found), newest + 1):
         found.append(model.get(seq, lambda state: state)(found[-1]))
     return found
 
@@ -71,11 +75,14 @@ def assert_serial(actors: Sequence[Actor], run: Run) -> None:
 
 
 def explored(
-    kind: tuple[str, str], *actors: Actor, preemptions: int | None = None, check_every: int = CHECK_EVERY
-) -> list[Run]:
-    """Run every schedule, assert what holds for all, and return the runs."""
+    kind: tuple[str, str], *actors: Actor, preemptions: int | None = None, check_every: int = CHECK_EVERY,
+    is_spread: bool = False,
+) -> list[Run]:  # fmt: skip
+    """Run every schedule, assert what holds for all, and return the runs.  ``is_spread``: with two file groups a partition."""
     runs = []
-    for number, run in enumerate(explore(lambda: filled(*kind), actors, preemptions=preemptions)):
+    start = spread if is_spread else filled
+    for number, run in enumerate(explore(lambda: start(*kind), actors, preemptions=preemptions)):
+        run.spread = is_spread
         count("schedules")
         assert_serial(actors, run)
         if number % check_every == 0:
@@ -169,6 +176,56 @@ def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
 
 
 @kinds(0, 1, 2)
+def test_a_clustering_leaves_out_the_partition_that_changed_and_commits_the_rest(kind: tuple[str, str]) -> None:
+    runs = explored(kind, upsert([0], 3, 3.0), clustering(), check_every=3, is_spread=True)
+    narrowed = 0
+    for run in runs:
+        clustered = run.ended[1]
+        assert clustered.attempts == 1, "a clustering never starts again for one changed file group"
+        assert "city=y" in clustered.record.replaced
+        if "city=x" not in clustered.record.replaced:
+            narrowed += 1
+            assert theirs(run.storage) == ours(run.storage), run.schedule
+    assert narrowed
+    assert {run.conflicts for run in runs} == {0, 1}, "the upsert starts again if its file group was replaced"
+
+
+@kinds(0, 2)
+@pytest.mark.parametrize("other", [delete([0, 1]), upsert([20, 21], 3, 3.0, "insert")], ids=["delete", "insert"])
+def test_a_clustering_and_a_writer_end_as_one_after_the_other(kind: tuple[str, str], other: Actor) -> None:
+    explored(kind, clustering(("fare", "id"), "hilbert"), other, is_spread=True)
+
+
+def test_two_clusterings_and_one_beside_a_compaction_keep_every_row() -> None:
+    for run in explored((MOR, "record"), clustering(), clustering(("id",)), is_spread=True):
+        assert len(mdt.open(run.storage).files()) == 2, "one file for each partition"
+    for run in explored((MOR, "bloom"), clustering(), compaction(), is_spread=True, check_every=2):
+        groups = mdt.open(run.storage).files()["file_id"].to_pylist()
+        assert len(groups) == len(set(groups)), "no log files are left"
+
+
+def test_a_clustering_beside_the_builder_of_an_index_keeps_what_is_covered_right() -> None:
+    def start() -> MemoryStorage:
+        storage = spread(MOR, "record")
+        mdt.open(storage).create_index("bitmap(fare)", mode="async")
+        return storage
+
+    actors = (clustering(), index_build())
+    for run in explore(start, actors):
+        count("schedules")
+        table = mdt.open(run.storage)
+        table.build_indexes()
+        assert table.scan("fare = 1.5").count() == 6, run.schedule
+        assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
+        assert_clean(run.storage)
+
+
+def test_a_clustering_that_was_rolled_back_cannot_commit_and_tries_again() -> None:
+    runs = explored((MOR, "record"), clustering(), rollback_of_all(), preemptions=2, check_every=4, is_spread=True)
+    assert {run.ended[0].attempts for run in runs} == {1, 2}
+
+
+@kinds(0, 1, 2)
 def test_a_live_writer_that_was_rolled_back_cannot_commit_and_tries_again(kind: tuple[str, str]) -> None:
     writer = upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE)
     runs = explored(kind, writer, rollback_of_all(), preemptions=2, check_every=4)
@@ -217,8 +274,18 @@ def test_what_is_acknowledged_is_seen_by_hudi_whoever_else_is_under_way(kind: tu
 @kinds(0, 1, 2)
 def test_a_reader_sees_one_state_from_its_beginning_to_its_end(kind: tuple[str, str]) -> None:
     other = delete([1, 3]) if kind[0] == COW else compaction()
-    actors = (upsert([0, 1, 20], 3, 3.0), other, reader())
-    for run in explore(lambda: filled(*kind), actors, preemptions=1):
+    _reads_one_state(kind, (upsert([0, 1, 20], 3, 3.0), other, reader()))
+
+
+@kinds(0, 2)
+def test_a_reader_sees_one_state_while_file_groups_are_replaced(kind: tuple[str, str]) -> None:
+    _reads_one_state(kind, (upsert([0, 1, 20], 3, 3.0), clustering(), reader()), is_spread=True)
+
+
+def _reads_one_state(kind: tuple[str, str], actors: Sequence[Actor], *, is_spread: bool = False) -> None:
+    start = spread if is_spread else filled
+    for run in explore(lambda: start(*kind), actors, preemptions=1):
+        run.spread = is_spread
         count("schedules")
         after = states(actors, run, mdt.open(run.storage).snapshot().seq)
         assert all(state == after[seq] for seq, state in run.ended[2].record), run.schedule
@@ -283,6 +350,10 @@ MUTANTS: dict[str, tuple[Check, tuple[Actor, ...]]] = {
         lambda mine, theirs, load: ORIGINAL(replace(mine, groups=frozenset()), theirs, load),
         (upsert([0], 3, 3.0), delete([0])),
     ),
+    "ignores file groups that were replaced": (
+        lambda mine, theirs, load: ORIGINAL(mine, replace(theirs, header={**theirs.header, "replaced": {}}), load),
+        (upsert([0], 3, 3.0), clustering()),
+    ),
     "ignores that it was rolled back": (
         lambda mine, theirs, load: ORIGINAL(replace(mine, txn="", token=None), theirs, load),
         (upsert([0], 3, 3.0), rollback_of_all()),
@@ -295,7 +366,7 @@ def test_the_schedules_notice_a_conflict_check_that(mutant: str, monkeypatch: py
     check, actors = MUTANTS[mutant]
     monkeypatch.setattr(conflicts, "check", check)
     with pytest.raises((AssertionError, MdtError)):
-        explored((MOR, "bloom"), *actors, check_every=1)
+        explored((MOR, "bloom"), *actors, check_every=1, is_spread="replaced" in mutant)
     count("mutants killed")
 
 

@@ -154,6 +154,15 @@ def test_create_takes_the_columns_of_a_file(tmp_path: Path) -> None:
     assert mdt.open(tmp_path / "two").definition.key == ("id", "city")
 
 
+def test_cluster_says_in_how_many_files_values_lie_before_and_after(path: Path, tmp_path: Path) -> None:
+    more = ROWS.set_column(0, "id", pa.array([f"more {n}" for n in range(len(ROWS))]))
+    mdt.open(path).bulk_insert(more)
+    text = run("cluster", path, "--by", "v,id", "--curve", "hilbert").stdout
+    assert "file groups became" in text and "files a value lies in" in text
+    assert run("cluster", path, "--by", "v", "--by", "id").stdout.startswith("nothing to gain")
+    assert "no query was counted" in run("cluster", path, "--by", "auto", code=2).stderr
+
+
 def test_compact_says_what_it_did(path: Path, tmp_path: Path) -> None:
     run("upsert", path, file_of(tmp_path, "u.parquet", ROWS.set_column(2, "v", pa.array([5, 5, 5]))))
     assert run("compact", path).stdout.startswith("commit 3 at ")

@@ -439,3 +439,25 @@ def test_every_object_below_mdt_has_a_name_of_the_page(root: Path) -> None:
     )
     names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
     assert names and all(known.fullmatch(name) for name in names)
+
+
+def test_a_clustering_says_which_file_groups_end_and_what_follows_them(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts")
+    table.bulk_insert(rows(range(40), 1, 1.5))
+    table.bulk_insert(rows(range(40, 60), 1, -2.5))
+    ended = {(row["partition"], row["file_id"]) for row in table.files().to_pylist()}
+    segments = set(table.files()["segment"].to_pylist())
+    table.cluster(["fare", "ts"], curve="hilbert")
+    header, sections = record(tmp_path / "t", 3)
+    assert (header["action"], header["operation"], header["counts"]) == ("replacecommit", "cluster", {})
+    assert all(f"`{name}`" in PAGE for name in header)
+    assert {(place, name) for place, names in header["replaced"].items() for name in names} == ended
+    slices = [one for unit in header["clustering_plan"] for one in unit["slices"]]
+    assert {(one["partitionPath"], one["fileId"]) for one in slices} == ended
+    outputs = [name for unit in header["clustering_plan"] for name in unit["outputs"]]
+    assert outputs == [file["file_id"] for file in sections["files"]]
+    assert {row["segment"] for row in sections["removed"]} == segments
+    assert all(file["inserts"] == file["rows"] for file in sections["files"])
+    assert {name for part in sections["key_parts"] for name in part["groups"]} == set(outputs)
+    instant = json.loads((tmp_path / "t" / ".hoodie" / f"{header['instant']}.replacecommit").read_text())
+    assert instant["partitionToReplaceFileIds"] == header["replaced"] and instant["operationType"] == "CLUSTER"

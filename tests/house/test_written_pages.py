@@ -190,6 +190,11 @@ def compact(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], o
     return table.compact
 
 
+def cluster(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    table.bulk_insert(rows(range(5_000, 5_040), 3))
+    return lambda: table.cluster(["note", "ts"], curve="zorder")
+
+
 def conflict(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """Another writer changes the same file group once, after this one has claimed its instant."""
     other, claim, left = mdt.open(table.storage), transaction.claim_instant, [rows(range(10, 12), 4)]
@@ -222,7 +227,16 @@ def recovery(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
     return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
 
 
-RUNS = {"1": upsert, "2": upsert_in_tasks, "3": scan, "5": build, "6": compact, "7": conflict, "8": recovery}
+RUNS = {
+    "1": upsert,
+    "2": upsert_in_tasks,
+    "3": scan,
+    "5": build,
+    "6": compact,
+    "7": conflict,
+    "8": recovery,
+    "9": cluster,
+}
 
 
 @pytest.mark.parametrize("number", RUNS)

@@ -40,6 +40,12 @@ def test_a_commit_is_announced_in_two_steps_and_taken_back_in_the_other_order() 
     assert V6.retracted(T, "deltacommit") == pending[::-1]
 
 
+def test_nothing_is_announced_of_a_clustering_and_it_completes_before_its_plan_is_shown() -> None:
+    written = [path for path, _ in V6.completed(T, "replacecommit", NOTHING, ())]
+    assert not V6.announced(T, "replacecommit")
+    assert written == [f".hoodie/{T}.replacecommit{end}" for end in ("", ".requested", ".inflight")]
+
+
 def test_nothing_is_announced_of_a_compaction_and_it_completes_before_its_plan_is_shown() -> None:
     written = [path for path, _ in V6.completed(T, "compaction", NOTHING, ())]
     assert not V6.announced(T, "compaction")

@@ -1,0 +1,95 @@
+"""Orders of rows: along each curve every cell comes once, neighbours stay neighbours, and every type of column can take part."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.services.curves import CURVES, codes, ranks, row_order
+
+GRIDS = [(2, 8), (3, 4), (4, 4), (5, 2)]
+"""Columns, and cells along each of them."""
+
+
+def grid(columns: int, side: int) -> np.ndarray[Any, Any]:
+    """Return every cell of a grid -> int64[columns, side ** columns]."""
+    return np.array(list(product(range(side), repeat=columns)), np.int64).T
+
+
+def ranked(cells: np.ndarray[Any, Any]) -> list[Any]:
+    return [ranks(pa.array(axis)) for axis in cells]
+
+
+@pytest.mark.parametrize(("columns", "side"), GRIDS)
+def test_the_curve_of_hilbert_goes_through_every_cell_in_steps_of_one(columns: int, side: int) -> None:
+    cells = grid(columns, side)
+    order = np.argsort(codes(ranked(cells), "hilbert"), kind="stable")
+    assert (np.abs(np.diff(cells[:, order], axis=1)).sum(axis=0) == 1).all()
+
+
+@pytest.mark.parametrize(("columns", "side"), GRIDS)
+def test_the_z_order_takes_the_bits_of_the_columns_in_turn(columns: int, side: int) -> None:
+    cells = grid(columns, side)
+    bits = side.bit_length() - 1
+    expected = [
+        sum(((int(cell[c]) >> (bits - 1 - b)) & 1) << (columns * bits - 1 - b * columns - c) for b in range(bits) for c in range(columns))
+        for cell in cells.T
+    ]  # fmt: skip
+    assert np.argsort(codes(ranked(cells), "zorder"), kind="stable").tolist() == np.argsort(expected).tolist()
+
+
+@pytest.mark.parametrize("curve", ["zorder", "hilbert"])
+def test_blocks_of_rows_are_coded_as_if_they_were_one(curve: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_ = [np.random.default_rng(seed).permutation(1_000) for seed in range(3)]
+    whole = codes(given_, curve)
+    monkeypatch.setattr("mdt.services.curves._BLOCK_ROWS", 7)
+    assert np.array_equal(codes(given_, curve), whole)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_columns_of_every_type_with_nulls_take_part(curve: str) -> None:
+    columns = [
+        pa.array([3, None, 1, 2], pa.int16()),
+        pa.array([True, False, None, True]),
+        pa.array([math.nan, -0.0, 0.0, None]),
+        pa.array(["b", "", None, "\U0010ffff"]),
+        pa.array([Decimal("1.50"), None, Decimal(-2), Decimal(0)], pa.decimal128(9, 2)),
+        pa.array([date(1969, 1, 1), date(2026, 1, 1), None, date(2026, 1, 1)]),
+        pa.array([b"\0", b"", None, b"\xff"]),
+        pa.array([1, 0, None, -1], pa.timestamp("us", "UTC")),
+    ]
+    for taken in ([one] for one in columns), [columns], [columns[:3]]:
+        for some in taken:
+            order = row_order([pa.chunked_array([one.slice(0, 1), one.slice(1)]) for one in some], curve)
+            assert sorted(order.tolist()) == [0, 1, 2, 3]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3) | st.none(), st.floats(width=32) | st.none())))
+def test_sorting_goes_by_the_first_column_then_the_next_with_nan_and_null_last(rows: list[tuple[Any, Any]]) -> None:
+    def place(value: Any) -> tuple[int, float]:
+        return (2, 0.0) if value is None else (1, 0.0) if math.isnan(value) else (0, value)
+
+    types = (pa.int64(), pa.float64())
+    columns = [pa.chunked_array([pa.array([row[i] for row in rows], types[i])]) for i in range(2)]
+    expected = sorted(range(len(rows)), key=lambda at: tuple(place(value) for value in rows[at]))
+    assert row_order(columns, "sort").tolist() == expected
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_equal_rows_keep_their_order(curve: str) -> None:
+    column = pa.chunked_array([pa.array([1] * 5)])
+    assert row_order([column, column], curve).tolist() == list(range(5))
+    assert row_order([column], curve).tolist() == list(range(5))
+
+
+def test_ranks_count_the_values_below_with_nan_and_null_above_all() -> None:
+    assert ranks(pa.array([5.0, math.nan, None, -0.0, 0.0])).tolist() == [2, 3, 4, 0, 0]
