@@ -14,6 +14,7 @@ from indexes.paths import top_levels
 from indexes.predicate import Predicate, leaves
 from indexes.predicate import columns as columns_of
 from mdt.arguments import texts
+from mdt.arrow_stream import ArrowStream
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
@@ -55,7 +56,7 @@ def declared_columns(snapshot: Snapshot, names: Sequence[str]) -> pa.Schema:
     return pa.schema([declared.field(name) for name in names])
 
 
-class Scan:
+class Scan(ArrowStream):
     """The rows of one snapshot that match a filter; nothing is read before it is asked for.
 
     It speaks the Arrow stream protocol, so ``pl.DataFrame(scan)``, ``duckdb.sql("from scan")``, ``pa.table(scan)`` and
@@ -89,7 +90,7 @@ class Scan:
         self._restoration = Restoration.of(self.schema, pa.schema([schema.field(name) for name in self.columns]))
         self.predicate: Predicate | None = None
         if where is not None or params:
-            self.predicate = parse_where(where, snapshot.definition.schema, params)
+            self.predicate = parse_where(where, schema, params)
         self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
 
     def __repr__(self) -> str:
@@ -179,30 +180,8 @@ class Scan:
         for table in self._declared():
             yield from table.to_batches(max_chunksize=BATCH_ROWS_MAX)
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self.to_batches()
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows, streamed as by :meth:`to_batches`; errors of ours pass through it as they are."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the rows as an Arrow C stream, from the beginning at every call.
-
-        Raises what planning raises.  An error while rows are read ends the stream: its consumer raises an error of its
-        own with our text.
-        """
+    def _prepare(self) -> None:
         _ = self.plan
-        try:
-            return self.to_reader().__arrow_c_stream__(requested_schema)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise Invalid(
-                f"the rows cannot have the schema that is asked for: {error}", hint="cast the result"
-            ) from error
-
-    def __arrow_c_schema__(self) -> object:
-        """Return the schema of the rows as an Arrow C schema; nothing is read."""
-        return self.schema.__arrow_c_schema__()
 
     def to_arrow(self, *, progress: ProgressOption = None) -> pa.Table:
         """Return the rows as one table; in no particular order unless ``order_by`` says one.

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from reader import AS_OF, BY_POSITION, bag, bag_of, hudi_table
+from reader import AS_OF, BY_POSITION, bag, bag_of, comparable, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 
 import mdt
@@ -210,6 +210,40 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         assert bag(hudi_table(self.path, self.shape.schema, {AS_OF: instant})) == bag(table), "hudi-rs, as of"
         names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
         assert bag(self.table.get(table.select(names), as_of=seq)) == bag(table)
+
+    @precondition(lambda self: len(self.past) > 1)
+    @rule(data=st.data(), mode=st.sampled_from(("net", "all")))
+    def apply_changes_to_a_copy(self, data: st.DataObject, mode: str) -> None:
+        """The changes between two states, applied to the older one, make the newer one; filtered, they are those that match."""
+        since, until = sorted(data.draw(st.lists(st.sampled_from(sorted(self.past)), min_size=2, max_size=2)))
+        names = self.shape.schema.names
+        changes = self.table.changes(since, until, mode=mode).to_arrow()
+        copy = {self.shape.identity(row): row for row in self.past[since]}
+        for change in changes.to_pylist():
+            row = {name: change[name] for name in names}
+            if change["_change"] in ("delete", "update_before"):
+                assert comparable(copy.pop(self.shape.identity(row))) == comparable(row), "what it was before"
+            else:
+                assert self.shape.identity(row) not in copy, "what died comes first"
+                copy[self.shape.identity(row)] = row
+        assert bag_of(copy.values(), names) == bag_of(self.past[until], names), f"{mode} from {since} to {until}"
+        self._check_kinds(changes, since, mode)
+        found = self.table.changes(since, until, mode=mode)
+        found.predicate = data.draw(predicates(self.shape.schema, changes.select(names)))
+        assert bag(found.to_arrow()) == bag(changes.filter(matches(found.predicate, changes.select(names))))
+
+    def _check_kinds(self, changes: pa.Table, since: int, mode: str) -> None:
+        """An update has a row before and one after; between two states a key is told once."""
+        told: dict[Any, list[str]] = {}
+        for change in changes.to_pylist():
+            scope = (self.shape.identity(change), change["_seq"] if mode == "all" else 0)
+            told.setdefault(scope, []).append(change["_change"])
+        assert all(kinds in (["insert"], ["delete"], ["update_before", "update_after"]) for kinds in told.values()), (
+            told
+        )
+        if mode == "net":
+            before = {self.shape.identity(row) for row in self.past[since]}
+            assert all((key in before) == (kinds != ["insert"]) for (key, _), kinds in told.items())
 
     # What must hold after every step
 

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("write",),
     ("services",),
     ("engines",),
-    ("query", "spark", "table", "testing"),
+    ("arrow_stream", "changes", "query", "spark", "table", "testing"),
     ("cli", "__main__", "__init__"),
 )
 """Rooms of mdt, which are its packages and the modules beside them, from the bottom of the import graph to the top.  A room
@@ -60,8 +60,8 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 """Names of the standard library that begin with an underscore and are public."""
 
 JAVA_LINES_MAX = 300
-
 LATE_IMPORTS = {
+    "mdt/changes.py": "pyspark takes a second",
     "mdt/display.py": "html's tables of entities take a millisecond",
     "mdt/hudi/v6.py": "who only reads needs no Avro",
     "mdt/metadata/attachments.py": "plans need no pyarrow.parquet",

@@ -89,6 +89,18 @@ def ours(storage: Storage) -> State:
     return as_state(mdt.open(storage).scan().to_arrow())
 
 
+def replayed(table: Table) -> State:
+    """Return what all changes since the table was made, applied one after the other, leave."""
+    state: dict[str, tuple[int, float]] = {}
+    for change in table.changes(0, mode="all").to_arrow().to_pylist():
+        row = change["ts"], change["fare"]
+        if change["_change"] in ("insert", "update_after"):
+            assert state.setdefault(change["id"], row) == row, "a key came twice"
+        else:
+            assert state.pop(change["id"]) == row, "a row died that was not there"
+    return state
+
+
 _seen: dict[tuple[tuple[str, bytes], ...], State] = {}
 
 
@@ -125,6 +137,7 @@ def assert_clean(storage: Storage) -> None:
     report = table.check()
     assert report.ok, report
     assert not pending(table.metadata), "claims are left"
+    assert replayed(table) == as_state(table.scan().to_arrow()), "changes do not make the newest state"
     records = [r for seq in range(table.snapshot().seq + 1) if (r := table.metadata.record(seq)) is not None]
     instants = {r.instant for r in records if r.action not in publish.NO_INSTANTS}
     assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), "an instant is used twice"

@@ -21,7 +21,7 @@ import mdt
 from mdt import config, table
 from mdt.cli import index as cli_index
 from mdt.cli import json_text
-from mdt.cli.commands import Commands, command, is_json, opened, storage_options, tell, tell_rows
+from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows
 from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
 from mdt.errors import Invalid
 from mdt.progress import bar
@@ -148,6 +148,27 @@ def scan(
         return
     _WRITERS[format](found.schema, found.to_batches())
     t.metadata.usage.report()
+
+
+@command(app)
+def changes(
+    path: TablePath,
+    since: Annotated[str, typer.Option(help="What came after this: a seq, an instant, or a time.")],
+    until: Annotated[str | None, typer.Option(help="Up to and with this; the newest commit if left out.")] = None,
+    mode: Annotated[str, typer.Option(help="net: one change a key; all: every change of every commit.")] = "net",
+    where: Where = None,
+    columns: Columns = [],  # noqa: B006 - as above
+    param: Param = [],  # noqa: B006 - as above
+    format: Annotated[Format, typer.Option(help="How rows are written.")] = Format.table,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Write what changed between two states."""
+    first, last = point(since), point(until)
+    assert first is not None, "it is required"
+    named = _names(columns) or None
+    t = opened(path, option)
+    found = t.changes(first, last, mode=mode, where=where, columns=named, params=pairs("--param", param))
+    _WRITERS[Format.json if is_json() else format](found.schema, found.to_batches())
 
 
 @command(app)

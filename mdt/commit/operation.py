@@ -43,7 +43,7 @@ class Changes:
     """What a transaction has written and wants to commit.
 
     ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
-    deletion vector.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
+    deletion vector; of one that leaves, the positions of rows that do not move on.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
     ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
     know it; see :attr:`Footprint.absent`.
     """

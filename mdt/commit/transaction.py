@@ -26,7 +26,7 @@ from mdt.metadata import commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
-from mdt.metadata.file_group import files_table, shards_of
+from mdt.metadata.file_group import files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -168,6 +168,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
         "stats": pa.concat_tables([*stats, STATS.empty_table()]).combine_chunks(),
         "vectors": _columns(vectors, VECTORS),
+        "fresh": fresh_table(files),
         "summaries": summaries_table(summaries),
         "covers": summaries_table(changes.covers),
         "key_parts": key_parts_table(tuple(changes.key_parts)),

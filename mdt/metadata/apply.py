@@ -110,7 +110,8 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
     return found
 
 
-def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
+def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> Layered[int, BitMap]:
+    """Return the deletion vectors after ``record``; what it says of segments that leave, ``gone``, is for those who read changes."""
     table, path = record.table("vectors"), paths.commit(record.seq)
     fresh: dict[int, BitMap] = {}
     changed = _file_numbers(snapshot, table["segment"], path)
@@ -119,7 +120,7 @@ def _vectors(snapshot: Snapshot, record: CommitRecord) -> Layered[int, BitMap]:
             rows = int(snapshot.files.value("rows", number).as_py())
             old, new = snapshot.vector(number), positions(data, rows, path=path)
             fresh[number] = new if old is None else old | new
-    return snapshot.vectors_since.adding(fresh)
+    return snapshot.vectors_since.adding({number: new for number, new in fresh.items() if number not in gone})
 
 
 def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: str) -> set[str]:
@@ -152,7 +153,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         last_instant=max(snapshot.last_instant, record.instant),
         additions=additions.adding(snapshot.additions, addition),
         gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
-        vectors_since=_vectors(snapshot, record),
+        vectors_since=_vectors(snapshot, record, gone),
         starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=snapshot.key_parts_since + key_parts,

@@ -18,7 +18,7 @@ from mdt.errors import Corrupt, Unavailable, Unsupported
 from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata import trusted_records as records
-from mdt.metadata.file_group import FILES
+from mdt.metadata.file_group import FILES, FRESH
 from mdt.stores.storage import Storage
 
 KIND = b"CMIT"
@@ -51,6 +51,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "removed": REMOVED,
     "stats": STATS,
     "vectors": VECTORS,
+    "fresh": FRESH,
     "summaries": SUMMARIES,
     "covers": SUMMARIES,
     "key_parts": KEY_PARTS,
@@ -66,7 +67,7 @@ class CommitRecord:
 
     ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
     rolled_back, replaced, compaction_plan, clustering_plan and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
-    summaries are dropped).  In ``files``, ``stats`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
+    summaries are dropped).  In ``files``, ``stats``, ``fresh`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
     record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
     """
 

@@ -54,6 +54,9 @@ FILES = pa.schema(
 """Columns of the metadata partition ``files``; sizes and offsets in bytes.  The page map stands in the object of the key map.
 ``shard``: number of the shard, ``first_row``: position of the file's first row in it."""
 
+FRESH = pa.schema([("segment", pa.int64()), ("positions", pa.binary())])
+"""Of added files that hold rows of older ones, too: the positions of those rows that the commit itself wrote."""
+
 SummaryRef = bytes | ObjectRange
 """A summary as the metadata hold it: its bytes, or where they stand."""
 
@@ -81,6 +84,7 @@ class NewFile:
     ``footer_length``, ``footer_crc``: bytes at their end that are the footer, and CRC-32 of these; 0 without Parquet bytes.
     ``row_group_rows``: rows of each row group.  ``stats``: rows of the partition ``column_stats`` without ``segment``.
     ``shard``: with which other files it is summarized; they follow each other.  ``first_row``: position of its first row in the shard.
+    ``fresh``: positions of the rows that the transaction itself wrote, as serialized bitmap; None: all, no row comes from another file.
     """
 
     partition: str
@@ -105,6 +109,7 @@ class NewFile:
     stats: pa.Table | None = None
     shard: Shard = field(default_factory=Shard)
     first_row: int = 0
+    fresh: bytes | None = None
     previous_instant: str = "null"
     base_name: str = ""
     log_names: tuple[str, ...] = field(default=())
@@ -145,3 +150,9 @@ def files_table(files: Sequence[NewFile], instant: str) -> pa.Table:
         **{f"page_map_{name}": stored("page_map", name) for name in ("offset", "length", "crc")},
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in FILES], schema=FILES)
+
+
+def fresh_table(files: Sequence[NewFile]) -> pa.Table:
+    """Return which rows are new in those of ``files`` that hold others, too, schema FRESH; ``segment`` holds ordinals."""
+    told = {n: file.fresh for n, file in enumerate(files) if file.fresh is not None}
+    return pa.table([list(told), list(told.values())], schema=FRESH)

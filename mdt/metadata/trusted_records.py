@@ -197,6 +197,8 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
         section.require(
             len(set(section.batch.column("segment").to_pylist())) == section.rows, "one vector for each segment"
         )
+    if "fresh" in tables:
+        _check_fresh(_Section("fresh", tables["fresh"], path), count)
     if "stats" in tables:
         _check_stats(_Section("stats", tables["stats"], path), count)
     for name, last in (("summaries", count - 1), ("covers", older)):
@@ -350,6 +352,12 @@ def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
     if count:
         section.no_nulls("previous_instant", "base_name", "log_names")
         section.require(not section.batch.column("log_names").flatten().null_count, "log files with names")
+
+
+def _check_fresh(section: _Section, count: int) -> None:
+    section.no_nulls("positions")
+    segments = section.numbers({"segment": (0, count - 1)})["segment"]
+    section.require(len(set(segments.tolist())) == section.rows, "one set of positions for each file")
 
 
 def _check_stats(section: _Section, count: int) -> None:

@@ -142,15 +142,20 @@ class ScanPlan:
 
 
 def plan(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, remote: RemotePruner | None = None
-) -> ScanPlan:
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, remote: RemotePruner | None = None,
+    *, among: BoolArray | None = None,
+) -> ScanPlan:  # fmt: skip
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
 
-    ``remote``: who is asked to look into large summaries, instead of this process.
+    ``remote``: who is asked to look into large summaries, instead of this process.  ``among``: bool[numbered], the files that
+    may be read, all of them with rows, whichever the newest ones are; the key index knows these only and is not asked.
     """
-    work = PlanState(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy())
+    work = PlanState(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy() if among is None else among)
     if predicate is not None:
-        _by_key(work)
+        if among is None:
+            _by_key(work)
+        else:
+            work.unused(f"key:{snapshot.definition.key_index}", "not_newest", "it knows the newest rows only")
         if _is_settled(work):
             for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
                 work.unused(name, "key_found", "the key index has found the few rows that may match")

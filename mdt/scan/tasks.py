@@ -89,7 +89,7 @@ class Cutter:
         dead, some = self._plan.snapshot.vector(scan.file), scan.positions
         if some and scan.row_groups is None and some.max() < file.rows:
             return self._placed(scan.file, live_positions(some, dead), file.rows, self._schema)
-        rows = _rows_in(file.row_groups, scan.row_groups)
+        rows = rows_in(file.row_groups, scan.row_groups)
         some = rows if some is None else rows & some
         return self._placed(scan.file, live_positions(some, dead), len(rows), self._schema)
 
@@ -151,7 +151,7 @@ def live_positions(positions: BitMap, dead: BitMap | None) -> Int64Array:
     return np.asarray((positions if dead is None else positions - dead).to_array(), dtype=np.int64)
 
 
-def _rows_in(row_group_rows: Sequence[int], row_groups: Sequence[int] | None) -> BitMap:
+def rows_in(row_group_rows: Sequence[int], row_groups: Sequence[int] | None) -> BitMap:
     """Return the positions of the rows of some row groups, None for all."""
     if row_groups is None:
         return BitMap(range(sum(row_group_rows)))

@@ -11,7 +11,6 @@ from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.points import Point, seq_at
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
@@ -19,6 +18,7 @@ from mdt.stores.storage import Storage
 if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
+    from mdt.metadata.points import Point
 
 
 class Handle:
@@ -33,8 +33,10 @@ class Handle:
         self._storage = storage
         self._metadata = Metadata(storage, options)
         self._options: Options | None = None
-        newest = self._metadata.newest()
-        self._pinned = None if as_of is None else self._metadata.at(seq_at(newest, as_of))
+        self._metadata.newest()
+        self._pinned: Snapshot | None = None
+        if as_of is not None:
+            self._pinned = self.snapshot(as_of)
 
     @property
     def path(self) -> str:
@@ -76,6 +78,8 @@ class Handle:
         """
         if as_of is None:
             return self._pinned or self._metadata.newest()
+        from mdt.metadata.points import seq_at
+
         return self._metadata.at(seq_at(self._metadata.newest(), as_of))
 
     def __repr__(self) -> str:

@@ -67,27 +67,38 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """Rows of a base file in their order, with meta columns; ``ordering``: None without an ordering field."""
+    """Rows of a base file in their order, with meta columns; ``ordering``: None without an ordering field.
+
+    ``fresh``: which positions have new rows, None for all of them.
+    """
 
     table: pa.Table
     hashes: KeyHashes
     ordering: UInt64Array | None
+    fresh: BitMap | None = None
 
     def taken(self, order: Int64Array) -> _Content:
         """Return the rows in another order."""
         at = pa.array(order)
         columns = [column.take(at) for column in self.table.columns]  # a quarter of the time of Table.take
         table = pa.table(columns, schema=self.table.schema)
-        return _Content(table, self.hashes.take(order), None if self.ordering is None else self.ordering[order])
+        fresh = None
+        if self.fresh is not None:
+            is_fresh = np.zeros(len(order), np.bool_)
+            is_fresh[np.asarray(self.fresh.to_array())] = True
+            fresh = BitMap(np.flatnonzero(is_fresh[order]).astype(np.uint32))
+        ordering = None if self.ordering is None else self.ordering[order]
+        return _Content(table, self.hashes.take(order), ordering, fresh)
 
     def followed_by(self, more: _Content) -> _Content:
-        """Return these rows and, behind them, ``more``."""
+        """Return these rows, which are carried over, and, behind them, ``more``, which are new."""
         ordering = None
         if self.ordering is not None and more.ordering is not None:
             ordering = np.concatenate([self.ordering, more.ordering])
         hi = np.concatenate([self.hashes.hi, more.hashes.hi])
         lo = np.concatenate([self.hashes.lo, more.hashes.lo])
-        return _Content(base_file.stack([self.table, more.table]), KeyHashes(hi, lo), ordering)
+        fresh = BitMap(range(len(self.table), len(self.table) + len(more.table)))
+        return _Content(base_file.stack([self.table, more.table]), KeyHashes(hi, lo), ordering, fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +179,16 @@ class WriteJob:
             file = replace(
                 file, inserts=len(table)
             )  # all keys are new to the group, and none is covered without a key part
+        fresh = None if content.fresh is None else content.fresh.serialize()
         encoded = key_map.encode(key_map.build(content.hashes, content.ordering)) if len(table) else None
         removed = tuple(int(self.snapshot.segment_ids[i]) for i in members)
         pages = page_map.encoded(data) if len(table) else None
         gained = _gained(work)
         if work.group == NEW and work.carried is not None:
             gained = sort_keys(table, self.snapshot.definition.key), content.hashes
-        return Written(file, found.indexes, encoded, pages, *gained, removed=removed)
+        vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
+        file = replace(file, fresh=fresh)
+        return Written(file, found.indexes, encoded, pages, *gained, removed=removed, vectors=vectors)
 
     def _content(self, task: int, work: Slice, name: str) -> _Content:
         """Return the rows of a base file: what is carried over, under the new file name, then what is new.
@@ -202,10 +216,10 @@ class WriteJob:
         return [live_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in members]
 
     def _in_place(self, table: pa.Table) -> _Content:
-        """Return rows of the table with what is kept of their keys."""
+        """Return rows of the table, none of them new, with what is kept of their keys."""
         definition = self.snapshot.definition
         ordering = None if definition.ordering is None else key_map.ordering_words(table[definition.ordering])
-        return _Content(table, hash_keys(plain(table[RECORD_KEY]), definition.hash_seed), ordering)
+        return _Content(table, hash_keys(plain(table[RECORD_KEY]), definition.hash_seed), ordering, BitMap())
 
     def _order(self, table: pa.Table, settled: int) -> Int64Array | None:
         """Return how to sort ``table`` by key, None if it is not to be: its first ``settled`` rows stand otherwise."""

@@ -76,7 +76,7 @@ class Slice:
     beside those of the group, or is a base file in their place.
 
     ``carried``: rows that move into a base file; None: the live rows of the group.  ``new``: rows that are written; the first ``updates`` of
-    them replace rows of this group, the keys of the others are new to it.  ``dead``: file number -> positions that are
+    them replace rows of this group, the keys of the others are new to it.  ``dead``: file number -> live positions that are
     replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file names.
     """
 

@@ -20,7 +20,7 @@ from mdt.metadata.key_parts import KeyPart, key_parts_of, key_parts_table
 from mdt.stores.object_range import ObjectRange
 
 _WHERE = "a task's result"
-_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "shard"))
+_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "shard", "fresh"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ def decode(data: bytes) -> Finished:
 def _file(file: NewFile) -> dict[str, Any]:
     return {
         **{name: getattr(file, name) for name in _PLAIN},
+        "fresh": None if file.fresh is None else base64.b64encode(file.fresh).decode(),
         "key_map": _stored(file.key_map),
         "page_map": _stored(file.page_map),
     }
@@ -96,5 +97,6 @@ def _new_file(value: dict[str, Any], shard: Shard) -> NewFile:
             "log_names": tuple(value["log_names"]),
             **{name: None if value[name] is None else ObjectRange(*value[name]) for name in ("key_map", "page_map")},
             "shard": shard,
+            "fresh": None if value["fresh"] is None else base64.b64decode(value["fresh"]),
         }
     )

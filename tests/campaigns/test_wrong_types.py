@@ -83,6 +83,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda **a: used(table().scan(**a)),
         {"where": "fare > 1", "columns": ["id"], "params": None, "limit": 3, "order_by": "id", "as_of": 1},
     ),
+    "changes": (
+        lambda **a: table().changes(**{"since": 0, **a}).to_arrow(),
+        {"since": 1, "until": 2, "mode": "net", "where": "fare > 1", "columns": ["id"], "params": None},
+    ),
     "explain": (lambda **a: table().scan().explain(**a), {"spark": None}),
     "to_spark": (lambda **a: table().scan().to_spark(**a), {"spark": None}),
     "warm": (lambda **a: table().warm(**a), {"columns": ["id"]}),

@@ -64,6 +64,18 @@ def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
     assert "is no tag, instant or time" in run("count", path, "--as-of", "once", code=2).stderr
 
 
+def test_changes_are_written_as_rows_in_every_format(path: Path) -> None:
+    table = mdt.open(path)
+    table.upsert(ROWS.slice(0, 1).set_column(2, "v", [[9]]))
+    shown = run("changes", path, "--since", 1, "--format", "csv", "--columns", "id,v").stdout.splitlines()
+    instant = table.history()["instant"][2].as_py()
+    assert shown[1:] == [f'"update_before",2,"{instant}","001",1', f'"update_after",2,"{instant}","001",9']
+    lines = run("changes", path, "--since", 0, "--until", 1, "--where", "v > 1", "--json").stdout.splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == ["002", "003"]
+    assert "update_after" in run("changes", path, "--since", 1).stdout
+    assert "goes backwards" in run("changes", path, "--since", 2, "--until", 1, code=2).stderr
+
+
 def test_history_and_files_have_a_line_for_each(path: Path) -> None:
     assert [run("history", path).stdout.count(word) for word in ("create", "upsert")] == [2, 1]
     shown = run("files", path).stdout

@@ -108,6 +108,8 @@ def folded(root: Path) -> dict[str, Any]:
             state["files"][number] = {**row, "segment": number, "shard": seq << 20 | row["shard"]}
         state["stats"] += [{**row, "segment": seq << 20 | row["segment"]} for row in sections.get("stats", ())]
         for row in sections.get("vectors", ()):
+            if row["segment"] not in state["files"]:
+                continue
             old = state["vectors"].get(row["segment"], BitMap())
             state["vectors"][row["segment"]] = old | BitMap.deserialize(row["positions"])
         state["key_parts"] += sections.get("key_parts", ())
@@ -192,6 +194,35 @@ def test_the_fold_of_the_log_gives_the_rows(root: Path) -> None:
     found = mdt.open(root).scan().to_arrow().to_pylist()
     assert sorted(map(repr, live)) == sorted(map(repr, found))
     assert len(live) == 55 and any(state["vectors"].values()) and any(f["kind"] for f in state["files"].values())
+
+
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_records_say_which_rows_died_and_came(tmp_path: Path, table_type: str) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type)
+    table.bulk_insert(rows(range(40), 1, 1.5))
+    table.upsert(rows(range(30, 50), 2, -2.5))
+    table.delete(rows(range(5), 0, 0.0))
+    table.compact()
+    files: dict[int, list[dict[str, Any]]] = {}
+    for seq in range(table.snapshot().seq + 1):
+        header, sections = record(tmp_path / "t", seq)
+        died = [
+            files[row["segment"]][n]
+            for row in sections.get("vectors", ())
+            for n in BitMap.deserialize(row["positions"])
+        ]
+        fresh = {row["segment"]: BitMap.deserialize(row["positions"]) for row in sections.get("fresh", ())}
+        came = []
+        for file in sections.get("files", ()):
+            found = files[seq << 20 | file["segment"]] = parquet_rows(tmp_path / "t", file)
+            came += [found[n] for n in fresh.get(file["segment"], range(len(found)))]
+        told = {kind: sorted(row["id"] for row in found) for kind, found in (("died", died), ("came", came))}
+        before, after = (
+            {row["id"]: row for row in table.scan(as_of=max(0, at)).to_arrow().to_pylist()} for at in (seq - 1, seq)
+        )
+        assert told["died"] == sorted(key for key, row in before.items() if after.get(key) != row), header["operation"]
+        assert told["came"] == sorted(key for key, row in after.items() if before.get(key) != row), header["operation"]
+        assert {row["_hoodie_commit_time"] for row in came} <= {header["instant"]}
 
 
 def test_headers_and_definition_have_the_fields_of_the_page(root: Path) -> None:

@@ -227,6 +227,14 @@ def recovery(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
     return lambda: mdt.open(dying).upsert(rows(range(1, 2), 4))
 
 
+def changes(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    def run() -> None:
+        for mode in ("net", "all"):
+            table.changes(1, mode=mode, where="ts < 9").to_arrow()
+
+    return run
+
+
 RUNS = {
     "1": upsert,
     "2": upsert_in_tasks,
@@ -236,6 +244,7 @@ RUNS = {
     "7": conflict,
     "8": recovery,
     "9": cluster,
+    "10": changes,
 }
 
 

@@ -165,6 +165,18 @@ def test_a_frame_as_of_a_point_stays_there(spark: SparkSession, tmp_path: Path) 
     assert frames_of_2[0].where("id = 4").count() == 1, "it was deleted later"
 
 
+@pytest.mark.parametrize("mode", ["net", "all"])
+def test_changes_on_spark_are_those_in_process(spark: SparkSession, tmp_path: Path, mode: str) -> None:
+    table = merged(tmp_path / "t")
+    table.compact()
+    table.upsert(rows(range(3, 20), 3))
+    for where, columns in ((None, None), ("x > 0", ["id", "_hoodie_commit_time", "local"]), ("id = 7", ["at", "b"])):
+        changes = table.changes(1, mode=mode, where=where, columns=columns)
+        expected = changes.to_arrow()
+        assert bag(changes.to_spark(spark).toArrow().cast(expected.schema)) == bag(expected)
+    assert table.changes(table.snapshot().seq, mode=mode).to_spark(spark).count() == 0
+
+
 def test_no_reader_sees_a_mixture_of_commits(spark: SparkSession, tmp_path: Path) -> None:
     table = create(tmp_path / "t", SCHEMA, partition_by=["day"], key_index="record")
     table.upsert(rows(range(40)))

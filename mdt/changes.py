@@ -1,0 +1,122 @@
+"""What changed between two states of a table: a stream of rows with what each of them was to its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt.arguments import one_of
+from mdt.arrow_stream import ArrowStream
+from mdt.display import visible
+from mdt.errors import Invalid
+from mdt.filters.where import parse_where
+from mdt.hudi.schema import with_meta
+from mdt.limits import BATCH_ROWS_MAX
+from mdt.metadata.metadata import Metadata
+from mdt.query import Where, checked_columns, declared_columns
+from mdt.scan.changed_rows import CHANGE, ChangedRows
+from mdt.scan.history_range import history_range
+from mdt.schema.declared import Restoration
+from mdt.stores.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from indexes.predicate import Predicate
+
+MODES = ("net", "all")
+
+
+class ChangeStream(ArrowStream):
+    """The changes of the commits after ``since`` up to and with ``until``; no row is read before it is asked for.
+
+    ``range``: the commits, with the rows that came and died in each.  It speaks the Arrow stream protocol as :class:`mdt.query.Scan` does.
+
+    >>> changes = t.changes(0, 1, columns=["id"])
+    >>> changes
+    <mdt changes of trips, commits 1 to 1, net: 1 columns>
+    >>> sorted(row["id"] for row in changes.to_arrow().to_pylist() if row["_change"] == "insert")
+    ['a', 'b', 'c']
+    """
+
+    def __init__(
+        self, metadata: Metadata, since: int, until: int, mode: str, where: Where, columns: Sequence[str] | None,
+        *, params: Mapping[str, object] | None = None, threads: int = 1,
+    ) -> None:  # fmt: skip
+        if since > until:
+            raise Invalid(
+                f"a range from commit {since} to commit {until} goes backwards", hint="give the older point first"
+            )
+        self.mode = one_of("mode", mode, MODES)
+        self.metadata = metadata
+        self.since, self.until = since, until
+        self.range = history_range(metadata, since, until)
+        snapshot = self.range.view
+        self.definition = snapshot.definition
+        self.columns = checked_columns(snapshot, columns)
+        taken = set(self.columns) & set(CHANGE.names)
+        if taken:
+            raise Invalid(f"the columns {sorted(taken)} have names of changes", hint="name other columns in columns")
+        stored = with_meta(self.definition.schema)
+        of_rows = declared_columns(snapshot, self.columns)
+        self._restoration = Restoration.of(of_rows, pa.schema([stored.field(name) for name in self.columns]))
+        self.schema = pa.schema([*CHANGE, *of_rows])
+        self.predicate: Predicate | None = None
+        if where is not None or params:
+            self.predicate = parse_where(where, stored, params)
+        self.threads = threads
+
+    def __repr__(self) -> str:
+        said = f"commits {self.since + 1} to {self.until}, {self.mode}: {len(self.columns)} columns"
+        return f"<mdt changes of {visible(self.definition.name)}, {said}>"
+
+    def __reduce__(self) -> Any:
+        """A pickle is the table's place, the range and what was asked for."""
+        asked = (self.since, self.until, self.mode, self.columns, self.predicate, self.threads)
+        return _again, (self.metadata.storage, dict(self.metadata.overrides), *asked)
+
+    def _prepare(self) -> None:
+        return
+
+    def _rows(self) -> ChangedRows:
+        is_net = self.mode == "net"
+        return ChangedRows(self.metadata, self.range, is_net, self.columns, self.predicate, self.threads)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes as record batches, streamed.
+
+        Mode ``all``: commits in their order, of each first what died.  Mode ``net``: first what died, then what came.
+        """
+        rows = self._rows()
+        for changed, read in rows.tables():
+            columns = [*rows.labels(changed), *self._restoration.restored(read).columns]
+            yield from pa.table(columns, schema=self.schema).to_batches(max_chunksize=BATCH_ROWS_MAX)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the changes as one table."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def count(self) -> int:
+        """Return how many rows the stream has; without a filter only keys are read."""
+        rows = self._rows()
+        if self.predicate is None:
+            return sum(map(len, rows.changes()))
+        return sum(len(changed) for changed, _ in rows.tables())
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """Return the changes as a Spark DataFrame, whose tasks read the rows; which they are is found out here."""
+        from mdt.engines.spark import changes  # pyspark takes a second to import; only Spark users pay for it
+
+        return changes.frame(spark, self._rows())
+
+
+def _again(
+    storage: Storage, overrides: Mapping[str, object], since: int, until: int, mode: str, columns: Sequence[str],
+    predicate: Predicate | None, threads: int,
+) -> ChangeStream:  # fmt: skip
+    """Return a stream as it was pickled.  Raises Expired if its range was cleaned."""
+    found = ChangeStream(Metadata(storage, overrides), since, until, mode, None, columns, threads=threads)
+    found.predicate = predicate
+    return found
