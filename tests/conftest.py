@@ -77,31 +77,42 @@ SLOW_MODULES = (
     "test_s3.py",
 )
 SLOW_TESTS = (
-    "test_a_bar_is_shown_on_a_terminal", "test_a_change_within_the_tick_of_the_clock", "test_a_closed_pipe_is_no_error",
-    "test_a_deleted_key_returns_to_its_file_group", "test_a_mutant_that_loses_rows", "test_a_no_is_a_proof",
-    "test_a_pipe_that_nobody_reads", "test_a_plan_by_runs_is_the_plan_by_files", "test_a_pruned_scan_",
-    "test_a_table_on_s3_is_opened", "test_ctrl_c_ends_a_watch", "test_keys_of_a_megabyte",
-    "test_no_package_of_frames_is_imported", "test_processes_share_the_cache", "test_scans_with_functions_and_row_group_verdicts",
-    "test_spawned_processes_", "test_the_bytes_of_an_index_count", "test_the_first_rows_in_an_order",
-    "test_the_stream_reads_as_it_is_read", "test_the_suite_kills_the_mutant", "test_what_was_created_is_what_a_scan_returns",
+    "test_a_bar_is_shown_on_a_terminal", "test_a_change_within_the_tick_of_the_clock",
+    "test_a_closed_pipe_is_no_error", "test_a_deleted_key_returns_to_its_file_group", "test_a_mutant_that_loses_rows",
+    "test_a_no_is_a_proof", "test_a_pipe_that_nobody_reads", "test_a_plan_by_runs_is_the_plan_by_files",
+    "test_a_pruned_scan_", "test_a_range_of_integer_keys_reads", "test_a_table_on_s3_is_opened",
+    "test_after_a_crash_at_any_change", "test_ctrl_c_ends_a_watch", "test_forms_of_a_test_lose_no_rows",
+    "test_frequent_and_rare_terms", "test_get_returns_what_a_scan_finds", "test_keys_of_a_megabyte",
+    "test_no_package_of_frames_is_imported", "test_no_row_that_matches_is_left_out", "test_odd_values_survive_",
+    "test_processes_share_the_cache", "test_scans_with_functions_and_row_group_verdicts",
+    "test_small_columns_of_every_type_are_counted", "test_spawned_processes_",
+    "test_the_best_rows_of_an_ordered_table", "test_the_bytes_of_an_index_", "test_the_first_rows_in_an_order",
+    "test_the_stream_reads_as_it_is_read", "test_the_suite_kills_the_mutant",
+    "test_what_was_created_is_what_a_scan_returns", "test_words_and_ngrams_are_those",
 )  # fmt: skip
 """What `make quick` leaves out, and whatever asks for Spark: by where it stands under tests, or how its name begins.  All of it
 is marked ``slow``; the rules of the house are not."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow."""
+    """Mark what is slow, and put what asks for Spark first: of several workers one takes it all, so there is one session."""
     tests = Path(__file__).resolve().parent
     for item in items:
         place = item.path.relative_to(tests).as_posix() if item.path.is_relative_to(tests) else ""
         is_slow = (
-            "spark" in getattr(item, "fixturenames", ())
+            _asks_for_spark(item)
             or place.startswith(SLOW_FOLDERS)
             or item.path.name in SLOW_MODULES
             or item.name.startswith(SLOW_TESTS)
         )
         if is_slow and item.path.name != "test_tidy.py":
             item.add_marker("slow")
+    items.sort(key=lambda item: not _asks_for_spark(item))
+
+
+def _asks_for_spark(item: pytest.Item) -> bool:
+    """Return whether a test needs the session, or may: pages of documentation ask for it if one of their blocks does."""
+    return "spark" in getattr(item, "fixturenames", ()) or item.name.startswith("test_every_block_runs")
 
 
 GC_OBJECTS = 100_000

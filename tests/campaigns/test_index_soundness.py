@@ -94,28 +94,31 @@ def rows(draw: random.Random, ids: Iterator[int] | range) -> pa.Table:
 
 @dataclass(frozen=True)
 class World:
-    """A table, its snapshot, and for each file by number its rows and which of them live."""
+    """A table, its snapshot, and the rows of its files: ``files`` by number, whose rows in ``rows`` begin at ``starts``, and
+    which of them live.  Small tables are tested at once, not each alone."""
 
     table: mdt.Table
     snapshot: Snapshot
-    segments: tuple[tuple[int, pa.Table, np.ndarray[Any, Any]], ...]
+    files: tuple[int, ...]
+    starts: tuple[int, ...]
+    rows: pa.Table
+    live: np.ndarray[Any, Any]
     values: dict[str, list[Any]]
 
     @classmethod
     def of(cls, table: mdt.Table) -> World:
         snapshot = table.snapshot()
-        parts = []
-        for i in snapshot.live_numbers.tolist():
-            if snapshot.rows[i] > snapshot.dead_rows[i]:
-                part = read_rows(table.storage, snapshot.segment(i), with_meta(SCHEMA)).select(SCHEMA.names)
-                live = np.ones(len(part), np.bool_)
-                live[list(snapshot.vector(i) or ())] = False
-                parts.append((i, part, live))
+        files = np.flatnonzero(snapshot.has_rows).tolist()
+        parts = [read_rows(table.storage, snapshot.segment(i), with_meta(SCHEMA)).select(SCHEMA.names) for i in files]
+        starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
+        rows = pa.concat_tables(parts).combine_chunks()
+        live = np.ones(len(rows), np.bool_)
+        for i, start in zip(files, starts, strict=False):
+            live[[start + position for position in snapshot.vector(i) or ()]] = False
         values = {}
         for name in COLUMNS:
-            seen = [v for _, part, _ in parts for v in column_paths.column_at(part, name).to_pylist() if v is not None]
-            values[name] = seen
-        return cls(table, snapshot, tuple(parts), values)
+            values[name] = [v for v in column_paths.column_at(rows, name).to_pylist() if v is not None]
+        return cls(table, snapshot, tuple(files), tuple(starts), rows, live, values)
 
 
 @cache
@@ -182,8 +185,10 @@ def _predicate(draw: random.Random, world: World, depth: int = 2) -> Predicate:
 def _lost(world: World, predicate: Predicate, found: ScanPlan) -> str | None:
     """Return what the plan leaves out although it matches, or None."""
     planned = {scan.file: scan for scan in found.segments}
-    for i, part, live in world.segments:
-        hits = np.flatnonzero(matches(predicate, part).to_numpy() & live)
+    matching = np.flatnonzero(matches(predicate, world.rows).to_numpy() & world.live)
+    edges = np.searchsorted(matching, world.starts).tolist()
+    for at, i in enumerate(world.files):
+        hits = matching[edges[at] : edges[at + 1]] - world.starts[at]
         if not len(hits):
             continue
         scan = planned.get(i)
@@ -210,12 +215,12 @@ def _run(world: World, draw: random.Random, cases: int, what: str) -> tuple[int,
         if number % READ_EVERY == 0:
             scan = world.table.scan()
             scan.predicate = predicate
-            whole = pa.concat_tables([part.filter(pa.array(live)) for _, part, live in world.segments])
+            whole = world.rows.filter(pa.array(world.live))
             expected = whole.filter(matches(predicate, whole)).drop_columns("place")
             assert bag(scan.to_arrow().drop_columns("place")) == bag(expected), predicate
             count("random cases of all indexes together, read through the table")
     count(what, cases)
-    return planned, cases * len(world.segments)
+    return planned, cases * len(world.files)
 
 
 @pytest.fixture(autouse=True)
