@@ -12,7 +12,7 @@ import pyarrow as pa
 from indexes import paths as column_paths
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.hudi import base_file
+from mdt.hudi.schema import with_meta
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -20,24 +20,26 @@ from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.services.clustering_plan import Unit
 from mdt.services.curves import SORT, ranks, row_order
 from mdt.services.ranges import Ranges
-from mdt.write.files import FILE_NAME, live_rows
+from mdt.write.files import FILE_NAME
 from mdt.write.slices import Carried
 
 GAIN_MIN = 0.2
-"""Rows are written anew if the files in which a value lies then hold so much fewer of the rows, as a share, or if there are so much
-fewer files."""
+"""Rows are written anew if a value then lies in so much fewer of the row groups, as a share, or if there are so much fewer files."""
 _COUNT_STAYS = 1.5
 """As many files are written as there were, unless so many times more or fewer would have the right size."""
 
 _SAMPLE_ROWS = 1 << 16
 """Rows at which the overlap of files is measured."""
+_COMMIT_TIME = "_hoodie_commit_time"
 _PARTITION_PATH = "_hoodie_partition_path"
+_CONSTANT = (_PARTITION_PATH, FILE_NAME)
+"""Meta columns of which all rows of a partition have one value, or are to have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """``order``: int64[n], the permutation that puts the rows of a unit, segment after segment, into the new order.  ``ends``: where
-    each new file ends in it.  ``before``, ``after``: in how many files a value lies in the mean.
+    each new file ends in it.  ``before``, ``after``: share of the row groups in which a value lies, in the mean.
     """
 
     order: Int64Array
@@ -47,9 +49,7 @@ class Arrangement:
 
     def pays(self, files: int) -> bool:
         """Return whether the rows, which stand in ``files`` file groups, are to be written in this order."""
-        if len(self.ends) <= (1 - GAIN_MIN) * files:
-            return True
-        return self.after / len(self.ends) <= (1 - GAIN_MIN) * self.before / files
+        return len(self.ends) <= (1 - GAIN_MIN) * files or self.after <= (1 - GAIN_MIN) * self.before
 
 
 def members(snapshot: Snapshot, unit: Unit) -> list[int]:
@@ -66,19 +66,20 @@ def arrangement(
     stored = snapshot.definition.schema
     schema = pa.schema([stored.field(name) for name in sorted(column_paths.top_levels(stored, by))])
     parts = [_live(metadata, snapshot, i, schema) for i in files]
-    rows = pa.concat_tables([schema.empty_table(), *parts])
+    rows = pa.concat_tables([schema.empty_table(), *(part for part, _ in parts)])
     columns = [column_paths.column_at(rows, path) for path in by]
     order = row_order(columns, curve)
     ends = _ends(len(rows), _bytes(snapshot, files), options.max_file_bytes, len(unit.groups))
-    group = np.repeat(snapshot.file_groups.of_files(np.array(files, np.int64)), [len(part) for part in parts])
+    stood = _starts([rows for _, rows in parts])
+    stand = _new_starts(ends, options.row_group_rows)
     if curve == SORT:
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        return Arrangement(order, ends, _depth(place, np.arange(len(order)), group), 1.0)
-    ranked = [ranks(column) for column in columns]
-    new_file = np.searchsorted(ends, np.arange(len(order)), side="right")
-    before = [_depth(one, np.arange(len(one)), group) for one in ranked]
-    after = [_depth(one, order, new_file) for one in ranked]
+        ranked = [place]
+    else:
+        ranked = [ranks(column) for column in columns]
+    before = [_share(one, stood, one) for one in ranked]
+    after = [_share(one[order], stand, one) for one in ranked]
     return Arrangement(order, ends, float(np.mean(before)), float(np.mean(after)))
 
 
@@ -87,7 +88,10 @@ def carried(metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangeme
     files = members(snapshot, unit)
     if not files:
         return []
-    rows = _with_constants(base_file.stack([live_rows(metadata, snapshot, i) for i in files]), unit.partition)
+    whole = with_meta(snapshot.definition.schema)
+    schema = pa.schema([field for field in whole if field.name not in _CONSTANT])
+    parts = [_live(metadata, snapshot, i, schema)[0] for i in files]
+    rows = _with_constants(pa.concat_tables(parts), whole, unit.partition)
     starts = [0, *found.ends.tolist()]
 
     def part(start: int, end: int) -> Callable[[], Sequence[pa.Table]]:
@@ -96,10 +100,16 @@ def carried(metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangeme
     return [part(start, end) for start, end in pairwise(starts)]
 
 
-def _live(metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema) -> pa.Table:
-    table = read_rows(metadata.storage, snapshot.segment(i), schema)
+def _live(metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema) -> tuple[pa.Table, Int64Array]:
+    """Return the live rows of a file, and how many of its row groups have how many."""
+    segment = snapshot.segment(i)
+    table = read_rows(metadata.storage, segment, schema)
     mask = live_mask(len(table), snapshot.vector(i))
-    return table if mask is None else table.filter(pa.array(mask))
+    row_groups = np.array(segment.row_groups, np.int64)
+    if mask is None:
+        return table, row_groups
+    of_row = np.repeat(np.arange(len(row_groups)), row_groups)
+    return table.filter(pa.array(mask)), np.bincount(of_row[mask], minlength=len(row_groups)).astype(np.int64)
 
 
 def _bytes(snapshot: Snapshot, files: Sequence[int]) -> float:
@@ -121,24 +131,35 @@ def _ends(rows: int, row_bytes: float, file_bytes: int, files: int) -> Int64Arra
     return (np.arange(1, count + 1) * rows) // count
 
 
-def _depth(values: Int64Array, order: Int64Array, file: Int64Array) -> float:
-    """Return in how many files a value lies in the mean.  ``file``: number of the file of each row of ``order``, in runs."""
+def _starts(row_groups: Sequence[Int64Array]) -> Int64Array:
+    """Return where row groups begin that follow each other, those without rows left out.  ``row_groups``: rows of those of each file."""
+    rows = np.concatenate([np.empty(0, np.int64), *row_groups])
+    rows = rows[rows > 0]
+    return np.cumsum(rows) - rows
+
+
+def _new_starts(ends: Int64Array, row_group_rows: int) -> Int64Array:
+    """Return where row groups begin in files that end at ``ends``."""
+    starts = [0, *ends.tolist()]
+    return np.concatenate([np.empty(0, np.int64), *(np.arange(a, b, row_group_rows) for a, b in pairwise(starts))])
+
+
+def _share(values: Int64Array, starts: Int64Array, points: Int64Array) -> float:
+    """Return the share of the row groups, which begin at ``starts`` of ``values``, in which one of ``points`` lies in the mean."""
     if not len(values):
         return 0.0
-    starts = np.flatnonzero(np.diff(file, prepend=-1))
-    stand = values[order]
-    low, high = np.minimum.reduceat(stand, starts), np.maximum.reduceat(stand, starts)
-    step = max(1, len(values) // _SAMPLE_ROWS)
-    return Ranges(low, high).depth(values[::step])
+    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    step = max(1, len(points) // _SAMPLE_ROWS)
+    return Ranges(low, high).depth(points[::step]) / len(starts)
 
 
-def _with_constants(rows: pa.Table, partition: str) -> pa.Table:
-    """Return rows whose partition path and file name, of which there is one each, need not be moved one by one."""
+def _with_constants(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Table:
+    """Return rows with all columns of ``schema``: what is the same in all of them, or nearly, need not be moved row by row."""
     zeros = pa.array(np.zeros(len(rows), np.int32))
-    for name, text in ((_PARTITION_PATH, partition), (FILE_NAME, "")):
-        values = pa.DictionaryArray.from_arrays(zeros, pa.array([text]))
-        rows = rows.set_column(rows.schema.get_field_index(name), pa.field(name, values.type), values)
-    return rows
+    constants = {_PARTITION_PATH: partition, FILE_NAME: ""}
+    columns = {name: pa.DictionaryArray.from_arrays(zeros, pa.array([text])) for name, text in constants.items()}
+    columns[_COMMIT_TIME] = rows[_COMMIT_TIME].dictionary_encode().unify_dictionaries()
+    return pa.table({name: columns[name] if name in columns else rows[name] for name in schema.names})
 
 
 def _gathered(rows: pa.Table, at: Int64Array) -> pa.Table:

@@ -62,6 +62,8 @@ def _bytes(snapshot: Snapshot, groups: Int64Array) -> Int64Array:
 
 def _taken(known: Mapping[str, Ranges], size: Int64Array, options: Options, curve: str) -> list[Int64Array]:
     """Return the units among the groups of one partition, each as positions of its groups."""
+    if len(size) == 1:
+        return [np.zeros(1, np.int64)]  # its row groups may overlap
     is_small = size < _SMALL_SHARE * options.max_file_bytes
     is_small &= np.count_nonzero(is_small) > 1
     width = _width(known, curve)

@@ -303,3 +303,14 @@ def test_check_notices_a_group_that_hudi_takes_for_replaced_and_that_lives(monke
     monkeypatch.setattr(commit_log, "read", forged)
     assert group not in table.files()["file_id"].to_pylist()
     assert any("replaced" in problem.text for problem in table.check().problems)
+
+
+def test_a_single_file_gets_narrow_row_groups() -> None:
+    table = mdt.create(MemoryStorage(), data(0, 0).schema, ["id"], options={"mdt.row.group.rows": 100})
+    table.bulk_insert(data(0, 2_000))
+    where = "a between 0.30 and 0.31"
+    before = table.scan(where).explain().row_groups_read
+    assert table.cluster("a").groups_made == 1
+    after = table.scan(where).explain()
+    assert after.row_groups_read <= 2 < before and table.check().ok
+    assert not table.cluster("a").instant
