@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexes.paths import top_levels
-from indexes.predicate import Predicate, leaves
+from indexes.predicate import And, Predicate, leaves
 from indexes.predicate import columns as columns_of
-from mdt.arguments import texts
+from mdt.arguments import one_of, texts
 from mdt.arrow_stream import ArrowStream
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from mdt.plan.planner import Explanation, ScanPlan
 
 
+SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
+"""Types of queries."""
+
 Where = str | Sequence[tuple[str, str, object]] | None
 """SQL text, or tests (column, operator, value) that must all hold, or None for every row."""
 
@@ -48,6 +51,27 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
             near = difflib.get_close_matches(name, known, n=3)
             raise Invalid(f"there is no column {name!r}", hint=f"did you mean {', '.join(near)}?" if near else "")
     return names
+
+
+def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
+    """Return what makes of a snapshot what a query of this type reads.  Raises Invalid for an unknown type."""
+    if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
+        return lambda snapshot: snapshot
+    from mdt.metadata.read_optimized import ReadOptimized
+
+    return ReadOptimized.of
+
+
+def _written_since(snapshot: Snapshot, since: int, predicate: Predicate | None) -> Predicate:
+    """Return ``predicate`` for rows alone that commits after ``since`` wrote."""
+    from mdt.plan.commit_times import committed_within
+
+    if since > snapshot.seq:
+        raise Invalid(
+            f"a range from commit {since} to commit {snapshot.seq} goes backwards", hint="give the older point first"
+        )
+    written = committed_within(snapshot, since)
+    return written if predicate is None else And((written, predicate))
 
 
 def declared_columns(snapshot: Snapshot, names: Sequence[str]) -> pa.Schema:
@@ -75,13 +99,16 @@ class Scan(ArrowStream):
     def __init__(
         self, metadata: Metadata, snapshot: Snapshot, where: Where, columns: Sequence[str] | None, options: Options,
         *, params: Mapping[str, object] | None = None, limit: int | None = None, order_by: OrderBy = None,
+        since: int | None = None, query_type: str = "snapshot",
     ) -> None:  # fmt: skip
         from mdt.filters.order import parse_order
         from mdt.filters.where import parse_where
 
         self._metadata = metadata
         self._options = options
-        self.snapshot = snapshot
+        self.query_type = query_type
+        self.snapshot = seen_as(query_type)(snapshot)
+        self.since = since
         self._where = where
         self.columns = checked_columns(snapshot, columns)
         self.limit = None if limit is None else _row_count(limit)
@@ -91,13 +118,17 @@ class Scan(ArrowStream):
         self.predicate: Predicate | None = None
         if where is not None or params:
             self.predicate = parse_where(where, schema, params)
+        if since is not None:
+            self.predicate = _written_since(snapshot, since, self.predicate)
         self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
 
     def __repr__(self) -> str:
         asked = [f"{len(self.columns)} columns"]
-        asked += [f"where {self._where_text()}"] if self.predicate is not None else []
+        asked += [f"where {self._where_text()}"] if self._where is not None else []
         asked += [f"order by {', '.join(map(str, self.order))}"] if self.order else []
         asked += [] if self.limit is None else [f"limit {self.limit:,}"]
+        asked += [] if self.since is None else [f"written after commit {self.since}"]
+        asked += [] if self.query_type == SNAPSHOT else [self.query_type]
         said = ", ".join(map(visible, asked))
         return f"<mdt scan of {visible(self.snapshot.definition.name)} at commit {self.snapshot.seq}: {said}>"
 
@@ -111,7 +142,7 @@ class Scan(ArrowStream):
     def __reduce__(self) -> Any:
         """A pickle is the table's place, the snapshot's number and what was asked for; who loads it reads the same rows."""
         metadata = self._metadata
-        asked = (self._where_text(), self.predicate, self.columns, self.limit, self.order)
+        asked = (self._where_text(), self.predicate, self.columns, self.limit, self.order, self.since, self.query_type)
         return _at, (metadata.storage, dict(metadata.overrides), self.snapshot.seq, *asked)
 
     @cached_property
@@ -255,19 +286,20 @@ class Scan(ArrowStream):
     def _cheapest(self) -> str:
         """Return a column to read where only the number of rows is wanted: one that is tested, hence read anyway."""
         schema = self.snapshot.definition.schema
-        tested = top_levels(schema, columns_of(self.predicate)) if self.predicate is not None else ()
+        tested = top_levels(with_meta(schema), columns_of(self.predicate)) if self.predicate is not None else ()
         return min(tested, default=schema.names[0])
 
 
 def _at(
     storage: Storage, overrides: Mapping[str, object], seq: int, where: str, predicate: Predicate | None,
-    columns: Sequence[str], limit: int | None, order: tuple[SortKey, ...],
+    columns: Sequence[str], limit: int | None, order: tuple[SortKey, ...], since: int | None, query_type: str,
 ) -> Scan:  # fmt: skip
     """Return a scan as it was pickled.  Raises Invalid if its snapshot is gone."""
     metadata = Metadata(storage, overrides)
     snapshot = metadata.at(seq)
-    scan = Scan(metadata, snapshot, None, columns, metadata.options(snapshot.definition), limit=limit)
-    scan._where, scan.predicate, scan.order = where, predicate, order
+    options = metadata.options(snapshot.definition)
+    scan = Scan(metadata, snapshot, None, columns, options, limit=limit, query_type=query_type)
+    scan._where, scan.predicate, scan.order, scan.since = where or None, predicate, order, since
     return scan
 
 

@@ -18,6 +18,10 @@ from hudi import HudiReadOptions, HudiTable
 
 from mdt.schema.convert import convert
 
+START, END = "hoodie.read.start.timestamp", "hoodie.read.end.timestamp"
+"""Options of hudi-rs: instants between which rows were committed, the first one excluded, for :data:`INCREMENTAL`."""
+INCREMENTAL = {"hoodie.read.query.type": "incremental"}
+READ_OPTIMIZED = {"hoodie.read.use.read_optimized.mode": "true"}
 AS_OF = "hoodie.read.as.of.timestamp"
 """Option of hudi-rs: an instant as of which to read."""
 BY_POSITION = {"hoodie.merge.use.record.positions": "true"}

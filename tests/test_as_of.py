@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from reader import AS_OF, bag, hudi_table
+from reader import AS_OF, READ_OPTIMIZED, bag, hudi_table
 
 import mdt
+from indexes.predicate import matches
 from mdt.errors import Invalid
+from mdt.filters.where import parse_where
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
 
@@ -104,3 +106,59 @@ def test_a_commit_that_does_not_exist_is_refused(table: mdt.Table) -> None:
         table.scan(as_of=5)
     with pytest.raises(Invalid, match="no commit -1"):
         mdt.open(table.path, as_of=-1)
+
+
+def test_an_incremental_scan_returns_rows_whose_commit_is_in_the_range(table: mdt.Table) -> None:
+    instants = table.history()["instant"].to_pylist()
+    table.upsert(rows(("c", "y", 30)))
+    newest = table.snapshot().seq
+    for since in range(newest + 1):
+        for until in range(since, newest + 1):
+            found = table.scan(since=since, until=until).to_arrow()
+            net = table.changes(since, until).to_arrow().to_pylist()
+            came = [
+                tuple(row[name] for name in SCHEMA.names) for row in net if row["_change"] in ("insert", "update_after")
+            ]
+            assert bag(found) == bag(rows(*came))  # type: ignore[arg-type]
+    assert bag(table.scan("n > 3", since=instants[1]).to_arrow()) == bag(
+        rows(("a", "x", 10), ("c", "y", 30), ("d", "y", 4))
+    )
+    assert table.scan(since=newest - 1).explain().files_read == 1, "files of older commits are not read"
+    again = pickle.loads(pickle.dumps(table.scan("n > 3", since=1)))
+    assert again.count() == 3 and repr(again).endswith("where n > 3, written after commit 1>")
+
+
+def test_a_range_that_makes_no_sense_is_refused(table: mdt.Table) -> None:
+    with pytest.raises(Invalid, match="goes backwards"):
+        table.scan(since=2, until=1)
+    with pytest.raises(Invalid, match="until is the end of a range"):
+        table.scan(until=1)
+    with pytest.raises(Invalid, match="until is the end of a range"):
+        table.scan(since=0, until=1, as_of=2)
+
+
+def test_meta_columns_are_filtered_on_and_chosen_by_name(table: mdt.Table) -> None:
+    instant = table.history()["instant"][2].as_py()
+    scan = table.scan(f"_hoodie_commit_time >= '{instant}' and n > 4", columns=["id", "_hoodie_commit_time"])
+    assert scan.to_arrow().to_pylist() == [{"id": "a", "_hoodie_commit_time": instant}]
+    assert scan.count() == 1
+    assert table.scan("_hoodie_record_key in ('a', 'z')", columns=["n"]).to_arrow().to_pylist() == [{"n": 10}]
+    assert table.scan("_hoodie_partition_path = 'city=y'").count() == table.scan("city = 'y'").count() == 2
+    first = table.scan(f"_hoodie_commit_time < '{instant}'", as_of=2)
+    assert bag(first.to_arrow()) == bag(rows(("b", "x", 2), ("c", "y", 3)))
+
+
+def test_the_read_optimized_view_is_the_base_files_as_hudi_rs_reads_them(table: mdt.Table) -> None:
+    for seq in range(table.snapshot().seq + 1):
+        options = {**READ_OPTIMIZED, AS_OF: table.history()["instant"][seq].as_py()}
+        scan = table.scan(as_of=seq, query_type="read_optimized")
+        expected = hudi_table(table.path, SCHEMA, options)
+        assert bag(scan.to_arrow()) == bag(expected)
+        assert scan.count() == len(expected)
+        for where in ("id = 'a'", "n = 1", "n > 3"):
+            found = table.scan(where, as_of=seq, query_type="read_optimized").to_arrow()
+            everything = scan.to_arrow()
+            assert bag(found) == bag(everything.filter(matches(parse_where(where, SCHEMA), everything)))
+    assert repr(pickle.loads(pickle.dumps(scan))).endswith("read_optimized>")
+    with pytest.raises(Invalid, match="query_type='incremental'"):
+        table.scan(query_type="incremental")

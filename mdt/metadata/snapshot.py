@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,9 @@ class Snapshot:
     -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened
     to file groups since ``groups_known``; most readers never ask.  ``known``: segments that this process has read, by id.
     """
+
+    finds_keys: ClassVar[bool] = True
+    """Whether the key index finds the rows of this view; other views have rows that are not the newest of their keys."""
 
     seq: int
     definition: TableDefinition

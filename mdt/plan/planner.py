@@ -28,6 +28,7 @@ from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Stripes
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.plan.commit_times import by_commit_time
 from mdt.plan.plan_state import IndexNote, PlanState
 from mdt.plan.position_search import PositionSearch, RemotePruner, conjuncts_of
 
@@ -152,10 +153,11 @@ def plan(
     """
     work = PlanState(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy() if among is None else among)
     if predicate is not None:
-        if among is None:
+        by_commit_time(work)
+        if among is None and snapshot.finds_keys:
             _by_key(work)
         else:
-            work.unused(f"key:{snapshot.definition.key_index}", "not_newest", "it knows the newest rows only")
+            work.unused(f"key:{snapshot.definition.key_index}", "not_newest", "it knows the newest rows of keys only")
         if _is_settled(work):
             for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
                 work.unused(name, "key_found", "the key index has found the few rows that may match")

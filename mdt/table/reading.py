@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import one_of
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Invalid
 from mdt.plan.position_search import warm_index
 from mdt.query import Scan, Where, checked_columns, declared_columns
 from mdt.schema.declared import Restoration
@@ -27,6 +27,7 @@ class Reading(Handle):
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, params: Mapping[str, object] | None = None,
         limit: int | None = None, order_by: OrderBy = None, as_of: Point | None = None,
+        since: Point | None = None, until: Point | None = None, query_type: str = "snapshot",
     ) -> Scan:  # fmt: skip
         """Return a scan of the newest snapshot, or of a past one.
 
@@ -34,11 +35,21 @@ class Reading(Handle):
         ``columns``: names to return, all data columns by default; Hudi's meta columns may be named.  ``params``: values for
         ``:name`` in the text, lists for ``in :names``.  ``limit``: rows at most.  ``order_by``: SQL text such as
         ``"ts desc, id"``, or a list of (column, "asc" or "desc"[, "nulls first" or "nulls last"]); with a limit, what cannot
-        hold one of the first rows is not read.  ``as_of``: as for :meth:`snapshot`.  Raises Invalid for unknown columns and SQL
-        that does not parse.
+        hold one of the first rows is not read.  ``as_of``: as for :meth:`snapshot`.  ``since``: incremental, only rows that commits
+        after this point wrote, up to and with ``until``, as the table was then.  ``query_type``: "snapshot", or
+        "read_optimized": base files only, without what log files say, deletes included, as Hudi has it.
+        Raises Invalid for unknown columns and SQL that does not parse.
         """
-        seen = self.snapshot(as_of)
-        return Scan(self._metadata, seen, where, columns, self.options, params=params, limit=limit, order_by=order_by)
+        from mdt.metadata.points import seq_at
+
+        if until is not None and (since is None or as_of is not None):
+            raise Invalid("until is the end of a range", hint="give since, too, or as_of alone")
+        snapshot = self.snapshot(as_of if until is None else until)
+        first = None if since is None else seq_at(self.snapshot(), since, "since")
+        return Scan(
+            self._metadata, snapshot, where, columns, self.options, params=params, limit=limit, order_by=order_by,
+            since=first, query_type=query_type,
+        )  # fmt: skip
 
     def changes(
         self, since: Point, until: Point | None = None, *, mode: str = "net", where: Where = None,

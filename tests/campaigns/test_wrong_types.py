@@ -81,8 +81,9 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "get": (lambda **a: table().get(**a), {"keys": "k1", "columns": ["id"], "missing": "null", "as_of": 1}),
     "scan": (
         lambda **a: used(table().scan(**a)),
-        {"where": "fare > 1", "columns": ["id"], "params": None, "limit": 3, "order_by": "id", "as_of": 1},
+        {"where": "fare > 1", "columns": ["id"], "params": None, "limit": 3, "order_by": "id", "as_of": 1, "query_type": "snapshot"},
     ),
+    "scan of a range": (lambda **a: used(table().scan(**{"since": 0, **a})), {"since": 1, "until": 2}),
     "changes": (
         lambda **a: table().changes(**{"since": 0, **a}).to_arrow(),
         {"since": 1, "until": 2, "mode": "net", "where": "fare > 1", "columns": ["id"], "params": None},
@@ -105,7 +106,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "analyze": (lambda **a: table().analyze(**a), {"columns": ["fare"], "progress": None, "spark": None}),
     "open": (mdt.open, {"path": "t", "options": None, "storage_options": None, "as_of": None}),
     "open as of": (lambda **a: mdt.open(table().storage, **a), {"as_of": 1}),
-    "read": (mdt.read, {"spark": None, "path": "t", "options": None, "storage_options": None, "as_of": None}),
+    "read": (mdt.read, {"spark": None, "path": "t", "options": None, "storage_options": None, "as_of": None, "query_type": "snapshot"}),
     "create": (
         lambda **a: mdt.create(**{"path": MemoryStorage(), **a}),
         {

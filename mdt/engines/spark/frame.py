@@ -48,14 +48,21 @@ from mdt.stores.storage import Storage, open_storage
 SCRATCH_OPTION = "spark.mdt.scratch"
 """Spark setting: a directory that driver and executors share, for clusters."""
 
+View = Callable[[Snapshot], Snapshot]
+
 _VIEWS_KEPT = 8
 _UNPINNED = "call:"
 _WORD_BITS = 64
 
 
-def read(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None) -> DataFrame:
-    """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``."""
-    return _frame(spark, metadata, pinned, shown((pinned or metadata.newest()).definition))
+def read(
+    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None
+) -> DataFrame:
+    """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``.
+
+    ``view``: makes of the newest snapshot what is read.
+    """
+    return _frame(spark, metadata, pinned, shown((pinned or metadata.newest()).definition), view=view)
 
 
 def shown(definition: TableDefinition) -> pa.Schema:
@@ -83,12 +90,14 @@ def _frame(
     pinned: Snapshot | None,
     schema: pa.Schema,
     predicate: Predicate | None = None,
+    view: View | None = None,
 ) -> DataFrame:
     """Return a frame of all rows, from which the caller takes those that match ``predicate``."""
     context = classic(spark).sparkContext
     tasks = IndexTasks(SparkEngine(spark))
     files = _Files(metadata, pinned, _scratch(spark), tasks, context.applicationId, context.defaultParallelism)
     files.hidden = _with_calls(predicate)
+    files.seen = view
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
@@ -231,7 +240,7 @@ class _Query:
 class _Files:
     """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans.
 
-    ``hidden``: what all queries of the frame filter by without Spark's telling.
+    ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
     """
 
     def __init__(
@@ -249,6 +258,7 @@ class _Files:
             scratch = directory.name
         self._scratch = open_storage(scratch, durable=False)
         self.hidden: Predicate | None = None
+        self.seen: View | None = None
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], _View] = OrderedDict()
         self._checked: set[int] = set()
@@ -259,10 +269,16 @@ class _Files:
         with self._lock:
             found = self._queries.get(key)
             if found is None:
-                found = _Query(self._metadata.newest() if self._pinned is None else self._pinned)
+                found = _Query(self._snapshot())
                 if not key.startswith(_UNPINNED):
                     self._queries[key] = found
             return found
+
+    def _snapshot(self) -> Snapshot:
+        if self._pinned is not None:
+            return self._pinned
+        newest = self._metadata.newest()
+        return newest if self.seen is None else self.seen(newest)
 
     def view(self, snapshot: Snapshot) -> _View:
         """Return the files of a snapshot."""

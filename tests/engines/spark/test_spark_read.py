@@ -165,6 +165,19 @@ def test_a_frame_as_of_a_point_stays_there(spark: SparkSession, tmp_path: Path) 
     assert frames_of_2[0].where("id = 4").count() == 1, "it was deleted later"
 
 
+def test_incremental_and_read_optimized_queries_on_spark_are_those_in_process(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = merged(tmp_path / "t")
+    for scan in (table.scan(since=1), table.scan("x > 0", since=1, until=2), table.scan(query_type="read_optimized")):
+        assert bag(arrow(scan.to_spark(spark))) == bag(scan.to_arrow())
+    frame = mdt.read(spark, table.path, query_type="read_optimized")
+    assert frame.where("id = 4").count() == 1, "a log file deletes it"
+    table.compact()
+    assert frame.where("id = 4").count() == 0
+    assert bag(arrow(frame)) == bag(table.scan().to_arrow())
+
+
 @pytest.mark.parametrize("mode", ["net", "all"])
 def test_changes_on_spark_are_those_in_process(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     table = merged(tmp_path / "t")
