@@ -177,6 +177,24 @@ class Options:
         "mdt.rollback.after.seconds", 3600, "age at which an unfinished transaction is taken for dead",
         minimum=0, maximum=365 * 86400,
     )  # fmt: skip
+    clean_policy: str = _option(
+        "mdt.clean.policy", "KEEP_LATEST_COMMITS",
+        "what cleaning keeps: the newest commits, those of the last hours, or the newest versions of each file group",
+        choices=("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
+        aliases=("hoodie.clean.policy", "hoodie.cleaner.policy"),
+    )  # fmt: skip
+    clean_retain_commits: int = _option(
+        "mdt.clean.retain.commits", 100, "commits whose states stay readable, by the first policy", minimum=1, maximum=10**9,
+        aliases=("hoodie.clean.commits.retained", "hoodie.cleaner.commits.retained"),
+    )  # fmt: skip
+    clean_retain_hours: int = _option(
+        "mdt.clean.retain.hours", 24, "hours of which all states stay readable, by the second policy", minimum=0, maximum=10**7,
+        aliases=("hoodie.clean.hours.retained", "hoodie.cleaner.hours.retained"),
+    )  # fmt: skip
+    clean_retain_versions: int = _option(
+        "mdt.clean.retain.versions", 3, "base files of a file group that stay, by the third policy", minimum=1, maximum=10**6,
+        aliases=("hoodie.clean.fileversions.retained", "hoodie.cleaner.fileversions.retained"),
+    )  # fmt: skip
     spark_local_bytes_max: int = _option(
         "mdt.spark.local.bytes.max", 64 * _MEBI, "Spark inputs up to this size are written in the driver; 0: never",
         minimum=0, maximum=1 << 40,

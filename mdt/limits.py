@@ -157,6 +157,18 @@ LIKE_CHARACTERS_MAX = 16_384
 KEY_MAP_CACHE_BYTES_MAX = 1 << 30
 """Key maps kept in one process, so that small upserts do not read them again; beyond it the oldest are dropped."""
 
+PAST_SNAPSHOTS_CACHED_MAX = 8
+"""States before the newest that one process keeps: each shares its checkpoint, and has what was added since of its own."""
+
+ARCHIVE_RECORDS_MIN = 64
+"""Records leave the log so many at a time: two checkpoints apart, so that one object of the archive is written for many records."""
+
+LEASE_BYTES_MAX = 1 << 10
+"""A lease is two numbers."""
+
+ARCHIVE_ROWS_MERGED_MAX = 1 << 19
+"""Records of one object of the archive, at some 200 bytes each before they are compressed: half of what an object may unfold to."""
+
 RECORDS_CACHED_MAX = 128
 """Commit records kept in one process: a few compactions of the metadata, so that conflict checks do not read them again."""
 

@@ -260,7 +260,14 @@ class Scan(ArrowStream):
     def _tables(
         self, names: Sequence[str], *, ordered: bool = True, progress: Progress | None = None
     ) -> Iterator[pa.Table]:
-        """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not matter, only how many."""
+        """Yield the rows, columns ``names``; ``ordered=False``: which rows they are does not matter, only how many.
+
+        Raises Expired if the state is cleaned meanwhile.
+        """
+        with self._metadata.reading(self.snapshot):
+            yield from self._read(names, ordered, progress)
+
+    def _read(self, names: Sequence[str], ordered: bool, progress: Progress | None) -> Iterator[pa.Table]:
         from mdt.scan import top
         from mdt.scan.reader import read
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +31,7 @@ from indexes.predicate import matches
 from indexes.testing import predicates
 from mdt.errors import Invalid
 from mdt.metadata.file_group import LOG
+from mdt.services import cleaning
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.curves import CURVES
 from mdt.stores.storage import LocalStorage
@@ -164,6 +166,23 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         if done.instant:
             count("clusterings in the model that wrote")
         assert done.attempts == 1 and not done.warnings
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
+
+    @rule(data=st.data(), kept=st.integers(1, 4), twice=st.booleans())
+    def clean(self, data: st.DataObject, kept: int, twice: bool) -> None:
+        """Old states go, and their files; with two checkpoints before the horizon old records, too."""
+        writer = self._writer(data)
+        if twice:
+            writer.metadata.compact()
+        with patch.object(cleaning, "ARCHIVE_RECORDS_MIN", 1):
+            writer.clean(retain_commits=kept)
+        retention = self.table.snapshot().retention
+        for seq in [seq for seq in self.past if seq < retention.horizon]:
+            del self.past[seq]
+            with pytest.raises(mdt.Expired):
+                self.table.scan(as_of=seq)
+        count("cleanings in the model" + (" of tables with an archive" if retention.first else ""))
         self._compare_pruned(data)
         self._compare_look_ups(data)
 

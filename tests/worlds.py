@@ -19,7 +19,7 @@ from mdt.commit import publish
 from mdt.commit.recovery import pending
 from mdt.commit.transaction import steps
 from mdt.hudi.layout import layout_of
-from mdt.metadata import paths
+from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.services.clustering import Clustering
 from mdt.services.compaction import Compaction
@@ -111,9 +111,10 @@ def ours(storage: Storage) -> State:
 
 
 def replayed(table: Table) -> State:
-    """Return what all changes since the table was made, applied one after the other, leave."""
-    state: dict[str, tuple[int, float]] = {}
-    for change in table.changes(0, mode="all").to_arrow().to_pylist():
+    """Return what all changes since the oldest state that can be read, applied one after the other, make of it."""
+    horizon = table.snapshot().retention.horizon
+    state = dict(as_state(table.scan(as_of=horizon).to_arrow()))
+    for change in table.changes(horizon, mode="all").to_arrow().to_pylist():
         row = change["ts"], change["fare"]
         if change["_change"] in ("insert", "update_after"):
             assert state.setdefault(change["id"], row) == row, "a key came twice"
@@ -170,14 +171,8 @@ def _assert_clean(storage: Storage) -> None:
         instant = layout.instant_at(info.path)
         known_time = instant is not None and instant.time in instants
         assert known_time or info.path == paths.properties(), f"a stray instant {info.path}"
-    known = {path for r in records for path in r.table("files")["key_map_path"].to_pylist()}
-    known |= {
-        path
-        for r in records
-        for name in ("key_parts", "summaries", "covers")
-        for path in r.table(name)["path"].to_pylist()
-    }
-    assert {info.path for info in storage.list(f"{paths.PRIVATE}/attachments")} <= known, "orphan summaries"
+    known = set(references.everything(table.metadata, table.snapshot()).to_pylist())
+    assert {info.path for info in storage.list(paths.attachments_dir())} <= known, "orphan summaries"
 
 
 @dataclass(frozen=True, eq=False)

@@ -270,6 +270,21 @@ def cluster(
 
 
 @command(app)
+def clean(
+    path: TablePath,
+    retain_commits: Annotated[int | None, typer.Option(help="keep the states of so many newest commits")] = None,
+    retain_hours: Annotated[int | None, typer.Option(help="keep the states of the last hours")] = None,
+    retain_versions: Annotated[int | None, typer.Option(help="keep so many base files of each file group")] = None,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Let old states go, delete what only they referred to, and archive old commits."""
+    report = opened(path, option).clean(
+        retain_commits=retain_commits, retain_hours=retain_hours, retain_versions=retain_versions
+    )
+    tell(asdict(report), str(report))
+
+
+@command(app)
 def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
     with bar("checking") as told:

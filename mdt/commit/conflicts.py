@@ -25,7 +25,8 @@ class Footprint:
 
     ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``: partition path (TABLE under
     table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
-    ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.
+    ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
+    commit refers to, None without any.
     """
 
     txn: str
@@ -34,6 +35,7 @@ class Footprint:
     rolls_back: frozenset[str] = frozenset()
     dead_tokens: frozenset[int] = frozenset()
     token: int | None = None
+    needs: int | None = None
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -54,6 +56,9 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} rolled this transaction back"
     if theirs.txn in mine.rolls_back or theirs.token in mine.dead_tokens:
         return f"the transaction to roll back has committed as {theirs.seq}"
+    horizon = theirs.header.get("retention", {}).get("horizon", 0)
+    if mine.needs is not None and mine.needs < horizon:
+        return f"commit {theirs.seq} cleaned the state after commit {mine.needs}"
     files = theirs.table("files")
     changed = mine.groups & theirs.changed_groups
     if changed:

@@ -3,7 +3,7 @@
 A writer that is paused, taken for dead, rolled back and goes on cannot commit any more, but it goes on writing; if it is then
 killed, its files stay, without a claim.  They are found by a listing of the whole table.
 
-Law: a file is left over only if no record of the log refers to it and nobody can still commit it.  The listing comes first,
+Law: a file is left over only if no state that can be read refers to it and nobody can still commit it.  The listing comes first,
 then the claims, then the log.  Who wrote a listed file had a claim before; if it has none now, it has committed, and the
 log says so, or it has given up, or it was declared dead.  A token of which none of this is known is declared dead before
 its files go: see :class:`mdt.commit.recovery.Rollback`.
@@ -11,18 +11,17 @@ its files go: see :class:`mdt.commit.recovery.Rollback`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mdt.commit import claims
-from mdt.errors import Missing
 from mdt.hudi import timeline
 from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
-from mdt.metadata import paths
+from mdt.metadata import paths, references
 from mdt.metadata import trusted_names as names
-from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.stores.contract import Listing
 
 
@@ -40,8 +39,8 @@ class Leftovers:
     foreign: bool
 
 
-def find(metadata: Metadata, records: Sequence[CommitRecord] = ()) -> Leftovers:
-    """Find what is left over.  ``records``: the log from record 0 on, as far as it was read already.  O(table).
+def find(metadata: Metadata) -> Leftovers:
+    """Find what is left over.  O(table).
 
     Raises Missing if a record of the log is gone: then nobody knows what it referred to.
     """
@@ -49,26 +48,53 @@ def find(metadata: Metadata, records: Sequence[CommitRecord] = ()) -> Leftovers:
     listing = storage.list("")
     found, aside = claims.read_all(storage)
     snapshot = metadata.newest(watched=False)
-    log = list(records)
-    for seq in range(len(records), snapshot.seq + 1):
-        log.append(_record(metadata, seq))
     claimed = {claim.instant for claim in found}
     claimed.update(error.path.rpartition("/")[2] for error in aside)
-    files = _unclaimed(listing, referred_to(log), claimed, {claim.token for claim in found})
-    unknown = set(files.values()) - snapshot.log.tokens - snapshot.log.dead_tokens
+    used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(metadata, snapshot, found)
+    files = _unclaimed(listing, used, claimed, {claim.token for claim in found})
+    unknown = _young_tokens(files, snapshot) - snapshot.log.tokens - snapshot.log.dead_tokens
     dead = snapshot.log.dead_instants - snapshot.instants - claimed
     known = snapshot.instants | snapshot.log.dead_instants | claimed
     instants = _instants(listing, layout_of(snapshot.definition))
     pending = [path for path, i in instants.items() if i.time in dead and i.state != timeline.COMPLETED]
-    foreign = any(instant.time not in known for instant in instants.values())
+    foreign = any(
+        instant.time not in known for instant in instants.values() if instant.time > snapshot.retention.instant
+    )
     return Leftovers(tuple(files), tuple(pending), frozenset(unknown), foreign)
 
 
-def _record(metadata: Metadata, seq: int) -> CommitRecord:
-    record = metadata.record(seq)
-    if record is None:
-        raise Missing("a commit record is gone", path=paths.commit(seq))
-    return record
+def _being_cleaned(metadata: Metadata, snapshot: Snapshot, found: Sequence[claims.Pending]) -> set[str]:
+    """Return what cleanings let go whose claims still stand: their writers, or the next ones, delete it."""
+    cleaned: set[str] = set()
+    for claim in found:
+        seq = snapshot.transactions.get(claim.txn)
+        if claim.action != "clean" or seq is None:
+            continue
+        record = metadata.record(seq)
+        if record is not None:
+            cleaned.update(record.table("cleaned")["path"].to_pylist())
+    return cleaned
+
+
+def _young_tokens(files: Mapping[str, int], snapshot: Snapshot) -> set[int]:
+    """Return the tokens of those of ``files`` whose names do not say that their transactions have ended.
+
+    One whose instant is not after those of archived records has.
+    """
+    tokens = set()
+    for path, token in files.items():
+        instant = _instant_of(path)
+        if instant is None or instant > snapshot.retention.instant:
+            tokens.add(token)
+    return tokens
+
+
+def _instant_of(path: str) -> str | None:
+    """Return the instant in the path of a base file or object of summaries, None for anything else."""
+    stored = names.stored_of(path)
+    if stored is not None:
+        return stored[0]
+    return names.instant_of(path.rpartition("/")[2])
 
 
 def _instants(listing: Listing, layout: Layout) -> dict[str, Instant]:
@@ -92,33 +118,13 @@ def token_of(path: str) -> int | None:
 
 
 def _unclaimed(listing: Listing, used: set[str], claimed: set[str], tokens: set[int]) -> dict[str, int]:
-    """Return the files of our kind that no record refers to (``used``) and no claim speaks for, with their tokens."""
+    """Return the files of our kind that nothing refers to (``used``) and no claim speaks for, with their tokens."""
     found = {}
     for info in listing:
         path = info.path
         token = None if path in used else token_of(path)
         if token is None or token in tokens:
             continue
-        stored = names.stored_of(path)
-        instant = names.instant_of(path.rpartition("/")[2])
-        if stored is not None:
-            instant = stored[0]
-        if instant not in claimed:
+        if _instant_of(path) not in claimed:
             found[path] = token
     return found
-
-
-def referred_to(records: Iterable[CommitRecord]) -> set[str]:
-    """Return the paths of all data files and objects of summaries that any of ``records`` refers to."""
-    used: set[str] = set()
-    for record in records:
-        files = record.table("files")
-        used.update(map(paths.partition_file, files["partition"].to_pylist(), files["name"].to_pylist()))
-        for section, column in (
-            ("files", "key_map_path"),
-            ("key_parts", "path"),
-            ("summaries", "path"),
-            ("covers", "path"),
-        ):
-            used.update(record.table(section)[column].unique().drop_null().to_pylist())
-    return used

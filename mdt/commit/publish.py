@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mdt.hudi import properties
-from mdt.hudi.commit_metadata import CommitMetadata, WriteStat
+from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, WriteStat
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
 from mdt.metadata import paths
@@ -91,6 +91,8 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
     """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record."""
+    if record.action == "clean":
+        return layout_of(definition).cleaned(_cleaned(record))
     files, slices = record.table("files").to_pylist(), record.table("slices").to_pylist()
     is_replace = record.action == "replacecommit"
     told = CommitMetadata(
@@ -124,3 +126,13 @@ def _write_stat(file: Mapping[str, Any]) -> WriteStat:
     return replace(
         stat, log_version=file["log_version"], base_file=file["base_name"], log_files=tuple(file["log_names"])
     )
+
+
+def _cleaned(record: CommitRecord) -> Cleaned:
+    """Return what a cleaning says to Hudi."""
+    files: dict[str, list[str]] = {}
+    for path in record.table("cleaned")["path"].to_pylist():
+        partition, _, name = path.rpartition("/")
+        files.setdefault(partition, []).append(name)
+    told = record.header.get("clean", {})
+    return Cleaned(record.instant, told.get("policy", ""), told.get("earliest", ""), told.get("action", ""), files)

@@ -18,9 +18,10 @@ from mdt.commit import claims, leftovers, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.reclaim import reclaim
 from mdt.commit.transaction import remove_files, run
 from mdt.errors import Corrupt, Missing
-from mdt.metadata import paths
+from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
@@ -84,7 +85,12 @@ def sensible(metadata: Metadata) -> tuple[list[Pending], list[Corrupt]]:
 
 
 def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
-    """Return whether a claim names an instant or a token of a transaction that has committed, and is not that one's."""
+    """Return whether a claim names an instant or a token of a transaction that has committed, and is not that one's.
+
+    While a transaction runs, no record after the one that it began on is archived.
+    """
+    if claim.begun_at + 1 < snapshot.retention.first or claim.instant <= snapshot.retention.instant:
+        return True
     if claim.txn in snapshot.transactions:
         return claim.instant not in snapshot.instants
     return claim.instant in snapshot.instants or claim.token in snapshot.log.tokens
@@ -182,6 +188,8 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[P
         is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
         if is_new or record.txn in claimed:
             publish.publish(metadata.storage, record, snapshot.definition)
+        if record.action == "clean" and record.txn in claimed:
+            reclaim(metadata, record)
         if is_new:
             instants.append(record.instant)
     for _, claim in committed:
@@ -194,7 +202,10 @@ def remove(metadata: Metadata, claim: Pending) -> int:
     storage, snapshot = metadata.storage, metadata.newest()
     if claim.txn in snapshot.transactions:
         raise Corrupt("a transaction is both committed and rolled back", path=paths.pending(claim.instant))
-    removed = remove_files(metadata, claim.instant, claim.token, claim.partitions)
+    kept: set[str] = set()
+    if snapshot.retention.first:  # records may refer to log files of this token that are not in the log any more
+        kept = set(references.data_files(metadata, snapshot).to_pylist())
+    removed = remove_files(metadata, claim.instant, claim.token, claim.partitions, kept)
     if claim.instant not in snapshot.instants:
         publish.retract(storage, claim.instant, claim.action, snapshot.definition)
     storage.delete(paths.pending(claim.instant))

@@ -7,7 +7,7 @@ leaves only garbage that nobody refers to, everything after it can be made again
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -19,19 +19,21 @@ from mdt.commit import conflicts, publish
 from mdt.commit.claims import Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, P, WritePlan
-from mdt.errors import Conflict, Internal, MdtError, Unavailable
+from mdt.commit.reclaim import reclaim
+from mdt.errors import Conflict, Internal, MdtError, Missing, Unavailable
 from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
-from mdt.metadata import commit_log, paths, skipping
+from mdt.metadata import archive, commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
-from mdt.metadata.commit_log import REMOVED, SLICES, STATS, VECTORS, CommitRecord
+from mdt.metadata.commit_log import CLEANED, REMOVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.metadata.file_group import files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
 _BACKOFF_SECONDS = 0.02
+_CLEANED = "what it began on was cleaned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,16 @@ def steps(
         snapshot = metadata.newest()
         yield "begun"
         txn = storage.random_hex(16)
-        with closing(operation.prepare(snapshot, txn)) as plan:
-            yield "prepared"
-            if not plan.is_needed:
-                return CommitResult(snapshot, None, plan, attempt)
-            committed, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
-        if committed is not None:
+        committed, plan = None, _prepared(metadata, operation, snapshot, txn)
+        if plan is None:
+            why = _CLEANED
+        else:
+            with closing(plan):
+                yield "prepared"
+                if not plan.is_needed:
+                    return CommitResult(snapshot, None, plan, attempt)
+                committed, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
+        if plan is not None and committed is not None:
             warnings = finish(metadata, committed)
             newest = metadata.newest(watched=False)
             warnings += _left_uncovered(newest)
@@ -89,6 +95,16 @@ def steps(
     )
 
 
+def _prepared(metadata: Metadata, operation: Operation[P], snapshot: Snapshot, txn: str) -> P | None:
+    """Return the plan, or None if something was not there because the table has been cleaned since ``snapshot`` was taken."""
+    try:
+        return operation.prepare(snapshot, txn)
+    except Missing:
+        if metadata.newest().retention == snapshot.retention:
+            raise
+        return None
+
+
 def _attempt(
     metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
@@ -101,6 +117,8 @@ def _attempt(
     except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
         if not isinstance(error, Unavailable):
             abandon(metadata, snapshot, claim, operation, plan)
+        if isinstance(error, Missing) and metadata.newest().retention != snapshot.retention:
+            return None, _CLEANED
         raise
     yield "written"
     # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
@@ -172,6 +190,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "summaries": summaries_table(summaries),
         "covers": summaries_table(changes.covers),
         "key_parts": key_parts_table(tuple(changes.key_parts)),
+        "cleaned": pa.table([list(changes.cleaned)], schema=CLEANED),
     }
 
 
@@ -204,7 +223,21 @@ def _commit(
         yield "checked"
         record = _record(operation, plan, claim, snapshot, changes).at(seq)
         if commit_log.append(metadata.storage, record):
-            return record, ""
+            if not _is_astray(metadata, record):
+                return record, ""
+            metadata.storage.delete(paths.commit(seq))
+            return None, "the log has been archived since this transaction began"
+
+
+def _is_astray(metadata: Metadata, record: CommitRecord) -> bool:
+    """Return whether ``record`` stands under a number that was free because the record there had been archived.
+
+    It happens to a transaction that slept for very long.  Nobody reads such a record: see :mod:`mdt.metadata.archive`.
+    """
+    storage = metadata.storage
+    if archive.last_archived(storage) < record.seq:
+        return False
+    return record.txn not in archive.read(storage, record.seq)["txn"].to_pylist()
 
 
 def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
@@ -226,9 +259,12 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
         oldest = publish.oldest_unpublished(storage, metadata.record, record.seq, newest.definition)
         for seq in range(oldest, record.seq + 1):
             earlier = metadata.record(seq)
-            if earlier is None:
+            if earlier is not None:
+                publish.publish(storage, earlier, newest.definition)
+            elif seq >= newest.retention.first:
                 raise Internal(f"commit record {seq} has vanished")
-            publish.publish(storage, earlier, newest.definition)
+        if record.action == "clean":
+            reclaim(metadata, record)
         storage.delete(paths.pending(record.instant))
         if metadata.compaction_is_due():
             metadata.compact()
@@ -266,12 +302,14 @@ def abandon(metadata: Metadata, snapshot: Snapshot, claim: Claim, operation: Ope
     metadata.storage.delete(paths.pending(claim.instant))
 
 
-def remove_files(metadata: Metadata, instant: str, token: int, partitions: Sequence[str]) -> int:
+def remove_files(
+    metadata: Metadata, instant: str, token: int, partitions: Sequence[str], kept: Collection[str] = ()
+) -> int:
     """Delete the data files and summaries of a transaction that has not committed and never will; return how many.
 
     Whatever a claim says: a file goes only if its own name carries this transaction's token, and no record refers to it.
     Records refer to base files and summaries that carry the record's instant, and to log files that carry its token: so
-    what carries those of a transaction in the log stays.
+    what carries those of a transaction in the log stays.  ``kept``: what must stay, too, because archived records refer to it.
     """
     storage, snapshot = metadata.storage, metadata.newest(watched=False)
     listed = [*storage.list(paths.attachments_of(instant))]
@@ -279,7 +317,9 @@ def remove_files(metadata: Metadata, instant: str, token: int, partitions: Seque
         listed += storage.list_dir(partition)
     doomed = []
     for info in listed:
-        if is_written_by(info.path, instant, token) and not may_be_referred_to(snapshot, info.path):
+        if not is_written_by(info.path, instant, token) or may_be_referred_to(snapshot, info.path):
+            continue
+        if info.path not in kept:
             doomed.append(info.path)
     storage.delete_many(doomed)
     return len(doomed)
@@ -294,8 +334,14 @@ def is_written_by(path: str, instant: str, token: int) -> bool:
 
 
 def may_be_referred_to(snapshot: Snapshot, path: str) -> bool:
-    """Return whether a record of the table may refer to a data file or object of summaries; False is a proof.  O(1)."""
+    """Return whether a record that is in the log may refer to a data file or object of summaries; False is a proof.  O(1).
+
+    Of records that were archived, the newest instant is known: no base file or object of theirs has a newer one.
+    """
     stored, name = names.stored_of(path), path.rpartition("/")[2]
+    written = names.instant_of(name) if stored is None else stored[0]
+    if written is not None and written <= snapshot.retention.instant:
+        return True
     if stored is not None:
         return stored[0] in snapshot.instants
     instant = names.instant_of(name)

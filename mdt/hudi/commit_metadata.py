@@ -1,4 +1,4 @@
-"""What a completed instant says: HoodieCommitMetadata, and its JSON, which version 6 has.
+"""What a completed instant says: HoodieCommitMetadata, and its JSON, which version 6 has; what a cleaning says.
 
 The encoding is a pure function of its arguments, byte for byte, so that an instant can be published again after a crash.
 Field lists: Apache Hudi, ``HoodieCommitMetadata.java``, ``HoodieWriteStat.java``.
@@ -66,6 +66,19 @@ class CommitMetadata:
     compacted: bool
     extra: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, Sequence[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """A cleaning.  ``time``: its instant.  ``policy``: Hudi's word.  ``earliest``: the instant of the oldest state that stays, with its
+    ``action``; "" if there is none.  ``files``: partition path -> names of the data files that go.
+    """
+
+    time: str
+    policy: str
+    earliest: str
+    action: str
+    files: Mapping[str, Sequence[str]]
 
 
 _COMMON = {

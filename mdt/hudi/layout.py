@@ -3,7 +3,7 @@
 A layout names instants, makes their bodies, and says what is written in which order.  It touches no storage and decides
 nothing: what it returns is a pure function of what it is given, so that everything can be made again after a crash.
 
-Not here, because it is the same in all versions: base files, the blocks of log files, plans of services, markers of partitions.
+Not here, because it is the same in all versions: base files, the blocks of log files, plans of services, bodies of cleanings, markers of partitions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from mdt.errors import Unsupported
-from mdt.hudi.commit_metadata import CommitMetadata
+from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
 from mdt.hudi.timeline import Instant
 from mdt.hudi.v6 import Version6
 from mdt.schema.definition import TableDefinition
@@ -57,7 +57,7 @@ class Layout(Protocol):
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of what is written when a transaction begins, in this order.
 
-        Nothing of a compaction or clustering: services that are pending are taken for another writer's (:mod:`mdt.metadata.foreign`).
+        Nothing of a compaction, clustering or cleaning: services that are pending are taken for another writer's (:mod:`mdt.metadata.foreign`).
         """
         ...
 
@@ -74,6 +74,10 @@ class Layout(Protocol):
         base file, and all its log files so far.  ``plan``: of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
         :mod:`mdt.hudi.clustering_plan`.
         """
+        ...
+
+    def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
+        """Return (path, content) of what is written after the commit of a cleaning, in this order; as in :meth:`completed`."""
         ...
 
 

@@ -17,7 +17,7 @@ from mdt.hudi.file_names import HUDI
 from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
 
 if TYPE_CHECKING:
-    from mdt.hudi.commit_metadata import CommitMetadata
+    from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
     from mdt.schema.definition import TableDefinition
 
 EVENT_TIME_PAYLOAD = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
@@ -100,7 +100,7 @@ class Version6:
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
         """Return two empty instants, none for a service."""
-        if action in _SERVICES:
+        if action in _SERVICES or action == "clean":
             return ()
         return [(self.path_of(Instant(time, action, state)), b"") for state in (REQUESTED, INFLIGHT)]
 
@@ -123,6 +123,17 @@ class Version6:
             instant,
             (self.path_of(Instant(time, action, REQUESTED)), encode(plan)),
             (self.path_of(Instant(time, action, INFLIGHT)), b""),
+        ]
+
+    def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
+        """Return the completed instant; after it, for Java readers, the pending ones with the plan."""
+        from mdt.hudi import clean_metadata  # as above
+
+        plan = clean_metadata.encode_plan(told)
+        return [
+            (self.completed_path(told.time, "clean"), clean_metadata.encode_metadata(told)),
+            (self.path_of(Instant(told.time, "clean", REQUESTED)), plan),
+            (self.path_of(Instant(told.time, "clean", INFLIGHT)), plan),
         ]
 
 

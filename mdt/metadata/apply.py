@@ -159,6 +159,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         key_parts_since=snapshot.key_parts_since + key_parts,
         uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,
         history_since=(*snapshot.history_since, _history_row(record)),
+        retention=snapshot.retention.followed_by(record.header),
         groups_known=snapshot.groups_known if known is None else known,
         pending=(snapshot.pending if known is None else ()) + step,
     )

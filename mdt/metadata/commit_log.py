@@ -45,6 +45,9 @@ SLICES = pa.schema(
 )
 """What Hudi's write statistics say of the file slice of each added file; parallel to ``files``."""
 
+CLEANED = pa.schema([("path", pa.string())])
+"""Data files that no state refers to any more which can be read after a cleaning."""
+
 SECTIONS: Mapping[str, pa.Schema] = {
     "files": FILES,
     "slices": SLICES,
@@ -55,6 +58,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "summaries": SUMMARIES,
     "covers": SUMMARIES,
     "key_parts": KEY_PARTS,
+    "cleaned": CLEANED,
 }
 
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}

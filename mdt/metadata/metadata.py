@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from indexes.base import Int64Array, KeyIndex
+from indexes.base import KeyIndex
+from indexes.buffers import mask, numbers
 from indexes.predicate import And
 from mdt import logs
 from mdt.config import Options, canonical, parse_options
@@ -28,35 +29,30 @@ from mdt.limits import (
     METADATA_COMPACT_FILES_SHARE,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
+    PAST_SNAPSHOTS_CACHED_MAX,
     RECORDS_CACHED_MAX,
     SEGMENTS_CACHED_MAX,
 )
-from mdt.metadata import codec, commit_log, key_indexes, paths
+from mdt.metadata import archive, codec, commit_log, key_indexes, paths
 from mdt.metadata.apply import apply, first
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.checkpoint import checkpoint_of, to_checkpoint, wrong_stripes
+from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints
 from mdt.metadata.column_stats import FileStats
-from mdt.metadata.columns import PAGES, Columns
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.foreign import Watch, watched_since
 from mdt.metadata.index_summaries import SummaryCache
+from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.other_tables import no_table
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.stored_columns import StoredColumns, parse_layout, write_pages
+from mdt.metadata.stored_columns import write_pages
 from mdt.metadata.usage import Usage
 from mdt.parquet.segment import Segment
-from mdt.schema.definition import TableDefinition, from_json
-from mdt.stores import storage
+from mdt.schema.definition import TableDefinition
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
-
-if TYPE_CHECKING:
-    from mdt.stores.storage import PageCache
-
-MANIFEST = b"COLS"
-VERSION = 1
 
 
 class Metadata:
@@ -77,8 +73,11 @@ class Metadata:
         self.said: set[str] = set()
         self.checkpoint_seq = -1
         self.damage: Corrupt | None = None
-        self._checkpoint: StoredColumns | None = None
-        self._opened: Snapshot | None = None
+        self._checkpoints = Checkpoints(
+            storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self._without(seq))
+        )
+        self._checkpoint: Checkpoint | None = None
+        self._past: Recent[int, Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
         self._looked_at = -1
         self._newest: Snapshot | None = None
         self._records: dict[int, CommitRecord] = {}
@@ -96,29 +95,46 @@ class Metadata:
 
         Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.
         """
-        snapshot = self._newest or self._from_checkpoint() or self._from_log()
+        known = self._newest
+        snapshot = known or self._opened()
         seen = self.watch.look(layout_of(snapshot.definition)) if watched else None
-        while (record := self.record(snapshot.seq + 1)) is not None:
-            snapshot = apply(snapshot, record)
+        snapshot = self._replayed_on(snapshot)
+        if not self._is_end(snapshot, known, watched):
+            snapshot = self._replayed_on(self._opened_by_listing())
         if snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > METADATA_COMPACT_RECORDS:
             snapshot = self._rebased(snapshot)
         self._newest = snapshot
         self.watch.accept(seen, snapshot)
         return snapshot
 
+    def _is_end(self, snapshot: Snapshot, known: Snapshot | None, watched: bool) -> bool:
+        """Return whether no record follows ``snapshot`` because there is none, and not because it was archived.
+
+        Records go in order.  So if that of the snapshot which was ``known`` before is still there, so are all that followed it.
+        """
+        if known is None:
+            return archive.last_archived(self.storage) < snapshot.seq
+        return not watched or self.storage.size(paths.commit(known.seq)) is not None
+
+    def _replayed_on(self, snapshot: Snapshot) -> Snapshot:
+        """Return ``snapshot`` after all records that follow it."""
+        while (record := self.record(snapshot.seq + 1)) is not None:
+            snapshot = apply(snapshot, record)
+        return snapshot
+
     def _rebased(self, snapshot: Snapshot) -> Snapshot:
         """Return the same snapshot on a newer checkpoint, if another process has written one: what was added since gets less."""
         self._looked_at = snapshot.seq
         try:
-            seq = self._hinted()
+            seq = self._checkpoints.hinted()
             if seq is None or not snapshot.checkpoint.seq < seq <= snapshot.seq:
                 return snapshot
-            return self._advanced(self._open_checkpoint(seq), snapshot.seq)
+            return self._advanced(self._stand_on(self._checkpoints.open(seq)), snapshot.seq)
         except Corrupt:
             return snapshot
 
     def at(self, seq: int, checkpoint_seq: int | None = None) -> Snapshot:
-        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit.
+        """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit, Expired if it was cleaned.
 
         ``checkpoint_seq``: the checkpoint that it shall stand on, -1 for none.  Processes that tell each other numbers of files
         or file groups must name it, because the numbers depend on it.
@@ -128,23 +144,73 @@ class Metadata:
             raise Invalid(f"there is no commit {seq}", hint=f"commits 0 to {newest.seq} exist")
         if seq == newest.seq and checkpoint_seq in (None, newest.checkpoint.seq):
             return newest
+        if not newest.is_kept(seq):
+            raise newest.expired(f"the state after commit {seq} was cleaned")
         if checkpoint_seq is not None:
             return self._advanced(self._standing_on(checkpoint_seq), seq)
-        opened = self._opened
-        return self._replayed(seq) if opened is None or opened.seq > seq else self._advanced(opened, seq)
+        found = self._past.get(seq)
+        return self._past.put(seq, self._advanced(self._base_of(seq), seq)) if found is None else found
+
+    def state(self, seq: int) -> Snapshot:
+        """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.  Raises Missing if records are."""
+        return self._advanced(self._base_of(seq), seq)
+
+    @contextmanager
+    def reading(self, snapshot: Snapshot) -> Iterator[None]:
+        """A context that reads files of ``snapshot``: if one is gone because its state was cleaned, that is Expired, not Missing."""
+        try:
+            yield
+        except Missing as error:
+            newest = self.newest()
+            if newest.is_kept(snapshot.seq):
+                raise
+            raise newest.expired(f"the state after commit {snapshot.seq} was cleaned while it was read") from error
+
+    def _base_of(self, seq: int) -> Snapshot:
+        """Return the snapshot of a checkpoint from which few records lead to ``seq``, or of record 0."""
+        known = self._checkpoint
+        if known is not None and 0 <= seq - known.snapshot.seq <= METADATA_COMPACT_RECORDS_MAX:
+            return known.snapshot
+        if known is None and seq <= METADATA_COMPACT_RECORDS and self.record(0) is not None:
+            return self._from_log()
+        found = self._checkpoints.before(seq)
+        return self._from_log() if found is None else found.snapshot
 
     def _standing_on(self, checkpoint_seq: int) -> Snapshot:
         """Return the snapshot of checkpoint ``checkpoint_seq``; one that cannot be read is made again."""
         if checkpoint_seq < 0:
             return self._from_log()
-        if self._opened is not None and self._opened.seq == checkpoint_seq:
-            return self._opened
+        if self._checkpoint is not None and self._checkpoint.snapshot.seq == checkpoint_seq:
+            return self._checkpoint.snapshot
         try:
-            return self._checkpoint_snapshot(checkpoint_seq)[0]
+            return self._checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
-            whole = self._replayed(checkpoint_seq)
+            whole = self._without(checkpoint_seq)
             columns = checkpoint_of(whole)
-            return Snapshot(checkpoint_seq, whole.definition, columns, whole.last_instant, known=self.segments)
+            return replace(
+                Snapshot(checkpoint_seq, whole.definition, columns, whole.last_instant, known=self.segments),
+                retention=whole.retention,
+            )
+
+    def _without(self, checkpoint_seq: int) -> Snapshot:
+        """Return the state at a checkpoint without reading it: from an older one, or from the log alone."""
+        found = self._checkpoints.before(checkpoint_seq - 1)
+        return self._advanced(self._from_log() if found is None else found.snapshot, checkpoint_seq)
+
+    def history(self) -> pa.Table:
+        """Return one row per commit record since the table was made, oldest first, schema HISTORY.
+
+        Raises Corrupt if the archive is damaged.
+        """
+        snapshot = self.newest()
+        oldest = snapshot.retention.first
+        if not oldest:
+            return snapshot.history
+        archived = archive.read(self.storage)
+        if len(archived) < oldest:  # whoever cleans next puts the rest there
+            known = self._checkpoints.open(oldest - 1).columns.table("history")
+            archived = pa.concat_tables([archived, known.filter(mask(numbers(known["seq"]) >= len(archived)))])
+        return pa.concat_tables([archived.slice(0, oldest), snapshot.history])
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -205,11 +271,16 @@ class Metadata:
     def compact(self) -> Snapshot:
         """Write the newest snapshot as a checkpoint, point the hint to it, and return it.  Idempotent; not a commit."""
         snapshot = self.newest(watched=False)
+        self.write_checkpoint(snapshot)
+        self.storage.replace(paths.hint(), json.dumps({"seq": snapshot.seq}).encode())
+        self._newest = None
+        return self.newest(watched=False)
+
+    def write_checkpoint(self, snapshot: Snapshot) -> None:
+        """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it."""
         token = self.storage.random_hex(4)
         key_parts = snapshot.key_parts
-        if (
-            self.key_index_problem(snapshot) is None
-        ):  # else key parts stay as they are, for a process that can read them
+        if self.key_index_problem(snapshot) is None:  # else they stay as they are, for a process that can read them
             snapshot = self._without_damaged_key_parts(snapshot)
             key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_part_payload)
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))
@@ -220,6 +291,7 @@ class Metadata:
             "seq": snapshot.seq,
             "definition": snapshot.definition.to_json(),
             "last_instant": snapshot.last_instant,
+            "retention": snapshot.retention.to_json(),
             "watched_since": self.watch.since,
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
@@ -229,23 +301,22 @@ class Metadata:
         }
         manifest = codec.frame(MANIFEST, VERSION, codec.pack(header, {"pages": codec.encode_ipc(pages)}))
         self.storage.put_if_absent(paths.checkpoint_manifest(snapshot.seq), manifest)
-        self.storage.replace(paths.hint(), json.dumps({"seq": snapshot.seq}).encode())
-        self._newest = None
-        return self.newest(watched=False)
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
         snapshot = self.newest()
         names = snapshot.stats_columns if columns is None else columns
-        if self._checkpoint is not None and snapshot.checkpoint is self._checkpoint:
+        stored = None if self._checkpoint is None else self._checkpoint.columns
+        if stored is not None and snapshot.checkpoint is stored:
             wanted = ["files/segment", "files/rows", "dead", *(f"stats/{name}" for name in names)]
-            self._checkpoint.load([name for name in wanted if name in self._checkpoint])
+            stored.load([name for name in wanted if name in stored])
         _ = snapshot.has_rows
         FileStats(snapshot, And(()), names).warm()
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics`` made of them, ``disk``."""
-        checkpoint, disk = self._checkpoint, None if self._checkpoint is None else self._checkpoint.cache
+        checkpoint = None if self._checkpoint is None else self._checkpoint.columns
+        disk = None if checkpoint is None else checkpoint.cache
         return {
             "pages": (0, 0) if checkpoint is None else (checkpoint.hits, checkpoint.misses),
             "statistics": (0, 0) if checkpoint is None else (checkpoint.statistics_hits, checkpoint.statistics_misses),
@@ -255,7 +326,7 @@ class Metadata:
     def _without_damaged_key_parts(self, snapshot: Snapshot) -> Snapshot:
         """Forget key parts that cannot be read; every key is then looked for in their groups."""
         index = self.key_index(snapshot)
-        damaged = [u for u in mergeable(snapshot, index) if not _can_be_read(u, index, self.key_part_payload)]
+        damaged = [u for u in mergeable(snapshot, index) if not can_be_read(u, index, self.key_part_payload)]
         if not damaged:
             return snapshot
         lost = np.concatenate([snapshot.key_part_groups(key_part) for key_part in damaged])
@@ -276,20 +347,33 @@ class Metadata:
             placed.append(key_part)
         return tuple(placed)
 
+    def _opened(self) -> Snapshot:
+        """Return the snapshot of the newest checkpoint, as far as the hint knows it; of record 0 without one."""
+        try:
+            seq = self._checkpoints.hinted()
+            if seq is not None:
+                return self._stand_on(self._checkpoints.open(seq))
+        except Corrupt as error:
+            self._distrust(error)
+        return self._from_log() if self.record(0) is not None else self._opened_by_listing()
+
+    def _opened_by_listing(self) -> Snapshot:
+        """Return the snapshot of the newest checkpoint that there is; of record 0 without one."""
+        found = self._checkpoints.before(None)
+        return self._from_log() if found is None else self._stand_on(found)
+
+    def _stand_on(self, checkpoint: Checkpoint) -> Snapshot:
+        """Return the snapshot of ``checkpoint``, on which this process stands from now on."""
+        self._checkpoint = checkpoint
+        self.watch.since = self.watch.since or watched_since(checkpoint.header)
+        self.checkpoint_seq = checkpoint.snapshot.seq
+        return checkpoint.snapshot
+
     def _from_log(self) -> Snapshot:
         record = self.record(0)
         if record is None:
             raise no_table(self.storage)
         return replace(first(record, path=paths.commit(0)), known=self.segments)
-
-    def _from_checkpoint(self) -> Snapshot | None:
-        """Return the snapshot of the newest checkpoint, or None if there is none that can be read."""
-        try:
-            seq = self._hinted()
-            return None if seq is None else self._open_checkpoint(seq)
-        except Corrupt as error:
-            self._distrust(error)
-            return None
 
     def _distrust(self, error: Corrupt) -> None:
         """Note that the checkpoint is damaged: the next commit writes another one."""
@@ -298,71 +382,19 @@ class Metadata:
         self.damage = error
         self.checkpoint_seq = -1
 
-    def check_checkpoint(self) -> None:
-        """Read the newest checkpoint as a whole, if there is one.  Raises Corrupt if something in it is damaged."""
-        seq = self._hinted()
+    def check_checkpoint(self, seq: int | None = None) -> None:
+        """Read a checkpoint (None: the one that the hint names, if any) as a whole.  Raises Corrupt if something in it is damaged."""
+        seq = self._checkpoints.hinted() if seq is None else seq
         if seq is not None:
-            columns = self._columns(seq, cached=False)[0]
+            columns = self._checkpoints.columns(seq, cached=False)[0]
             columns.check()
             for name in wrong_stripes(columns):
                 raise Corrupt(f"{name} and the statistics of files disagree", path=paths.checkpoint_manifest(seq))
 
-    def _hinted(self) -> int | None:
-        hint = self.storage.read_if_exists(paths.hint())
-        if hint is None:
-            return None
-        try:
-            seq = json.loads(hint)["seq"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Corrupt(f"the hint cannot be read: {error!r}", path=paths.hint(), offset=0) from error
-        if type(seq) is not int or seq < 0:
-            raise Corrupt(
-                "the hint names no checkpoint", path=paths.hint(), offset=0, expected="a number", got=repr(seq)[:40]
-            )
-        return seq
-
-    def _open_checkpoint(self, seq: int) -> Snapshot:
-        """Return the snapshot of checkpoint ``seq``; nothing but its manifest is read."""
-        self._opened, self._checkpoint, header = self._checkpoint_snapshot(seq)
-        self.watch.since = self.watch.since or watched_since(header)
-        self.checkpoint_seq = seq
-        return self._opened
-
-    def _checkpoint_snapshot(self, seq: int) -> tuple[Snapshot, StoredColumns, Mapping[str, Any]]:
-        columns, header = self._columns(seq)
-        definition = from_json(header["definition"], path=paths.checkpoint_manifest(seq))
-        instant = str(header["last_instant"])
-        snapshot = Snapshot(seq, definition, columns, instant, known=self.segments)
-        return snapshot, columns, header
-
-    def _columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
-        path = paths.checkpoint_manifest(seq)
-        payload = codec.unframe(self.storage.read(path), MANIFEST, path=path, version_max=VERSION)
-        header, sections = codec.unpack(payload, path=path)
-        try:
-            pages = codec.decode_ipc(sections["pages"], PAGES, path=path)
-            layout = parse_layout(header, pages, path=path)
-        except (ValueError, KeyError, TypeError) as error:
-            raise Corrupt(f"a checkpoint cannot be read: {error!r}", path=path) from error
-        if layout.seq != seq:
-            raise Corrupt("a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq))
-
-        def rebuild() -> Columns:
-            return checkpoint_of(self._replayed(seq))
-
-        cache = self._page_cache(header) if cached else None
-        return StoredColumns(self.storage, layout, cache=cache, damaged=self._distrust, rebuild=rebuild), header
-
-    def _page_cache(self, header: Mapping[str, Any]) -> PageCache | None:
-        """Return the cache on the local disk for pages of a remote store; others are mapped or in memory already."""
-        options = parse_options({**header["definition"]["options"], **self._overrides})
-        if not self.storage.is_remote or not options.cache_bytes_max:
-            return None
-        return storage.open_page_cache(options.cache_dir, options.cache_bytes_max)
-
-    def _replayed(self, seq: int) -> Snapshot:
-        """Return the snapshot after record ``seq`` by the log alone."""
-        return self._advanced(self._from_log(), seq)
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints on storage."""
+        return self._checkpoints
 
     def _advanced(self, snapshot: Snapshot, seq: int) -> Snapshot:
         while snapshot.seq < seq:
@@ -371,54 +403,3 @@ class Metadata:
                 raise Missing("a commit record is gone", path=paths.commit(snapshot.seq + 1))
             snapshot = apply(snapshot, record)
         return snapshot
-
-
-Payload = Callable[[KeyPart], bytes | pa.Buffer]
-"""From a key part to its bytes; raises Corrupt if they are gone."""
-
-
-def _can_be_read(key_part: KeyPart, index: KeyIndex, payload: Payload) -> bool:
-    try:
-        count = len(key_part.groups) if key_part.numbers is None else len(key_part.numbers)
-        index.merge([memoryview(payload(key_part))], [np.arange(count)], count)
-    except (ValueError, Corrupt):
-        return False
-    return True
-
-
-def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[KeyPart]:
-    """Return the smaller key parts of ``snapshot``, those that the next compaction makes one.
-
-    Size-tiered: a key part is among them while it is at most four times the sum of the smaller ones, so that a byte is
-    rewritten O(log n) times over n compactions.
-    """
-    chosen: list[KeyPart] = []
-    total = 0
-    for key_part in sorted((u for u in snapshot.key_parts if u.index == index.name), key=lambda u: u.size):
-        if chosen and key_part.size > max(4 * total, INLINE_SUMMARY_BYTES_MAX):
-            break
-        chosen.append(key_part)
-        total += key_part.size
-    return chosen
-
-
-def merged_key_parts(snapshot: Snapshot, index: KeyIndex, payload: Payload) -> tuple[KeyPart, ...]:
-    """Return the key parts of ``snapshot`` with the smaller ones merged into one, dead groups forgotten."""
-    chosen = mergeable(snapshot, index)
-    if len(chosen) < 2:
-        return snapshot.key_parts
-    groups = [snapshot.key_part_groups(key_part) for key_part in chosen]
-    known = np.unique(np.concatenate(groups))
-    known = known[[n >= 0 and len(snapshot.file_groups.members(n)) > 0 for n in known.tolist()]]
-    maps = [_places(known, numbers) for numbers in groups]
-    data = index.merge([memoryview(payload(key_part)) for key_part in chosen], maps, len(known))
-    kept = tuple(u for u in snapshot.key_parts if all(u is not c for c in chosen))
-    return (*kept, KeyPart(index.name, (), data, None, known))
-
-
-def _places(known: Int64Array, numbers: Int64Array) -> Int64Array:
-    """Return where each of ``numbers`` stands in ``known`` (rising), -1 where it does not."""
-    if not len(known):
-        return np.full(len(numbers), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    return np.where(known[at] == numbers, at, -1).astype(np.int64)

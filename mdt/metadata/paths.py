@@ -35,6 +35,18 @@ def checkpoint_part(seq: int, token: str, partition: str) -> str:
     return f"{checkpoints_dir()}/{_digits(seq)}-{token}.{partition}"
 
 
+def checkpoint_of(path: str) -> int | None:
+    """Return the seq of the checkpoint that an object is the manifest or a part of, None for any other name.
+
+    >>> checkpoint_of(checkpoint_manifest(8)), checkpoint_of(checkpoint_part(9, "0a1b2c3d", "pages-0")), checkpoint_of(hint())
+    (8, 9, None)
+    """
+    folder, _, name = path.rpartition("/")
+    digits = name[:_SEQ_DIGITS]
+    is_part = folder == checkpoints_dir() and name[_SEQ_DIGITS : _SEQ_DIGITS + 1] in ("-", ".")
+    return int(digits) if is_part and _is_seq(digits) else None
+
+
 def checkpoints_dir() -> str:
     """Return the directory of the compacted metadata."""
     return f"{PRIVATE}/checkpoints"
@@ -53,6 +65,38 @@ def pending(instant: str) -> str:
 def pending_dir() -> str:
     """Return the directory of the claims."""
     return f"{PRIVATE}/pending"
+
+
+def archive(first: int, last: int) -> str:
+    """Return the name of what the archive keeps of the commit records ``first`` to ``last``."""
+    return f"{archive_dir()}/{_digits(first)}-{_digits(last)}"
+
+
+def archive_dir() -> str:
+    """Return the directory of what is kept of commit records that have left the log."""
+    return f"{PRIVATE}/archive"
+
+
+def archived(path: str) -> tuple[int, int] | None:
+    """Return the first and the last record of an object of the archive, None for any other name.
+
+    >>> archived(archive(0, 63)), archived(hint())
+    ((0, 63), None)
+    """
+    first, _, last = path.rpartition("/")[2].partition("-")
+    if not (_is_seq(first) and _is_seq(last)) or int(first) > int(last):
+        return None
+    return (int(first), int(last)) if path == archive(int(first), int(last)) else None
+
+
+def leases_dir() -> str:
+    """Return the directory of what readers say who need a past state for a while."""
+    return f"{PRIVATE}/leases"
+
+
+def lease(reader: str) -> str:
+    """Return the name of the lease of one reader."""
+    return f"{leases_dir()}/{reader}.json"
 
 
 def usage_dir() -> str:
@@ -97,8 +141,12 @@ def seq_of(path: str) -> int | None:
     (7, 8, None)
     """
     name = path.rpartition("/")[2].removesuffix(".manifest")
-    digits = len(name) == _SEQ_DIGITS and name.isascii() and name.isdigit()
-    return int(name) if digits and path in (commit(int(name)), checkpoint_manifest(int(name))) else None
+    is_known = _is_seq(name) and path in (commit(int(name)), checkpoint_manifest(int(name)))
+    return int(name) if is_known else None
+
+
+def _is_seq(name: str) -> bool:
+    return len(name) == _SEQ_DIGITS and name.isascii() and name.isdigit()
 
 
 def _digits(seq: int) -> str:

@@ -29,7 +29,7 @@ def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
     """Return the seq of the commit that ``point`` names in the history of ``newest``; ``argument``: for messages.
 
     A number is returned as it is: who reads that state finds out whether it is there.  Raises Invalid for what is no point,
-    and for a time before the table was created.
+    and for a time before the table was created, Expired for one before the oldest record that is known.
     """
     if isinstance(point, str):
         require_unicode(argument, point)
@@ -43,6 +43,8 @@ def _before(newest: Snapshot, instant: str, point: str) -> int:
     """Return the newest seq whose instant is not after ``instant``."""
     history = newest.history
     seqs = pc.filter(history["seq"], pc.less_equal(history["instant"], instant))
+    if not len(seqs) and newest.retention.first:
+        raise newest.expired(f"the state at {point!r} was cleaned")
     if not len(seqs):
         first = history["instant"][0].as_py()
         raise Invalid(f"the table was not there yet at {point!r}", hint=f"its first commit is of {first}, in UTC")

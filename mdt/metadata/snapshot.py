@@ -21,6 +21,7 @@ from pyroaring import BitMap
 from indexes.bounds import Bounds
 from indexes.buffers import column, flags, mask, numbers
 from indexes.column_stats import STATS_SCHEMA
+from mdt.errors import Expired
 from mdt.limits import SEGMENTS_CACHED_MAX
 from mdt.metadata import additions as added
 from mdt.metadata.additions import Addition
@@ -34,6 +35,7 @@ from mdt.metadata.history import History
 from mdt.metadata.key_parts import KeyPart, stored_key_parts
 from mdt.metadata.layered import Layered
 from mdt.metadata.recent import Recent
+from mdt.metadata.retention import Retention
 from mdt.metadata.shards import Shards
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
@@ -48,7 +50,7 @@ class Snapshot:
     ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
     left, rising.  ``vectors_since``: file number -> positions that are no longer live, where that changed.  ``starts``: seq
     -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened
-    to file groups since ``groups_known``; most readers never ask.  ``known``: segments that this process has read, by id.
+    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``known``: segments that this process has read, by id.
     """
 
     finds_keys: ClassVar[bool] = True
@@ -68,6 +70,7 @@ class Snapshot:
     history_since: tuple[Mapping[str, Any], ...] = ()
     groups_known: Groups | None = None
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
+    retention: Retention = field(default_factory=Retention)
     known: Recent[int, Segment] = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -398,6 +401,14 @@ class Snapshot:
 
     # History
 
+    def is_kept(self, seq: int) -> bool:
+        """Return whether the state after commit ``seq`` can be read."""
+        return seq >= self.retention.horizon
+
+    def expired(self, message: str) -> Expired:
+        """Return the error for a past state that cannot be read any more, as seen from this newest one."""
+        return Expired(message, oldest=self.retention.horizon, newest=self.seq)
+
     @cached_property
     def log(self) -> History:
         """What the records say of transactions."""
@@ -405,12 +416,14 @@ class Snapshot:
 
     @cached_property
     def history(self) -> pa.Table:
-        """One row per commit record, oldest first, schema HISTORY."""
-        return self.log.table
+        """One row per commit record that is in the log, oldest first, schema HISTORY."""
+        table = self.log.table
+        return table.filter(mask(numbers(table["seq"]) >= self.retention.first)) if self.retention.first else table
 
     def unknown_instants(self, times: AbstractSet[str]) -> AbstractSet[str]:
-        """Return which of ``times`` are no instants of records.  The history of the checkpoint is read only if need be."""
+        """Return which of ``times`` are no instants of records, nor as old as archived ones.  The history of the checkpoint is read only if need be."""
         left = times - {self.last_instant, *(str(row["instant"]) for row in self.history_since)}
+        left = {time for time in left if time > self.retention.instant}
         return left - self.log.instants if left else left
 
     @property
@@ -432,7 +445,8 @@ class Snapshot:
         """Assert the invariants that need no I/O beyond the metadata.  O(files)."""
         assert self.numbered == len(self.files), "every file must have a number"
         assert bool(np.all(np.diff(self.segment_ids) > 0)), "segments must rise"
-        assert self.history["seq"].to_pylist() == list(range(self.seq + 1)), "seqs must be contiguous"
+        seqs = self.history["seq"].to_pylist()
+        assert seqs == list(range(self.retention.first, self.seq + 1)), "seqs must be contiguous"
         assert str(pc.max(self.history["instant"]).as_py()) == self.last_instant, (
             "the last instant must be in the history"
         )

@@ -32,6 +32,7 @@ from mdt.limits import (
 )
 from mdt.metadata import trusted_names as names
 from mdt.metadata.file_group import BASE, LOG
+from mdt.metadata.retention import is_retention
 
 _CRC_MAX = 2**32 - 1
 KEY_MAP_ENTRY_BYTES = 20
@@ -125,6 +126,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
             }
         )
     ),
+    "clean": _is_object_of({"policy": _is_text, "earliest": names.is_instant, "action": _is_text}),
     "compaction_plan": _is_list_of(
         _is_object_of(
             {
@@ -157,6 +159,12 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         name = left.rpartition("/")[2]
         if names.token_of(name) != token or names.instant_of(name) not in (None, instant):
             _corrupt("a commit record leaves out a file of somebody else", path, f"{token}, {instant}", left)
+    if ("retention" in header) != (header["action"] == "clean"):
+        _corrupt("a commit record cleans, or it does not", path, "what is kept, in cleanings only", header["action"])
+    if "retention" in header and not is_retention(header["retention"], seq - 1):
+        _corrupt(
+            "what a commit record keeps of the past makes no sense", path, "its grammar", repr(header["retention"])
+        )
     if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
         _corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
     _check_clustering(header, path)
@@ -204,6 +212,10 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
     for name, last in (("summaries", count - 1), ("covers", older)):
         if name in tables:
             _check_summaries(_Section(name, tables[name], path), header["instant"], last)
+    if "cleaned" in tables:
+        section = _Section("cleaned", tables["cleaned"], path)
+        section.no_nulls("path")
+        section.texts("path", names.is_data_file, "data files")
     if "key_parts" in tables:
         _check_key_parts(_Section("key_parts", tables["key_parts"], path), header["instant"])
 

@@ -22,7 +22,8 @@ from mdt.stores.object_range import ObjectRange
 def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     """Yield what is wrong outside the live files' content."""
     records: list[CommitRecord] = []
-    for seq in range(snapshot.seq + 1):
+    oldest = snapshot.retention.first
+    for seq in range(oldest, snapshot.seq + 1):
         path = paths.commit(seq)
         try:
             record = commit_log.read(metadata.storage, seq)
@@ -33,21 +34,31 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
             yield Problem(path, -1, "the commit record is missing")
         else:
             records.append(record)
-    if len(records) == snapshot.seq + 1:
-        yield from _check_replay(snapshot, records)
-    yield from _check_checkpoint(metadata)
+    is_whole = len(records) == snapshot.seq + 1 - oldest
+    if is_whole:
+        yield from _check_replay(metadata, snapshot, records)
+    yield from _check_checkpoint(metadata, None)
+    yield from _check_archive(metadata, snapshot)
     yield from _check_timeline(metadata, snapshot, records)
     yield from _check_replaced(snapshot, records)
     yield from _check_objects(metadata, snapshot)
-    if len(records) == snapshot.seq + 1:
-        yield from _check_leftovers(metadata, records)
+    if is_whole:
+        yield from _check_leftovers(metadata)
     yield from _check_claims(metadata)
 
 
-def _check_replay(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
-    """The compacted metadata must say what the log alone says."""
-    replayed = first(records[0], path=paths.commit(0))
-    for record in records[1:]:
+def _check_replay(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
+    """The compacted metadata must say what the log says, after the checkpoint before its oldest record if it has one."""
+    if snapshot.retention.first:
+        try:
+            replayed = metadata.checkpoints.open(snapshot.retention.first - 1).snapshot
+        except Corrupt as error:
+            yield Problem(error.path, error.offset, str(error))
+            return
+        after = records
+    else:
+        replayed, after = first(records[0], path=paths.commit(0)), records[1:]
+    for record in after:
         replayed = apply(replayed, record)
     told, expected = checkpoint_of(snapshot), checkpoint_of(replayed)
     names = [name for name in expected.everything() if name != "key_parts"]
@@ -55,12 +66,27 @@ def _check_replay(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[P
         yield Problem(paths.checkpoint_manifest(snapshot.seq), -1, f"compacted metadata and log disagree about {name}")
 
 
-def _check_checkpoint(metadata: Metadata) -> Iterator[Problem]:
-    """Hint and compacted metadata must be readable; without them every open reads the whole log."""
+def _check_checkpoint(metadata: Metadata, seq: int | None) -> Iterator[Problem]:
+    """A checkpoint (None: the newest) must be readable as a whole; without it every open reads more of the log."""
     try:
-        metadata.check_checkpoint()
+        metadata.check_checkpoint(seq)
     except Corrupt as error:
         yield Problem(error.path, error.offset, str(error))
+
+
+def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+    """The checkpoint before the oldest record must be whole, and history must have every record from 0 on."""
+    oldest = snapshot.retention.first
+    if not oldest:
+        return
+    yield from _check_checkpoint(metadata, oldest - 1)
+    try:
+        seqs = metadata.history()["seq"].to_pylist()
+    except Corrupt as error:
+        yield Problem(error.path, error.offset, str(error))
+        return
+    if seqs != list(range(snapshot.seq + 1)):
+        yield Problem(paths.archive_dir(), -1, "history does not have every record once")
 
 
 def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
@@ -124,10 +150,10 @@ def _check_stored(metadata: Metadata, stored: ObjectRange) -> Iterator[Problem]:
         yield Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged")
 
 
-def _check_leftovers(metadata: Metadata, records: list[CommitRecord]) -> Iterator[Problem]:
+def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
     """Every data file and object of summaries must belong to a commit or to a claim that still stands."""
     try:
-        left = leftovers.find(metadata, records)
+        left = leftovers.find(metadata)
     except Corrupt:
         return  # a record that is gone or damaged was named before
     for path in left.files:

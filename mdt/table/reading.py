@@ -93,15 +93,15 @@ class Reading(Handle):
         snapshot = self.snapshot(as_of)
         asked = read_keys.asked_keys(keys, snapshot.definition)
         names = checked_columns(snapshot, columns)
-        found = lookup.key_rows(self._metadata, snapshot, asked.table)
-        if missing == "error":
-            lookup.require_all(snapshot, asked.table, found)
-        if missing == "skip" or asked.is_one:
-            found = found.those_found()
         read = tuple(dict.fromkeys(names)) or snapshot.definition.key[:1]  # a column may be named twice
-        rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=self.options.threads("reader")).select(
-            names
-        )
+        threads = self.options.threads("reader")
+        with self._metadata.reading(snapshot):
+            found = lookup.key_rows(self._metadata, snapshot, asked.table)
+            if missing == "error":
+                lookup.require_all(snapshot, asked.table, found)
+            if missing == "skip" or asked.is_one:
+                found = found.those_found()
+            rows = lookup.rows_at(self._metadata, snapshot, found, read, threads=threads).select(names)
         schema = declared_columns(snapshot, names)
         if missing == "null":
             schema = pa.schema([field.with_nullable(True) for field in schema])
@@ -136,7 +136,7 @@ class Reading(Handle):
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""
-        history = self.snapshot().history
+        history = self._metadata.history().slice(0, self.snapshot().seq + 1)
         return history.select(history.column_names[: history.column_names.index("rolled_back") + 1])
 
     def files(self) -> pa.Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
 from mdt import logs
 from mdt.progress import ProgressOption, shown
@@ -12,7 +13,9 @@ from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from mdt.commit.recovery import Recovery
+    from mdt.metadata.points import Point
     from mdt.services.check import CheckReport
+    from mdt.services.cleaning import CleanReport
     from mdt.services.cluster_table import ClusterResult
 
 
@@ -53,6 +56,40 @@ class Services(Handle):
         with shown(progress, "cluster") as told:
             self._before_write()
             return cluster(self._metadata, self.options, by, curve=curve, partitions=partitions, progress=told)
+
+    def clean(
+        self, *, retain_commits: int | None = None, retain_hours: int | None = None, retain_versions: int | None = None
+    ) -> CleanReport:
+        """Let old states go and delete what only they referred to; also what crashed transactions have left.
+
+        What is kept: the states of the newest ``retain_commits`` commits, of the last ``retain_hours``, or those in which every file group
+        has one of its newest ``retain_versions`` base files; without any of these what the options say (``mdt.clean.*``).  States that a
+        tag, a lease (:meth:`leased`) or a running transaction needs stay.  Asking for one that has gone raises Expired.
+        Old records leave the log; :meth:`history` keeps them.
+        """
+        from mdt.services import cleaning
+
+        options = cleaning.chosen(self.options, retain_commits, retain_hours, retain_versions)
+        with logs.service(self._storage, self.definition.name, "clean") as facts:
+            self._before_write()
+            report = cleaning.clean(self._metadata, options)
+            facts.update(horizon=report.horizon, files=report.files, records=report.records)
+        return report
+
+    @contextmanager
+    def leased(self, seconds: float = 3600, as_of: Point | None = None) -> Iterator[Self]:
+        """Keep a state (the newest one, or ``as_of``) from being cleaned for ``seconds``; a context, whose target is the table as of it.
+
+        Raises Expired if it has gone already.  A lease holds up cleaning: at most for a month, if its reader dies.
+        """
+        from mdt.metadata import leases
+
+        seq = self.snapshot(as_of).seq
+        lease = leases.take(self._storage, seq, seconds)
+        try:
+            yield type(self)(self._storage, dict(self._metadata.overrides), as_of=seq)
+        finally:
+            leases.give_back(self._storage, lease)
 
     def rollback(self) -> Recovery:
         """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""

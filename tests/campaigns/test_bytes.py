@@ -24,10 +24,10 @@ from mdt.hudi import log_file
 from mdt.metadata import codec, commit_log, key_map, paths
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.checkpoint import checkpoint_of, differing
+from mdt.metadata.checkpoints import MANIFEST
 from mdt.metadata.columns import BuiltColumns
 from mdt.metadata.file_group import LOG
 from mdt.metadata.key_indexes import find as key_index
-from mdt.metadata.metadata import MANIFEST
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import MemoryStorage
 

@@ -85,6 +85,7 @@ ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.cluster(["v"], curve="sort"),
     lambda t: t.compact(),
     lambda t: t.metadata.compact(),
+    lambda t: t.clean(retain_commits=2),
     lambda t: t.check(),
     lambda t: t.rollback(),
 ]

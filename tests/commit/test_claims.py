@@ -33,7 +33,7 @@ GOOD: dict[str, Any] = {
 WRONG: dict[str, list[Any]] = {
     "instant": ["", ".", "../base", "20200101000000001", 5, None, "20209999000000000", "2020010100000000٣"],
     "txn": [6, "", "0" * 31, "F" * 32, None, "../" + "0" * 29],
-    "action": ["create", "clean", 7, "", None, ["deltacommit"]],
+    "action": ["create", "freeze", 7, "", None, ["deltacommit"]],
     "operation": ["", 8, "Upsert!", "x" * 65],
     "token": ["x", -1, 2**31, 1.0, True, None],
     "begun_at": ["y", -1, 2**63, None],

@@ -235,6 +235,15 @@ def changes(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], o
     return run
 
 
+def clean(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """There are enough checkpoints for the log to be archived."""
+    monkeypatch.setattr("mdt.services.cleaning.ARCHIVE_RECORDS_MIN", 1)
+    for n in range(4):
+        table.upsert(rows(range(10, 20), 4 + n))
+        table.metadata.compact()
+    return lambda: table.clean(retain_commits=1)
+
+
 RUNS = {
     "1": upsert,
     "2": upsert_in_tasks,
@@ -245,6 +254,7 @@ RUNS = {
     "8": recovery,
     "9": cluster,
     "10": changes,
+    "11": clean,
 }
 
 

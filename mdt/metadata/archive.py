@@ -1,0 +1,99 @@
+"""The archive: what is kept of commit records that have left the log, which is who committed what, and when.
+
+Objects of the archive have the rows of a run of records; together they have all records from 0 on.  An object is written before any of its
+records is deleted, and an object with a higher last record always exists before one goes.  So who has put a record under a
+number that was free, and finds no archived number as high, knows that the number was free because it is the next one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.buffers import mask, numbers
+from mdt.errors import Corrupt, Missing
+from mdt.limits import ARCHIVE_ROWS_MERGED_MAX
+from mdt.metadata import codec, paths
+from mdt.metadata.columns import HISTORY, no_rows
+from mdt.stores.storage import Storage
+
+KIND = b"HIST"
+VERSION = 1
+
+Span = tuple[int, int]
+"""First and last record of an object."""
+
+
+def spans(storage: Storage) -> list[Span]:
+    """Return the objects that make up the archive, in the order of their records, without those that larger ones contain.
+
+    One listing.
+    """
+    found = sorted(span for info in storage.list_dir(paths.archive_dir()) if (span := paths.archived(info.path)))
+    whole: list[Span] = []
+    for first, last in found:
+        if whole and last <= whole[-1][1]:
+            continue
+        while whole and whole[-1][0] >= first:
+            whole.pop()
+        whole.append((first, last))
+    return whole
+
+
+def last_archived(storage: Storage) -> int:
+    """Return the newest record of the archive, -1 if there is none.  One listing."""
+    found = spans(storage)
+    return found[-1][1] if found else -1
+
+
+def read(storage: Storage, first: int = 0) -> pa.Table:
+    """Return the rows of all archived records from ``first`` on, schema HISTORY.
+
+    Raises Corrupt if an object is damaged, Missing if records are in none.
+    """
+    tables, following = [no_rows(HISTORY)], 0
+    for span in spans(storage):
+        if span[0] != following:
+            raise Missing(f"the archive lacks the records from {following} on", path=paths.archive(*span))
+        following = span[1] + 1
+        if following > first:
+            tables.append(_read(storage, span))
+    table = pa.concat_tables(tables)
+    return table.filter(mask(numbers(table["seq"]) >= first))
+
+
+def _read(storage: Storage, span: Span) -> pa.Table:
+    path = paths.archive(*span)
+    _, sections = codec.unpack(codec.unframe(storage.read(path), KIND, path=path, version_max=VERSION), path=path)
+    if "history" not in sections:
+        raise Corrupt("an object of the archive lacks its rows", path=path)
+    table = codec.decode_ipc(sections["history"], HISTORY, path=path)
+    if table["seq"].null_count or not np.array_equal(numbers(table["seq"]), np.arange(span[0], span[1] + 1)):
+        raise Corrupt("an object of the archive has other records than its name says", path=path)
+    return table
+
+
+def add(storage: Storage, rows: pa.Table) -> None:
+    """Put the rows of records (schema HISTORY) into the archive; the first must be the one after the last that it has.
+
+    Objects that are not larger than what follows them become part of the new one, so that there are few, and a row is written
+    again O(log n) times.  May be repeated.
+    """
+    first, last = int(rows["seq"][0].as_py()), int(rows["seq"][-1].as_py())
+    known = spans(storage)
+    if known and known[-1][1] >= last:
+        return
+    absorbed: list[Span] = []
+    while known and _is_absorbed(known[-1], last - first + 1):
+        absorbed.append(known.pop())
+        rows = pa.concat_tables([_read(storage, absorbed[-1]), rows])
+        first = absorbed[-1][0]
+    sections = {"history": codec.encode_ipc(rows.combine_chunks(), compression="lz4")}
+    data = codec.frame(KIND, VERSION, codec.pack({"first": first, "last": last}, sections))
+    storage.put_if_absent(paths.archive(first, last), data)
+    storage.delete_many([paths.archive(*span) for span in absorbed])
+
+
+def _is_absorbed(span: Span, rows: int) -> bool:
+    size = span[1] - span[0] + 1
+    return size <= rows and size + rows <= ARCHIVE_ROWS_MERGED_MAX

@@ -1,0 +1,52 @@
+"""Leases: readers who need a past state for a while say so, and cleaning leaves it to them until the time that they name.
+
+A lease is an object of its own; who cannot write leaves none, and is told with Expired if the state goes meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from mdt.errors import Corrupt
+from mdt.limits import LEASE_BYTES_MAX
+from mdt.metadata import codec, paths
+from mdt.stores.storage import Storage
+
+LEASE_SECONDS_MAX = 30 * 86_400
+"""No lease holds longer: who dies with one holds up cleaning for a month at most."""
+
+_MICROSECONDS = 1_000_000
+
+
+def take(storage: Storage, seq: int, seconds: float) -> str:
+    """Keep the state after commit ``seq`` for ``seconds``; return the lease's path, for :func:`give_back`."""
+    path = paths.lease(storage.random_hex(16))
+    until = storage.now_us() + int(min(seconds, LEASE_SECONDS_MAX) * _MICROSECONDS)
+    storage.create(path, json.dumps({"seq": seq, "until_us": until}).encode())
+    return path
+
+
+def give_back(storage: Storage, path: str) -> None:
+    """End a lease."""
+    storage.delete(path)
+
+
+def leased(storage: Storage) -> list[int]:
+    """Return the states that leases name which have not ended; those that have are removed.  What makes no sense keeps nothing."""
+    now = storage.now_us()
+    found: list[int] = []
+    for info in storage.list_dir(paths.leases_dir()):
+        with suppress(Corrupt):
+            data = storage.read_if_exists(info.path, LEASE_BYTES_MAX)
+            lease = None if data is None else codec.parse_json(data, path=info.path)
+            if not isinstance(lease, dict):
+                continue
+            seq, until = lease.get("seq"), lease.get("until_us")
+            if not (isinstance(seq, int) and isinstance(until, int)):
+                continue
+            if until <= now:
+                storage.delete(info.path)
+            elif until <= now + LEASE_SECONDS_MAX * _MICROSECONDS:
+                found.append(seq)
+    return found

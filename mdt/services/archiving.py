@@ -1,0 +1,88 @@
+"""Archiving: records that no state which can be read is made from leave the log; their history stays.
+
+Two checkpoints that were read as a whole must stand at or before the horizon.  The log goes up to and with the older one.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from indexes.buffers import mask, numbers
+from mdt.errors import Corrupt
+from mdt.hudi.layout import layout_of
+from mdt.metadata import archive as archived
+from mdt.metadata import paths, references
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+
+CHECKPOINTS_KEPT = 2
+"""At or before the horizon: if one is damaged later, states are made from the other."""
+
+
+def verified_before(metadata: Metadata, snapshot: Snapshot, horizon: int) -> Snapshot | None:
+    """Return the older one of the two newest checkpoints at or before ``horizon`` that are whole; None if there are fewer."""
+    found: list[Snapshot] = []
+    for seq in metadata.checkpoints.listed():
+        if seq > horizon or seq < snapshot.retention.first - 1:
+            continue
+        try:
+            metadata.check_checkpoint(seq)
+            found.append(metadata.checkpoints.open(seq).snapshot)
+        except Corrupt:
+            continue
+        if len(found) == CHECKPOINTS_KEPT:
+            return found[-1]
+    return None
+
+
+def archive(metadata: Metadata) -> int:
+    """Take what :class:`mdt.services.cleaning.Clean` has let go out of the log; return how many records.  May be repeated.
+
+    The archive has a record before the log loses it; records go oldest first, so that the log has no gap at any moment.
+    """
+    snapshot = metadata.newest()
+    oldest = snapshot.retention.first
+    if not oldest:
+        return 0
+    storage = metadata.storage
+    last = archived.last_archived(storage)
+    if last < oldest - 1:
+        known = metadata.checkpoints.open(oldest - 1).columns.table("history")
+        archived.add(storage, known.filter(mask(numbers(known["seq"]) > last)))
+    _archive_timeline(metadata, snapshot)
+    gone = sorted(info.path for info in storage.list_dir(paths.log_dir()) if _is_before(info.path, oldest))
+    for path in gone:
+        storage.delete(path)
+    _remove_checkpoints(metadata, snapshot)
+    return len(gone)
+
+
+def _is_before(path: str, seq: int) -> bool:
+    found = paths.seq_of(path)
+    return found is not None and found < seq
+
+
+def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Remove the instants of archived records from Hudi's active timeline, oldest first."""
+    storage, layout = metadata.storage, layout_of(snapshot.definition)
+    old = []
+    for info in storage.list_dir(layout.timeline):
+        instant = layout.instant_at(info.path)
+        if instant is not None and instant.time <= snapshot.retention.instant:
+            old.append((instant, info.path))
+    for _, path in sorted(old):
+        storage.delete(path)
+
+
+def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Remove the checkpoints before the one that the log begins after, and what only they referred to."""
+    storage, oldest = metadata.storage, snapshot.retention.first - 1
+    listed = [info.path for info in storage.list_dir(paths.checkpoints_dir())]
+    old = [path for path in listed if (seq := paths.checkpoint_of(path)) is not None and seq < oldest]
+    manifests = [path for path in old if paths.seq_of(path) is not None]
+    storage.delete_many(manifests)
+    if len(old) == len(manifests):
+        return
+    kept = references.everything(metadata, snapshot)
+    others = pa.array([path for path in old if paths.seq_of(path) is None], pa.string())
+    storage.delete_many(set(others.to_pylist()) - set(kept.to_pylist()))

@@ -1,0 +1,186 @@
+"""Cleaning: states that are old enough can no longer be read, and what only they referred to is deleted.
+
+First a commit moves the horizon, then files go.  What is deleted can be found out again by anybody: it is what a listing shows and
+no state that can be read refers to.  So every step may be repeated, and a crash costs nothing but space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.buffers import numbers
+from mdt.commit import claims, publish
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.recovery import sweep
+from mdt.commit.transaction import run
+from mdt.config import Options, parse_options
+from mdt.errors import Invalid
+from mdt.hudi import timeline
+from mdt.limits import ARCHIVE_RECORDS_MIN
+from mdt.metadata import references
+from mdt.metadata.file_group import BASE
+from mdt.metadata.leases import leased
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.retention import Retention
+from mdt.metadata.snapshot import Snapshot
+from mdt.services import archiving
+
+_NO_STATE = (*publish.NO_INSTANTS, "clean")
+"""Actions that are no state of the data by themselves."""
+_HOUR_US = 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan(WritePlan):
+    """``retention``: what is kept from now on.  ``files``: paths of data files that only older states refer to."""
+
+    retention: Retention = field(default_factory=Retention)
+    files: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clean(Operation[CleanPlan]):
+    """The operation.  ``archives``: whether it may also say that old records leave the log.  ``horizon``: what the policy of
+    ``options`` would say, if it is given.
+    """
+
+    metadata: Metadata
+    options: Options
+    archives: bool = True
+    horizon: int | None = None
+    name: str = "clean"
+    action: str = "clean"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> CleanPlan:
+        """Return which states can no longer be read, and which data files nothing else refers to."""
+        old = snapshot.retention
+        wanted = horizon_of(self.metadata, snapshot, self.options) if self.horizon is None else self.horizon
+        horizon = max(old.horizon, min(wanted, _needed(self.metadata, snapshot)))
+        files = _doomed(self.metadata, snapshot, horizon) if horizon > old.horizon else ()
+        first, instant = old.first, old.instant
+        if self.archives:
+            checkpoint = archiving.verified_before(self.metadata, snapshot, horizon)
+            if checkpoint is not None and checkpoint.seq + 1 >= first + ARCHIVE_RECORDS_MIN:
+                first, instant = checkpoint.seq + 1, checkpoint.last_instant
+        kept = Retention(horizon, first, instant)
+        return CleanPlan(Footprint(txn), is_needed=kept != old, retention=kept, files=files)
+
+    def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        state = _row_of(snapshot, plan.retention.horizon)
+        told = {"policy": self.options.clean_policy, **({} if state is None else state)}
+        return Changes(cleaned=plan.files, extra={"retention": plan.retention.to_json(), "clean": told})
+
+
+def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:
+    """Return instant and action of commit ``seq`` as Hudi knows it."""
+    history = snapshot.history
+    row = history.slice(seq - snapshot.retention.first, 1).to_pylist()
+    if not row or row[0]["seq"] != seq or row[0]["action"] in publish.NO_INSTANTS:
+        return None
+    action = snapshot.definition.commit_action if row[0]["action"] == "create" else row[0]["action"]
+    return {"earliest": row[0]["instant"], "action": action}
+
+
+def _needed(metadata: Metadata, snapshot: Snapshot) -> int:
+    """Return the oldest state that a running transaction or a reader with a lease may need."""
+    begun = [claim.begun_at for claim in claims.read_all(metadata.storage)[0]]
+    return min([snapshot.seq, *begun, *leased(metadata.storage)])
+
+
+def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:
+    """Return the oldest state that the policy of ``options`` keeps.
+
+    Raises Missing if a record is gone that is needed to tell.
+    """
+    history = snapshot.history
+    seqs = numbers(history["seq"])
+    if options.clean_policy == "KEEP_LATEST_BY_HOURS":
+        since = timeline.instant_text(metadata.storage.now_us() - options.clean_retain_hours * _HOUR_US)
+        older = seqs[np.asarray(pc.less_equal(history["instant"], since))]
+        return int(older[-1]) if len(older) else 0
+    if options.clean_policy == "KEEP_LATEST_FILE_VERSIONS":
+        return _horizon_by_versions(metadata, snapshot, options.clean_retain_versions)
+    is_state = ~np.asarray(pc.is_in(history["action"], pa.array(_NO_STATE)))
+    states = seqs[is_state]
+    return int(states[-options.clean_retain_commits]) if len(states) >= options.clean_retain_commits else 0
+
+
+def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> int:
+    """Return the oldest state in which each file group has one of its ``count`` newest base files."""
+    old = snapshot.retention.horizon
+    state = metadata.at(old)
+    tables = [(old, state.listing())]
+    tables += [(record.seq, record.table("files")) for record in references.records(metadata, old + 1, snapshot.seq)]
+    names = pa.chunked_array([c for _, t in tables for c in _base(t)["file_id"].chunks], pa.string())
+    seqs = np.concatenate([np.full(len(_base(table)), seq, np.int64) for seq, table in tables])
+    if not len(seqs):
+        return old
+    group = np.asarray(names.combine_chunks().dictionary_encode().indices)
+    order = np.lexsort((-seqs, group))
+    rank = np.arange(len(order)) - np.searchsorted(group[order], group[order])
+    oldest_kept = seqs[order][rank == count - 1]
+    return int(oldest_kept.max(initial=old))
+
+
+def _base(table: pa.Table) -> pa.Table:
+    return table.filter(pc.equal(table["kind"], BASE))
+
+
+def _doomed(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[str]:
+    """Return the paths of data files that states before ``horizon`` refer to, and no other state that can be read."""
+    known = references.data_files(metadata, snapshot)
+    gone = known.filter(pc.invert(pc.is_in(known, references.data_files(metadata, snapshot, horizon))))
+    return list(gone.to_pylist())
+
+
+def chosen(options: Options, commits: int | None, hours: int | None, versions: int | None) -> Options:
+    """Return ``options`` with the one policy that is given, if any.  Raises Invalid for several, or a count out of range."""
+    given = {"commits": commits, "hours": hours, "versions": versions}
+    wanted = {name: count for name, count in given.items() if count is not None}
+    if len(wanted) > 1:
+        raise Invalid("cleaning goes by commits, by hours or by versions", hint="give one of them")
+    for name, count in wanted.items():
+        checked = parse_options({f"mdt.clean.retain.{name}": count})
+        policy = {"commits": "KEEP_LATEST_COMMITS", "hours": "KEEP_LATEST_BY_HOURS"}.get(
+            name, "KEEP_LATEST_FILE_VERSIONS"
+        )
+        changed = {f"clean_retain_{name}": getattr(checked, f"clean_retain_{name}")}
+        return replace(options, clean_policy=policy, **changed)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a cleaning did.  ``horizon``: seq of the oldest state that can be read.  ``files``: data files that a commit let go.
+    ``records``: commit records that left the log.  ``leftovers``: objects that no state referred to any more.
+    """
+
+    horizon: int
+    files: int
+    records: int
+    leftovers: int
+
+    def __str__(self) -> str:
+        return (
+            f"states from commit {self.horizon} on can be read; {self.files} data files, {self.leftovers} other objects "
+            f"and {self.records} commit records removed"
+        )
+
+
+def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> CleanReport:
+    """Clean a table by the policy of ``options``, or up to the state ``horizon``; then remove what a listing finds besides.
+
+    Raises Conflict or Unavailable as any transaction does.
+    """
+    done = run(metadata, Clean(metadata, options, horizon=horizon), attempts=options.commit_attempts)
+    # Hudi takes what is older than its timeline for committed: so what nobody committed goes before instants do.
+    swept = sweep(metadata)
+    records = archiving.archive(metadata)
+    return CleanReport(metadata.newest().retention.horizon, len(done.plan.files), records, swept)

@@ -1,0 +1,365 @@
+"""Cleaning and the archive: what is kept can be read as it was, what is not is said, and nobody who sleeps does harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from worlds import LATER_SECONDS, MOR, State, as_state, assert_clean, make, ours, rows, theirs, upserted
+
+import mdt
+from mdt.commit.transaction import steps
+from mdt.errors import Conflict, Corrupt, Expired, Invalid
+from mdt.metadata import archive, codec, commit_log, paths
+from mdt.metadata.metadata import Metadata
+from mdt.services import cleaning
+from mdt.stores.storage import MemoryStorage
+from mdt.table import Table
+from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.write.normalize import normalize
+from mdt.write.operations import Upsert
+
+ARCHIVE_RECORDS = 4
+"""In the tests here the log is archived when so many records may leave it."""
+
+
+@pytest.fixture(autouse=True)
+def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
+
+
+def grown(commits: int, table_type: str = MOR, **options: Any) -> tuple[Table, dict[int, State]]:
+    """Return a table with so many upserts, every fifth followed by a compaction, and what it held after each commit."""
+    table = make(MemoryStorage(), table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
+    past: dict[int, State] = {0: {}}
+    for n in range(commits):
+        _upsert(table, past, range(n % 5, n % 5 + 4), n + 1)
+        if n % 5 == 4:
+            past[table.compact().seq] = past[max(past)]
+    return table, past
+
+
+def _upsert(table: Table, past: dict[int, State], ids: range, ts: int) -> None:
+    done = table.upsert(rows(ids, ts, float(ts)))
+    past[done.seq] = upserted(past[max(past)], ids, ts, float(ts))
+
+
+def assert_kept(table: Table, past: dict[int, State]) -> None:
+    """Assert that every state from the horizon on reads as it was, by a process of its own, and none before it."""
+    horizon = table.snapshot().retention.horizon
+    other = mdt.open(table.storage)
+    for seq, state in past.items():
+        if seq >= horizon:
+            assert as_state(other.scan(as_of=seq).to_arrow()) == state
+        else:
+            with pytest.raises(Expired, match=f"after commits {horizon} to {other.snapshot().seq}"):
+                other.scan(as_of=seq)
+        count("past states read or refused after a cleaning")
+    assert ours(table.storage) == past[max(past)] == theirs(table.storage)  # type: ignore[arg-type]
+    assert_clean(table.storage)
+
+
+def names(table: Table) -> list[str]:
+    return [info.path for info in table.storage.list("")]
+
+
+def test_the_newest_commits_stay_readable_and_files_of_older_ones_go() -> None:
+    table, past = grown(30)
+    before = names(table)
+    report = table.clean(retain_commits=8)
+    assert report.horizon == table.snapshot().retention.horizon == sorted(past)[-8]
+    assert report.files > 0 and report.records > 0 and len(names(table)) < len(before) / 2
+    assert_kept(table, past)
+    assert table.clean(retain_commits=8).files == 0, "a clean is no state, so nothing more goes"
+
+
+def test_without_a_choice_the_options_say_what_is_kept_by_our_names_and_by_hudis() -> None:
+    table, past = grown(12, **{"hoodie.cleaner.commits.retained": 3})
+    assert table.clean().horizon == sorted(past)[-3]
+    other, past = grown(12, **{"hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS", "mdt.clean.retain.versions": 1})
+    other.clean()
+    assert_kept(other, past)
+    assert other.snapshot().retention.horizon > 0
+
+
+def test_by_hours_all_states_of_the_last_hours_stay() -> None:
+    table, past = grown(6)
+    table.storage.sleep(7200)
+    for n in range(6):
+        _upsert(table, past, range(4), 100 + n)
+    edge = sorted(past)[-7]
+    assert table.clean(retain_hours=1).horizon == edge, "an hour ago the table was as the last commit before left it"
+    assert_kept(table, past)
+
+
+def test_by_versions_a_state_stays_while_each_file_group_has_a_new_enough_base_file() -> None:
+    table, past = grown(25)
+    compactions = [seq for seq in past if table.history()["action"][seq].as_py() == "compaction"]
+    assert table.clean(retain_versions=2).horizon == compactions[-2]
+    assert_kept(table, past)
+    with pytest.raises(Invalid, match="by commits, by hours or by versions"):
+        table.clean(retain_versions=2, retain_hours=1)
+    with pytest.raises(Invalid, match=r"mdt\.clean\.retain\.commits = 0"):
+        table.clean(retain_commits=0)
+
+
+def test_history_is_complete_for_ever_and_the_log_stays_short() -> None:
+    table, past = grown(5)
+    listed = []
+    for n in range(60):
+        _upsert(table, past, range(4), 10 + n)
+        if n % 6 == 5:
+            past[table.compact().seq] = past[max(past)]
+            table.clean(retain_commits=5)
+            listed.append(len(names(table)))
+    history = mdt.open(table.storage).history()
+    assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
+    assert history["inserted"].to_pylist()[:3] == [0, 4, 1]
+    log = [path for path in names(table) if path.startswith(paths.log_dir())]
+    assert len(log) < 30 and max(listed[4:]) < 1.5 * min(listed[4:]), "what is there does not grow with the history"
+    assert len(archive.spans(table.storage)) < 5
+    instants = [i for i in table.storage.list_dir(paths.HUDI)]
+    assert len(instants) < 3 * 30
+    assert_kept(table, past)
+
+
+def test_a_time_before_the_log_is_expired_and_not_unknown() -> None:
+    table, _ = grown(30)
+    first = table.history()["instant"][1].as_py()
+    table.clean(retain_commits=3)
+    with pytest.raises(Expired):
+        table.scan(as_of=first)
+    assert table.snapshot().retention.first > 1
+
+
+def test_a_lease_holds_a_state_until_it_ends_or_is_given_back() -> None:
+    table, past = grown(20)
+    old = sorted(past)[5]
+    with table.leased(3600, as_of=old) as view:
+        assert table.clean(retain_commits=2).horizon == old
+        assert as_state(view.scan().to_arrow()) == past[old]
+        with pytest.raises(Invalid):
+            view.upsert(rows([1], 99, 9.0))
+    assert table.clean(retain_commits=2).horizon == sorted(past)[-2]
+    with pytest.raises(Expired), table.leased(as_of=old):
+        pass
+    kept = table.snapshot().seq
+    with table.leased(60):
+        for n in range(4):
+            _upsert(table, past, range(3), 50 + n)
+        table.storage.sleep(61)
+        assert table.clean(retain_commits=1).horizon > kept, "a lease ends by itself"
+    assert not table.storage.list_dir(paths.leases_dir())
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"seq": true, "until_us": 1}',
+        b'{"seq": 0, "until_us": 1e99}',
+        b'{"seq":0,"until_us":9223372036854775807}',
+    ],
+)
+def test_a_senseless_lease_holds_nothing(lease: bytes) -> None:
+    table, past = grown(8)
+    table.storage.create(paths.lease("x"), lease)
+    assert table.clean(retain_commits=2).horizon == sorted(past)[-2]
+
+
+@contextmanager
+def paused(table: Table, phase: str, ids: range, ts: int) -> Iterator[Any]:
+    """Yield a writer in a process of its own that stands still after ``phase``; ``next`` lets it go on."""
+    metadata = Metadata(table.storage)
+    definition = metadata.newest().definition
+    batch = normalize(rows(ids, ts, float(ts)), definition)
+    operation = Upsert(metadata, metadata.options(definition), batch, "upsert", definition.commit_action)
+    driver = steps(metadata, operation, attempts=5)
+    while next(driver) != phase:
+        pass
+    yield driver
+
+
+@pytest.mark.parametrize("phase", ["begun", "prepared", "claimed", "written", "checked", "committed"])
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["claim stands", "claim taken away"])
+def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(phase: str, is_forgotten: bool) -> None:
+    table, past = grown(10)
+    with paused(table, phase, range(20, 24), 1000) as driver:
+        is_committed = phase == "committed"
+        expected = past[max(past)]
+        if is_committed:
+            expected = upserted(expected, range(20, 24), 1000, 1000.0)
+        for n in range(20):
+            table.storage.sleep(LATER_SECONDS if is_forgotten else 0)
+            table.upsert(rows(range(4), 2000 + n, 1.0))
+            expected = upserted(expected, range(4), 2000 + n, 1.0)
+            table.clean(retain_commits=1)
+        assert (table.snapshot().retention.first > 10) == (is_forgotten or phase in ("begun", "prepared", "committed"))
+        for _ in driver:
+            pass
+    expected = upserted(expected, range(20, 24), 1000, 1000.0)
+    assert ours(table.storage) == expected == theirs(table.storage)  # type: ignore[arg-type]
+    table.rollback()
+    assert_clean(table.storage)
+    assert ours(table.storage) == expected
+    count("writers that slept while their past was archived")
+
+
+def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stray_record() -> None:
+    table, past = grown(10)
+    sleeper = mdt.open(table.storage)
+    old = sleeper.snapshot().seq
+    for n in range(20):
+        _upsert(table, past, range(4), 100 + n)
+        table.clean(retain_commits=1)
+    assert table.snapshot().retention.first > old + 2
+    record = commit_log.read(table.storage, table.snapshot().seq)
+    assert record is not None
+    # A writer that slept as long has put a record where one was archived; it has not yet looked whether that was free.
+    stray = {**record.header, "begun_at": old}
+    commit_log.append(
+        table.storage,
+        commit_log.CommitRecord(
+            old + 1, {k: v for k, v in stray.items() if k not in ("retention", "clean")} | {"action": "index"}, {}
+        ),
+    )
+    assert sleeper.snapshot().seq == table.snapshot().seq
+    assert as_state(sleeper.scan().to_arrow()) == past[max(past)]
+    opened = mdt.open(table.storage)
+    assert opened.snapshot().seq == table.snapshot().seq
+    _upsert(table, past, range(4), 200)
+    for n in range(10):
+        _upsert(table, past, range(4), 300 + n)
+    table.clean(retain_commits=1)
+    assert table.storage.size(paths.commit(old + 1)) is None, "a stray record goes with the next cleaning"
+    assert_kept(table, past)
+
+
+def test_a_reader_of_a_state_that_goes_meanwhile_is_told_so() -> None:
+    table, past = grown(10)
+    reader = mdt.open(table.storage)
+    scan, plain = reader.scan(), reader.scan("fare > 0")
+    view = mdt.open(table.storage, as_of=scan.snapshot.seq)
+    for n in range(10):
+        _upsert(table, past, range(8), 100 + n)
+    table.compact()
+    table.clean(retain_commits=1)
+    for read in (scan.to_arrow, plain.to_arrow, plain.count, lambda: list(scan), lambda: view.get(["k1"])):
+        with pytest.raises(Expired, match="cleaned"):
+            read()
+    assert as_state(reader.scan().to_arrow()) == past[max(past)]
+
+
+def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleaning() -> None:
+    table, past = grown(14)
+    start = table.storage
+    assert isinstance(start, MemoryStorage)
+    whole = FaultyStorage(start.copy())
+    mdt.open(whole).clean(retain_commits=2)
+    expected = sorted(info.path for info in whole.list("") if paths.PRIVATE not in info.path)
+    for k in range(1, len(whole.operations) + 1):
+        survivor = start.copy()
+        with pytest.raises(Crash):
+            mdt.open(FaultyStorage(survivor, k, "after" if k % 2 else "before")).clean(retain_commits=2)
+        count("crash points")
+        opened = mdt.open(survivor)
+        opened.rollback()
+        assert ours(survivor) == past[max(past)]
+        assert_clean(survivor)
+        opened.clean(retain_commits=2)
+        assert_kept(mdt.open(survivor), past)
+        found = sorted(
+            info.path for info in survivor.list("") if paths.PRIVATE not in info.path and ".clean" not in info.path
+        )
+        assert found == [path for path in expected if ".clean" not in path]
+
+
+def test_two_cleanings_and_a_writer_in_every_order_lose_nothing() -> None:
+    table, past = grown(12)
+    assert isinstance(table.storage, MemoryStorage)
+    for pause in ("begun", "prepared", "claimed", "written", "checked", "committed"):
+        storage = table.storage.copy()
+        metadata = Metadata(storage)
+        driver = steps(metadata, cleaning.Clean(metadata, metadata.options(metadata.newest().definition), horizon=9))
+        while next(driver) != pause:
+            pass
+        other, now = mdt.open(storage), dict(past)
+        _upsert(other, now, range(4), 500)
+        other.clean(retain_commits=3)
+        for _ in driver:
+            pass
+        assert_kept(mdt.open(storage), now)
+        count("schedules with cleanings")
+
+
+def test_a_forged_cleaning_removes_nothing_that_a_state_refers_to() -> None:
+    table, past = grown(12)
+    storage = table.storage
+    with pytest.raises(Crash):  # dies after the commit, before anything is deleted
+        operations = FaultyStorage(storage.copy())  # type: ignore[attr-defined]
+        mdt.open(operations).clean(retain_commits=2)
+        at = next(
+            n for n, op in enumerate(operations.operations, 1) if op.startswith("put_if_absent") and "/log/" in op
+        )
+        mdt.open(FaultyStorage(storage, at, "after")).clean(retain_commits=2)  # type: ignore[arg-type]
+    seq = mdt.open(storage).snapshot().seq
+    record = commit_log.read(storage, seq)
+    assert record is not None and record.action == "clean"
+    listed = [paths.partition_file(f["partition"], f["name"]) for f in mdt.open(storage).files().to_pylist()]
+    sections = {"cleaned": codec.encode_ipc(pa.table([listed], schema=commit_log.CLEANED))}
+    storage.replace(
+        paths.commit(seq), codec.frame(commit_log.KIND, 1, codec.pack(dict(record.header) | {"seq": seq}, sections))
+    )
+    storage.sleep(LATER_SECONDS)
+    mdt.open(storage).upsert(rows([30], 99, 9.0))
+    assert ours(storage) == upserted(past[max(past)], [30], 99, 9.0) == theirs(storage)  # type: ignore[arg-type]
+
+
+def test_damage_to_the_archive_is_found_and_no_state_needs_it() -> None:
+    table, past = grown(30)
+    table.clean(retain_commits=3)
+    span = archive.spans(table.storage)[0]
+    path = paths.archive(*span)
+    whole = table.storage.read(path)
+    for at in range(0, len(whole), 37):
+        table.storage.replace(path, whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(Corrupt):
+            mdt.open(table.storage).history()
+    assert not mdt.open(table.storage).check().ok
+    table.storage.delete(path)
+    assert ours(table.storage) == past[max(past)]
+    table.storage.create(path, whole)
+    assert_kept(table, past)
+
+
+def test_states_are_made_from_the_older_checkpoint_if_the_newer_one_is_damaged() -> None:
+    table, past = grown(30)
+    table.clean(retain_commits=3)
+    horizon = table.snapshot().retention.horizon
+    before = [seq for seq in table.metadata.checkpoints.listed() if seq <= horizon]
+    assert len(before) >= 2
+    for seq in table.metadata.checkpoints.listed()[:-1]:
+        table.storage.replace(paths.checkpoint_manifest(seq), b"damaged")
+    again = mdt.open(table.storage)
+    for seq in sorted(past)[-3:]:
+        assert as_state(again.scan(as_of=seq).to_arrow()) == past[seq]
+    table.storage.delete(paths.hint())
+    assert ours(table.storage) == past[max(past)]
+
+
+def test_a_conflict_of_a_cleaning_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, past = grown(12)
+    with paused(table, "written", range(2), 900) as driver:
+        table.clean(retain_commits=1)
+        try:
+            for _ in driver:
+                pass
+        except Conflict:  # pragma: no cover - the message is what is looked for
+            pytest.fail("a cleaning changes no file group")
+    assert ours(table.storage) == upserted(past[max(past)], range(2), 900, 900.0)
