@@ -5,17 +5,16 @@ Nothing here decides anything.  Every function may be repeated after a crash and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
 
 from mdt.hudi import properties
-from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, WriteStat
+from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
 from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.file_group import BASE
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
@@ -93,10 +92,10 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
     """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record."""
     if record.action == "clean":
         return layout_of(definition).cleaned(_cleaned(record))
-    files, slices = record.table("files").to_pylist(), record.table("slices").to_pylist()
+    files, slices = record.table("files"), record.table("slices")
     is_replace = record.action == "replacecommit"
     told = CommitMetadata(
-        stats=tuple(_write_stat({**file, **place}) for file, place in zip(files, slices, strict=True)),
+        files=pa.table([*files.columns, *slices.columns], [*files.column_names, *slices.column_names]),
         schema_json=avro_schema(definition),
         operation=_OPERATIONS.get(record.action, str(record.header["operation"]).upper()),
         compacted=record.action == "compaction",
@@ -105,27 +104,6 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
     )
     plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())
     return layout_of(definition).completed(record.instant, _hudi_action(record, definition), told, plan)
-
-
-def _write_stat(file: Mapping[str, Any]) -> WriteStat:
-    partition, name = file["partition"], file["name"]
-    stat = WriteStat(
-        file_id=file["file_id"],
-        path=paths.partition_file(partition, name),
-        prev_commit=file["previous_instant"],
-        num_writes=file["rows"],
-        num_deletes=file["deletes"],
-        num_update_writes=file["updates"],
-        num_inserts=file["inserts"],
-        total_write_bytes=file["size"],
-        file_size_in_bytes=file["size"],
-        partition_path=partition,
-    )
-    if file["kind"] == BASE:
-        return stat
-    return replace(
-        stat, log_version=file["log_version"], base_file=file["base_name"], log_files=tuple(file["log_names"])
-    )
 
 
 def _cleaned(record: CommitRecord) -> Cleaned:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Int64Array
-from mdt.commit.operation import Claim
+from mdt.commit.operation import Changes, Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, Unsupported
@@ -36,7 +36,7 @@ from mdt.write.normalize import Batch, keyed_rows, normalize
 from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
 from mdt.write.slices import Fates, KeyedRows, slice_of
 from mdt.write.summarize import placed
-from mdt.write.transfer import Finished, encode
+from mdt.write.transfer import encode
 
 INSERT, RETURN, UPDATE, DELETE, DROPPED = range(5)
 """Kinds of tagged rows; RETURN: an insert where a dead row of the key stands.
@@ -193,7 +193,7 @@ def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes 
     return encode(_write(work, pa.Table.from_batches(additions), attempt)) if additions else None
 
 
-def _write(work: Work, table: pa.Table, attempt: int) -> Finished:
+def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
     metadata, snapshot = opened(work.source)
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
     group = table["__mdt_group"].to_numpy()
@@ -205,8 +205,7 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Finished:
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
     numbers = np.unique(control[BUCKET]).tolist()
     done = (shared.run(n, slice_of(batch, located, work.buckets[n], _fates(control, batch, n))) for n in numbers)
-    changes = collect(shared, done, threads=1, part=f"-{attempt}")
-    return Finished(changes.files, changes.key_parts, changes.removed, dict(changes.vectors))
+    return collect(shared, done, threads=1, part=f"-{attempt}")
 
 
 def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:

@@ -11,56 +11,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from mdt.errors import Corrupt
 
 NO_PREVIOUS = "null"
 """``prevCommit`` of a new file group; the word, not the JSON value."""
 
-
-@dataclass(frozen=True, slots=True)
-class WriteStat:
-    """What one commit wrote to one file.
-
-    ``path`` is relative to the table.  ``log_version``, ``base_file`` and ``log_files`` (every log file of the slice so far)
-    are set for log files only.  Counts are rows, sizes bytes, times milliseconds.
-    """
-
-    file_id: str
-    path: str
-    partition_path: str
-    prev_commit: str | None = None
-    num_writes: int = 0
-    num_deletes: int = 0
-    num_update_writes: int = 0
-    num_inserts: int = 0
-    total_write_bytes: int = 0
-    file_size_in_bytes: int = 0
-    total_write_errors: int = 0
-    total_log_records: int = 0
-    total_log_files_compacted: int = 0
-    total_log_size_compacted: int = 0
-    total_updated_records_compacted: int = 0
-    total_log_blocks: int = 0
-    total_corrupt_log_block: int = 0
-    total_rollback_blocks: int = 0
-    total_scan_time: int = 0
-    total_upsert_time: int = 0
-    total_create_time: int = 0
-    log_version: int | None = None
-    log_offset: int = 0
-    base_file: str | None = None
-    log_files: tuple[str, ...] | None = None
+WRITTEN = pa.schema(
+    [
+        ("partition", pa.string()), ("file_id", pa.string()), ("name", pa.string()), ("log_version", pa.int32()),
+        ("size", pa.int64()), ("rows", pa.int64()), ("inserts", pa.int64()), ("updates", pa.int64()), ("deletes", pa.int64()),
+        ("previous_instant", pa.string()), ("base_name", pa.string()), ("log_names", pa.list_(pa.string())),
+    ]
+)  # fmt: skip
+"""What Hudi is told of each new file.  ``log_version``: 0 of a base file.  ``previous_instant``: of the slice before, NO_PREVIOUS without.
+``base_name``, ``log_names``: the slice of a log file, with every log file so far; names are relative to the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
     """What a completed instant says.
 
-    ``schema_json``: Avro schema without meta columns, or "" if it names none.  ``operation``: Hudi's word, such as ``UPSERT``.
-    ``extra``: private texts kept beside the schema.  ``replaced``: partition -> ids of the file groups that end here.
+    ``files``: a table with the columns WRITTEN, and perhaps others.  ``schema_json``: Avro schema without meta columns.
+    ``operation``: Hudi's word, such as ``UPSERT``.  ``extra``: private texts kept beside the schema.  ``replaced``: partition -> ids of the file groups that end here.
     """
 
-    stats: tuple[WriteStat, ...]
+    files: pa.Table
     schema_json: str
     operation: str
     compacted: bool
@@ -81,43 +58,14 @@ class Cleaned:
     files: Mapping[str, Sequence[str]]
 
 
-_COMMON = {
-    "fileId": "file_id",
-    "path": "path",
-    "prevCommit": "prev_commit",
-    "numWrites": "num_writes",
-    "numDeletes": "num_deletes",
-    "numUpdateWrites": "num_update_writes",
-    "numInserts": "num_inserts",
-    "totalWriteBytes": "total_write_bytes",
-    "totalWriteErrors": "total_write_errors",
-    "partitionPath": "partition_path",
-    "totalLogRecords": "total_log_records",
-    "totalLogFilesCompacted": "total_log_files_compacted",
-    "totalLogSizeCompacted": "total_log_size_compacted",
-    "totalUpdatedRecordsCompacted": "total_updated_records_compacted",
-    "totalLogBlocks": "total_log_blocks",
-    "totalCorruptLogBlock": "total_corrupt_log_block",
-    "totalRollbackBlocks": "total_rollback_blocks",
-    "fileSizeInBytes": "file_size_in_bytes",
-}
-_TIMES = {
-    "totalScanTime": "total_scan_time",
-    "totalUpsertTime": "total_upsert_time",
-    "totalCreateTime": "total_create_time",
-}
-_LOG = {"logVersion": "log_version", "logOffset": "log_offset", "baseFile": "base_file", "logFiles": "log_files"}
-_TEXTS = frozenset({"file_id", "path", "prev_commit", "partition_path", "base_file"})
-
-
 def encode_commit(told: CommitMetadata) -> bytes:
     """Return the completed instant of a commit, deltacommit or, with ``replaced``, replacecommit.
 
-    Stats are grouped by partition, in the order given.
+    Files are grouped by partition, in the order given.
     """
     by_partition: dict[str, list[dict[str, Any]]] = {}
-    for stat in told.stats:
-        by_partition.setdefault(stat.partition_path, []).append(_stat_json(stat))
+    for file in told.files.select(WRITTEN.names).to_pylist():
+        by_partition.setdefault(file["partition"], []).append(_write_stat(file))
     value: dict[str, Any] = {
         "partitionToWriteStats": dict(sorted(by_partition.items())),
         "compacted": told.compacted,
@@ -129,49 +77,38 @@ def encode_commit(told: CommitMetadata) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _stat_json(stat: WriteStat) -> dict[str, Any]:
-    value = _named(stat, _COMMON)
-    value["prevCommit"] = stat.prev_commit or NO_PREVIOUS
-    value |= {"cdcStats": None, "tempPath": None, "minEventTime": None, "maxEventTime": None}
-    value["runtimeStats"] = _named(stat, _TIMES)
-    if stat.log_version is not None:
-        value |= _named(stat, _LOG)
-        value["logFiles"] = list(stat.log_files or ())
-    return value
-
-
-def _named(stat: WriteStat, attributes: Mapping[str, str]) -> dict[str, Any]:
-    """Return attributes of ``stat`` under the names that they have in JSON."""
-    return {name: getattr(stat, attribute) for name, attribute in attributes.items()}
-
-
-def decode_commit(data: bytes) -> CommitMetadata:
-    """Return what a completed version 6 instant says.  Raises Corrupt if ``data`` is not such JSON.
-
-    Unknown fields are ignored; a missing count is 0.
-
-    >>> stat = WriteStat("g1", "city=Oslo/g1_0-7-0_20240229120000123.parquet", "city=Oslo", num_writes=3)
-    >>> told = CommitMetadata((stat,), schema_json="{}", operation="UPSERT", compacted=False, extra={"mdt.seq": "7"})
-    >>> decode_commit(encode_commit(told)) == told
-    True
-    """
-    try:
-        value = json.loads(data)
-        partitions = value.get("partitionToWriteStats") or {}
-        extra = {str(k): str(v) for k, v in (value.get("extraMetadata") or {}).items() if v is not None}
-        replaced = value.get("partitionToReplaceFileIds")
-        if replaced is not None:
-            replaced = {str(k): tuple(map(str, v)) for k, v in replaced.items()}
-        return CommitMetadata(
-            stats=tuple(_stat(name, stat) for name, stats in partitions.items() for stat in stats),
-            schema_json=extra.pop("schema", ""),
-            operation=str(value.get("operationType") or "UNKNOWN"),
-            compacted=bool(value.get("compacted")),
-            extra=extra,
-            replaced=replaced,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise Corrupt(f"a completed instant is no commit metadata: {error!r}") from error
+def _write_stat(file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the HoodieWriteStat of one file, a row of WRITTEN; what Hudi measures and we do not is 0."""
+    partition, name = file["partition"], file["name"]
+    stat = {
+        "fileId": file["file_id"],
+        "path": f"{partition}/{name}" if partition else name,
+        "prevCommit": file["previous_instant"],
+        "numWrites": file["rows"],
+        "numDeletes": file["deletes"],
+        "numUpdateWrites": file["updates"],
+        "numInserts": file["inserts"],
+        "totalWriteBytes": file["size"],
+        "totalWriteErrors": 0,
+        "partitionPath": partition,
+        "totalLogRecords": 0,
+        "totalLogFilesCompacted": 0,
+        "totalLogSizeCompacted": 0,
+        "totalUpdatedRecordsCompacted": 0,
+        "totalLogBlocks": 0,
+        "totalCorruptLogBlock": 0,
+        "totalRollbackBlocks": 0,
+        "fileSizeInBytes": file["size"],
+        "cdcStats": None,
+        "tempPath": None,
+        "minEventTime": None,
+        "maxEventTime": None,
+        "runtimeStats": {"totalScanTime": 0, "totalUpsertTime": 0, "totalCreateTime": 0},
+    }
+    if file["log_version"]:
+        stat |= {"logVersion": file["log_version"], "logOffset": 0}
+        stat |= {"baseFile": file["base_name"], "logFiles": file["log_names"]}
+    return stat
 
 
 def decode_extra(data: bytes) -> dict[str, str]:
@@ -186,21 +123,3 @@ def decode_extra(data: bytes) -> dict[str, str]:
     if not isinstance(value, dict) or not isinstance(extra := value.get("extraMetadata"), dict):
         return {}
     return {name: text for name, text in extra.items() if isinstance(text, str)}
-
-
-def _stat(partition: str, value: Mapping[str, Any]) -> WriteStat:
-    found: dict[str, Any] = {}
-    for name, attribute in {**_COMMON, **_LOG}.items():
-        if value.get(name) is not None:
-            found[attribute] = value[name]
-    for name, attribute in _TIMES.items():
-        found[attribute] = (value.get("runtimeStats") or {}).get(name) or 0
-    if "log_files" in found:
-        found["log_files"] = tuple(map(str, found["log_files"]))
-    found["partition_path"] = partition
-    for attribute in found.keys() - {"log_files"}:
-        kind = str if attribute in _TEXTS else int
-        found[attribute] = kind(found[attribute])
-    if found.get("prev_commit") == NO_PREVIOUS:
-        found["prev_commit"] = None
-    return WriteStat(**found)

@@ -101,7 +101,7 @@ def _run(table: pa.Table, segments: Int64s, segment: int) -> pa.Table:
     return table.slice(start, stop - start)
 
 
-def row_groups_of(page: pa.Table, segment: int) -> pa.Table:
+def of_segment(page: pa.Table, segment: int) -> pa.Table:
     """Return the rows of ``segment`` in a table that is sorted by segment."""
     return _run(page, numbers(page["segment"]), segment)
 

@@ -28,13 +28,13 @@ def segment_of(row: Mapping[str, Any]) -> Segment:
         id=row["segment"],
         path=paths.partition_file(row["partition"], row["name"]),
         row_groups=tuple(row["row_group_rows"]),
-        key_map=_stored(row, "key_map"),
-        page_map=_stored(row, "page_map"),
+        key_map=stored_range(row, "key_map"),
+        page_map=stored_range(row, "page_map"),
         **{name: row[name] for name in _SAME},
     )
 
 
-def _stored(row: Mapping[str, Any], member: str) -> ObjectRange | None:
+def stored_range(row: Mapping[str, Any], member: str) -> ObjectRange | None:
     """Return where the key map or page map of a file stands; both stand in one object."""
     if row[f"{member}_offset"] is None:
         return None

@@ -246,7 +246,7 @@ class Snapshot:
             return no_rows(STATS)
         segment = int(self.files.value("segment", number).as_py())
         if number < self.checkpoint.rows:
-            return added.row_groups_of(self.checkpoint.page("row_groups", number)[0], segment)
+            return added.of_segment(self.checkpoint.page("row_groups", number)[0], segment)
         addition = next(
             addition for addition in self.additions if addition.first <= number < addition.first + len(addition)
         )

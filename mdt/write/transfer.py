@@ -1,102 +1,65 @@
-"""Finished assignments as bytes: how a Spark task tells the driver what it has written.
+"""What a task of an engine has written, as bytes for the driver: the sections of a commit record (:mod:`mdt.metadata.commit_log`).
 
-One header of plain values and one Arrow section of statistics a file (see :func:`mdt.metadata.codec.pack`); the bytes live for
-the length of one job and are no format.
+Segments and shards are numbered by each task from 0.  The bytes live for the length of one job and are no format.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections import defaultdict
+from collections.abc import Mapping
 
+import pyarrow as pa
 from pyroaring import BitMap
 
+from mdt.commit.operation import Changes
+from mdt.commit.transaction import record_tables
 from mdt.metadata import codec
-from mdt.metadata.commit_log import KEY_PARTS
-from mdt.metadata.file_group import NewFile, Shard, SummaryRef, shards_of
-from mdt.metadata.key_parts import KeyPart, key_parts_of, key_parts_table
-from mdt.stores.object_range import ObjectRange
+from mdt.metadata.additions import of_segment, summary_of
+from mdt.metadata.commit_log import SECTIONS, SLICES
+from mdt.metadata.file_group import FILES, NewFile, Shard, SummaryRef
+from mdt.metadata.key_parts import key_parts_of
+from mdt.metadata.segments import stored_range
 
 _WHERE = "a task's result"
-_PLAIN = tuple(f.name for f in fields(NewFile) if f.name not in ("key_map", "page_map", "stats", "shard", "fresh"))
+_OF_OTHERS = ("segment", "instant", "row_group_rows", "shard")
+_SAME = [name for name in FILES.names if name not in _OF_OTHERS and not name.startswith(("key_map", "page_map"))]
+"""Columns of FILES that a new file has under the same name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What one task wrote: files with key maps in place, key parts, removed segments, additions to deletion vectors."""
-
-    files: Sequence[NewFile]
-    key_parts: Sequence[KeyPart]
-    removed: Sequence[int]
-    vectors: dict[int, BitMap]
+def encode(done: Changes) -> bytes:
+    """Return files, key parts, removed segments and additions to deletion vectors as bytes: what a task may have written."""
+    sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
+    return b"".join(bytes(part) for part in codec.pack({}, sections))
 
 
-def encode(done: Finished) -> bytes:
-    """Return ``done`` as bytes."""
-    shards, of_file = shards_of(done.files)
-    header = {
-        "files": [_file(file) for file in done.files],
-        "shards": [[[spec, _summary(data)] for spec, data in shard.summaries] for shard in shards],
-        "of_file": of_file,
-        "removed": list(done.removed),
-        "vectors": {str(s): base64.b64encode(v.serialize()).decode() for s, v in done.vectors.items()},
-    }
-    sections = {f"stats-{n}": codec.encode_ipc(f.stats) for n, f in enumerate(done.files) if f.stats is not None}
-    sections["key_parts"] = codec.encode_ipc(key_parts_table(tuple(done.key_parts)))
-    return b"".join(bytes(part) for part in codec.pack(header, sections))
-
-
-def decode(data: bytes) -> Finished:
+def decode(data: bytes) -> Changes:
     """Return what :func:`encode` was given."""
-    header, sections = codec.unpack(data, path=_WHERE)
-    shards = [Shard(tuple((spec, _parsed(data)) for spec, data in found)) for found in header["shards"]]
+    _, sections = codec.unpack(data, path=_WHERE)
+    tables = {name: codec.decode_ipc(sections[name], schema, path=_WHERE) for name, schema in SECTIONS.items()}
+    vectors = {row["segment"]: BitMap.deserialize(row["positions"]) for row in tables["vectors"].to_pylist()}
+    return Changes(_files(tables), tables["removed"]["segment"].to_pylist(), vectors, key_parts_of(tables["key_parts"]))
+
+
+def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:
+    fresh = {row["segment"]: row["positions"] for row in tables["fresh"].to_pylist()}
+    shards = _shards(tables["files"], tables["summaries"])
+    slices = tables["slices"].to_pylist()
     files = []
-    for n, (fields_, shard) in enumerate(zip(header["files"], header["of_file"], strict=True)):
-        stats = sections.get(f"stats-{n}")
-        file = _new_file(fields_, shards[shard])
-        files.append(file if stats is None else replace(file, stats=codec.decode_ipc(stats, None, path=_WHERE)))
-    vectors = {int(s): BitMap.deserialize(base64.b64decode(v)) for s, v in header["vectors"].items()}
-    key_parts = key_parts_of(codec.decode_ipc(sections["key_parts"], KEY_PARTS, path=_WHERE))
-    return Finished(files, key_parts, header["removed"], vectors)
+    for row in tables["files"].to_pylist():
+        own = {name: row[name] for name in _SAME}
+        own |= {name: slices[row["segment"]][name] for name in SLICES.names}
+        own["row_group_rows"], own["log_names"] = tuple(row["row_group_rows"]), tuple(own["log_names"])
+        own["key_map"], own["page_map"] = stored_range(row, "key_map"), stored_range(row, "page_map")
+        stats = of_segment(tables["stats"], row["segment"])
+        files.append(NewFile(**own, stats=stats, shard=shards[row["shard"]], fresh=fresh.get(row["segment"])))
+    return files
 
 
-def _file(file: NewFile) -> dict[str, Any]:
-    return {
-        **{name: getattr(file, name) for name in _PLAIN},
-        "fresh": None if file.fresh is None else base64.b64encode(file.fresh).decode(),
-        "key_map": _stored(file.key_map),
-        "page_map": _stored(file.page_map),
-    }
-
-
-def _summary(data: SummaryRef) -> str | list[Any]:
-    if isinstance(data, bytes):
-        return base64.b64encode(data).decode()
-    return _fields(data)
-
-
-def _parsed(data: str | list[Any]) -> SummaryRef:
-    return base64.b64decode(data) if isinstance(data, str) else ObjectRange(*data)
-
-
-def _fields(stored: ObjectRange) -> list[Any]:
-    return [stored.path, stored.offset, stored.length, stored.crc]
-
-
-def _stored(stored: ObjectRange | None) -> list[Any] | None:
-    return None if stored is None else _fields(stored)
-
-
-def _new_file(value: dict[str, Any], shard: Shard) -> NewFile:
-    return NewFile(
-        **{
-            **value,
-            "row_group_rows": tuple(value["row_group_rows"]),
-            "log_names": tuple(value["log_names"]),
-            **{name: None if value[name] is None else ObjectRange(*value[name]) for name in ("key_map", "page_map")},
-            "shard": shard,
-            "fresh": None if value["fresh"] is None else base64.b64decode(value["fresh"]),
-        }
-    )
+def _shards(files: pa.Table, summaries: pa.Table) -> dict[int, Shard]:
+    """Return the shards of ``files`` by their numbers; those without summaries, too."""
+    found: dict[int, list[tuple[str, SummaryRef]]] = defaultdict(list)
+    for row in summaries.to_pylist():
+        summary = summary_of(row)
+        assert summary is not None, "a row has a summary"
+        found[row["shard"]].append((row["index"], summary))
+    return {number: Shard(tuple(found[number])) for number in files["shard"].unique().to_pylist()}

@@ -242,10 +242,6 @@ def _plain() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
         "claim": (claim.encode(), lambda data: claims.decode(data, path=path)),
         "usage": (counts.encode(), usage.decode),
         "properties": (b"hoodie.table.name=x\nhoodie.table.version=6\n\\u0041=\\n", properties.decode),
-        "commit": (
-            b'{"partitionToWriteStats": {"": [{"fileId": "a"}]}, "extraMetadata": {}}',
-            commit_metadata.decode_commit,
-        ),
         "private texts": (b'{"extraMetadata": {"mdt.seq": "7"}}', commit_metadata.decode_extra),
         "ipc": (bytes(codec.encode_ipc(table)), lambda data: codec.decode_ipc(data, None, path="x")),
         "lz4": (bytes(codec.encode_ipc(table, compression="lz4")), lambda data: codec.decode_ipc(data, None, path="x")),

@@ -16,7 +16,7 @@ from hudi import HudiReadOptions, HudiTable
 from pyroaring import BitMap
 
 from mdt.hudi import base_file, keys, log_file, partitions, properties, schema, v6
-from mdt.hudi.commit_metadata import CommitMetadata, WriteStat
+from mdt.hudi.commit_metadata import NO_PREVIOUS, WRITTEN, CommitMetadata
 from mdt.schema import declared
 
 T1, T2, T3 = "20261121053000001", "20261121053000002", "20261121053000003"
@@ -56,7 +56,7 @@ class Writer:
             stats.append(self._base(instant, partition, table.filter(mine), record_keys.filter(mine), code))
         self._commit(instant, stats, "INSERT")
 
-    def _base(self, instant: str, partition: str, table: pa.Table, record_keys: pa.Array, task: int) -> WriteStat:
+    def _base(self, instant: str, partition: str, table: pa.Table, record_keys: pa.Array, task: int) -> dict[str, Any]:
         old = self.groups.get(partition)
         file_id = old[0] if old else base_file.new_file_id(f"{task:032x}")
         name = base_file.name(file_id, f"{task}-0-0", instant)
@@ -123,16 +123,16 @@ class Writer:
         rows: int,
         size: int,
         base: str | None = None,
-    ) -> WriteStat:
-        return WriteStat(
-            file_id, f"{partition}/{name}" if partition else name, partition, previous, num_writes=rows,
-            file_size_in_bytes=size, total_write_bytes=size, base_file=base,
-            log_version=None if base is None else len(self.logs[partition]),
-            log_files=None if base is None else tuple(self.logs[partition]),
-        )  # fmt: skip
+    ) -> dict[str, Any]:
+        return {
+            "partition": partition, "file_id": file_id, "name": name, "log_version": 0 if base is None else len(self.logs[partition]),
+            "size": size, "rows": rows, "inserts": 0, "updates": 0, "deletes": 0, "previous_instant": previous or NO_PREVIOUS,
+            "base_name": base or "", "log_names": self.logs[partition],
+        }  # fmt: skip
 
-    def _commit(self, instant: str, stats: Sequence[WriteStat], operation: str) -> None:
-        told = CommitMetadata(tuple(stats), self.avro, operation, compacted=False, extra={"mdt.seq": "1"})
+    def _commit(self, instant: str, files: Sequence[dict[str, Any]], operation: str) -> None:
+        written = pa.Table.from_pylist(list(files), schema=WRITTEN)
+        told = CommitMetadata(written, self.avro, operation, compacted=False, extra={"mdt.seq": "1"})
         layout = v6.Version6()
         for path, data in [*layout.announced(instant, self.action), *layout.completed(instant, self.action, told, ())]:
             self._put(path, data)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from mdt.hudi import timeline
-from mdt.hudi.commit_metadata import CommitMetadata
+from mdt.hudi.commit_metadata import WRITTEN, CommitMetadata
 from mdt.hudi.timeline import COMPLETED, INFLIGHT, REQUESTED, Instant
 from mdt.hudi.v6 import Version6
 
 T = "20261121053000123"
 V6 = Version6()
-NOTHING = CommitMetadata((), "{}", "COMPACT", compacted=True)
+NOTHING = CommitMetadata(WRITTEN.empty_table(), "{}", "COMPACT", compacted=True)
 
 
 @pytest.mark.parametrize("state", [REQUESTED, INFLIGHT, COMPLETED])

@@ -18,6 +18,7 @@ from indexes.base import SkippingIndex
 from indexes.bitmap import BitmapIndex
 from indexes.registry import parse_spec
 from indexes.text import TextIndex
+from mdt.commit.operation import Changes
 from mdt.errors import Unsupported
 from mdt.metadata import index_summaries as summaries
 from mdt.metadata.attachments import AttachmentWriter
@@ -315,7 +316,7 @@ def test_shards_pass_from_tasks_to_the_driver() -> None:
     plain = NewFile("", "f", "n", 1, "1", 1, 2, 3, 4, 5, 6, 0, 0, (4,), 0, 4, 0, extent)
     told = [(shards[0], 0), (shards[0], 12), (shards[1], 0), (shards[2], 0)]
     files = [replace(plain, shard=shard, first_row=first) for shard, first in told]
-    found = transfer.decode(transfer.encode(transfer.Finished(files, [], [], {}))).files
+    found = transfer.decode(transfer.encode(Changes(files))).files
     assert shards_of(found)[1] == [0, 0, 1, 2] and [f.first_row for f in found] == [0, 12, 0, 0]
     assert [shard.summaries for shard in shards_of(found)[0]] == [shard.summaries for shard in shards]
 
