@@ -177,6 +177,10 @@ class Options:
         "mdt.rollback.after.seconds", 3600, "age at which an unfinished transaction is taken for dead",
         minimum=0, maximum=365 * 86400,
     )  # fmt: skip
+    services_auto: bool = _option(
+        "mdt.services.auto", True, "after a write, services that are due do one step each, in the writer's process",
+        aliases=("hoodie.clean.automatic",),
+    )  # fmt: skip
     clean_policy: str = _option(
         "mdt.clean.policy", "KEEP_LATEST_COMMITS",
         "what cleaning keeps: the newest commits, those of the last hours, or the newest versions of each file group",

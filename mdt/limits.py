@@ -163,6 +163,9 @@ PAST_SNAPSHOTS_CACHED_MAX = 8
 ARCHIVE_RECORDS_MIN = 64
 """Records leave the log so many at a time: two checkpoints apart, so that one object of the archive is written for many records."""
 
+CLEAN_COMMITS_MIN = 16
+"""A table that cleans itself does so at most once in so many commits: a cleaning costs as much as a small commit."""
+
 LEASE_BYTES_MAX = 1 << 10
 """A lease is two numbers."""
 

@@ -59,7 +59,8 @@ class Metadata:
     """Reads and compacts the metadata table of one table; caches the newest snapshot."""
 
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
-        """``overrides``: options that take precedence over those kept with the table.
+        """``overrides``: options that take precedence over those kept with the table.  ``cleaned_at``: when this process last looked
+        whether to clean.
 
         ``said``: what was logged and shall not be again.
         """
@@ -72,6 +73,7 @@ class Metadata:
         self.watch = Watch(storage)
         self.said: set[str] = set()
         self.checkpoint_seq = -1
+        self.cleaned_at = 0
         self.damage: Corrupt | None = None
         self._checkpoints = Checkpoints(
             storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self._without(seq))

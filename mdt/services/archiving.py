@@ -19,12 +19,17 @@ CHECKPOINTS_KEPT = 2
 """At or before the horizon: if one is damaged later, states are made from the other."""
 
 
-def verified_before(metadata: Metadata, snapshot: Snapshot, horizon: int) -> Snapshot | None:
-    """Return the older one of the two newest checkpoints at or before ``horizon`` that are whole; None if there are fewer."""
+def verified_before(metadata: Metadata, snapshot: Snapshot, horizon: int, records: int) -> Snapshot | None:
+    """Return the older one of the two newest checkpoints at or before ``horizon`` that are whole.
+
+    None if there are fewer, or if not so many ``records`` would leave the log; checkpoints are read only if they might.
+    """
     found: list[Snapshot] = []
     for seq in metadata.checkpoints.listed():
-        if seq > horizon or seq < snapshot.retention.first - 1:
+        if seq > horizon:
             continue
+        if seq + 1 < snapshot.retention.first + records:
+            return None
         try:
             metadata.check_checkpoint(seq)
             found.append(metadata.checkpoints.open(seq).snapshot)

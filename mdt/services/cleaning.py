@@ -22,7 +22,7 @@ from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
 from mdt.errors import Invalid
 from mdt.hudi import timeline
-from mdt.limits import ARCHIVE_RECORDS_MIN
+from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
 from mdt.metadata import references
 from mdt.metadata.file_group import BASE
 from mdt.metadata.leases import leased
@@ -65,8 +65,8 @@ class Clean(Operation[CleanPlan]):
         files = _doomed(self.metadata, snapshot, horizon) if horizon > old.horizon else ()
         first, instant = old.first, old.instant
         if self.archives:
-            checkpoint = archiving.verified_before(self.metadata, snapshot, horizon)
-            if checkpoint is not None and checkpoint.seq + 1 >= first + ARCHIVE_RECORDS_MIN:
+            checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, ARCHIVE_RECORDS_MIN)
+            if checkpoint is not None:
                 first, instant = checkpoint.seq + 1, checkpoint.last_instant
         kept = Retention(horizon, first, instant)
         return CleanPlan(Footprint(txn), is_needed=kept != old, retention=kept, files=files)
@@ -172,6 +172,24 @@ class CleanReport:
             f"states from commit {self.horizon} on can be read; {self.files} data files, {self.leftovers} other objects "
             f"and {self.records} commit records removed"
         )
+
+
+def step(metadata: Metadata, options: Options) -> bool:
+    """Clean if it is due; return whether anything was.  The table is listed only when records leave the log.
+
+    By commits it is due when a quarter more states than are kept can be read; by hours or versions it is looked at as often.
+    """
+    snapshot = metadata.newest(watched=False)
+    kept = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
+    looked_at = max(snapshot.retention.horizon + kept, metadata.cleaned_at)
+    if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, kept // 4):
+        return False
+    metadata.cleaned_at = snapshot.seq
+    done = run(metadata, Clean(metadata, options), attempts=options.commit_attempts)
+    if done.record is not None and done.plan.retention.first > snapshot.retention.first:
+        sweep(metadata)
+        archiving.archive(metadata)
+    return done.record is not None
 
 
 def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> CleanReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -51,7 +52,8 @@ class Writing(Handle):
             table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
             batch = normalize_keys(table, self.definition)
             action = self.definition.commit_action
-            return WriteResult.of(self._commit(Delete(self._metadata, self.options, batch, "delete", action, told)))
+            done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, told))
+            return self._tidied(WriteResult.of(done))
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:
@@ -68,11 +70,18 @@ class Writing(Handle):
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
                 done = engine.write(self._metadata, self.options, data, name, progress)
-                return WriteResult.of(done, engine="spark")
+                return self._tidied(WriteResult.of(done, engine="spark"))
             data = small
         batch = normalize(to_table(data, self.schema), self.definition)
         action = self.definition.commit_action
-        return WriteResult.of(self._commit(Upsert(self._metadata, self.options, batch, name, action, progress)))
+        done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
+        return self._tidied(WriteResult.of(done))
+
+    def _tidied(self, result: WriteResult) -> WriteResult:
+        """Let services that are due do a step each after a write; return its result with what went wrong with them."""
+        from mdt.services import inline
+
+        return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):

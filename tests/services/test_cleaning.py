@@ -13,7 +13,7 @@ from worlds import LATER_SECONDS, MOR, State, as_state, assert_clean, make, ours
 
 import mdt
 from mdt.commit.transaction import steps
-from mdt.errors import Conflict, Corrupt, Expired, Invalid
+from mdt.errors import Conflict, Corrupt, Expired, Invalid, Unavailable
 from mdt.metadata import archive, codec, commit_log, paths
 from mdt.metadata.metadata import Metadata
 from mdt.services import cleaning
@@ -363,3 +363,36 @@ def test_a_conflict_of_a_cleaning_is_none(monkeypatch: pytest.MonkeyPatch) -> No
         except Conflict:  # pragma: no cover - the message is what is looked for
             pytest.fail("a cleaning changes no file group")
     assert ours(table.storage) == upserted(past[max(past)], range(2), 900, 900.0)
+
+
+def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
+    table, past = grown(5, **{"mdt.clean.retain.commits": 10})
+    sizes = []
+    for n in range(120):
+        done = table.upsert(rows(range(4), 10 + n, 1.0))
+        assert done.warnings == ()
+        past[done.seq] = upserted(past[max(past)], range(4), 10 + n, 1.0)
+        if n % 10 == 9:
+            past[table.compact().seq] = past[max(past)]
+        states = sum(seq >= table.snapshot().retention.horizon for seq in past)
+        assert states <= 10 + cleaning.CLEAN_COMMITS_MIN + 3
+        sizes.append(len(names(table)))
+    assert table.snapshot().retention.first > 50
+    assert max(sizes[80:]) < 1.3 * max(sizes[40:80]), "what is there does not grow with the history"
+    assert_kept(table, past)
+    other, past = grown(5, **{"mdt.clean.retain.commits": 3, "mdt.services.auto": False})
+    for n in range(60):
+        other.upsert(rows(range(4), 10 + n, 1.0))
+    assert other.snapshot().retention.horizon == 0
+
+
+def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, _ = grown(3, **{"mdt.clean.retain.commits": 1})
+    monkeypatch.setattr(cleaning, "CLEAN_COMMITS_MIN", 1)
+
+    def fail(metadata: Metadata, snapshot: object, horizon: int) -> list[str]:
+        raise Unavailable("no answer (a fault made by a test)")
+
+    monkeypatch.setattr(cleaning, "_doomed", fail)
+    done = table.upsert(rows(range(4), 10, 1.0))
+    assert done.updated == 4 and any("clean did not run: no answer" in said for said in done.warnings)
