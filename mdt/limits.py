@@ -94,6 +94,9 @@ INDEX_CACHE_BYTES_MAX = 256 << 20
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
 
+SCHEMA_VERSIONS_MAX = 512
+"""Every checkpoint has all versions of the schema in its header, some 10 KB each for a hundred columns."""
+
 ROW_GROUP_ROWS = 65_536
 """What statistics of row groups can skip.  Half or twice as many rows change neither scans nor look-ups, which go by pages;
 fewer rows mean more statistics in the metadata (2 M rows of nine columns)."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from worlds import State, as_state, deleted, rows, upserted
 
 import mdt
@@ -20,7 +21,9 @@ from mdt.commit.transaction import steps
 from mdt.config import Options, parse_options
 from mdt.errors import Invalid
 from mdt.metadata.metadata import Metadata
+from mdt.schema.alter import Alteration
 from mdt.schema.definition import TableDefinition
+from mdt.services.altering import Alter
 from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
@@ -150,6 +153,19 @@ def index_change(name: str, **change: tuple[str, ...]) -> Actor:
         return IndexChange(name, **change)
 
     return Actor(name, lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def alter() -> Actor:
+    """Somebody who drops the fare and adds it again: all rows of older commits have another one."""
+
+    def make(metadata: Metadata) -> Alter:
+        fresh = pa.field("fare", pa.float64())
+        wanted = Alteration(add={"fare": fresh}, drop=["fare"], defaults={"fare": 9.0}, reorder=["fare", "id"])
+        return Alter(lambda _: wanted, metadata.newest().definition.commit_action, beyond_hudi=True)
+
+    return Actor(
+        "alter", lambda s: _driven(s, make, PAUSES), lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()}
+    )
 
 
 def rollback_of_all() -> Actor:

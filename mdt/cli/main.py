@@ -25,6 +25,7 @@ from mdt.cli.commands import Commands, command, is_json, opened, point, storage_
 from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
 from mdt.errors import Invalid
 from mdt.progress import bar
+from mdt.schema.alter import type_of
 from mdt.schema.definition import MERGE_ON_READ
 from mdt.write.result import WriteResult
 
@@ -217,10 +218,53 @@ def create(
 
 
 @command(app)
-def upsert(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
+def upsert(
+    path: TablePath,
+    file: Files,
+    evolve: Annotated[
+        bool, typer.Option("--evolve", help="Add columns that only the files have, and widen numbers.")
+    ] = False,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
     """Insert the rows of files, and replace rows whose key exists; one commit."""
     t = opened(path, option)
-    _tell(t.upsert(_read_all(file, t.schema)))
+    _tell(t.upsert(_read_all(file, t.schema), evolve=evolve))
+
+
+@command(app)
+def alter(
+    path: TablePath,
+    add: Annotated[
+        list[str], typer.Option(help="A new column, as name=type, such as tip=double; may be repeated.")
+    ] = [],  # noqa: B006
+    default: Annotated[list[str], typer.Option(help="What older rows have in a new column, as name=value.")] = [],  # noqa: B006
+    drop: Annotated[list[str], typer.Option(help="Columns that go, separated by commas or repeated.")] = [],  # noqa: B006
+    rename: Annotated[list[str], typer.Option(help="Another name, as old=new.")] = [],  # noqa: B006 - as above
+    widen: Annotated[list[str], typer.Option(help="A wider type, as name=type, such as n=int64.")] = [],  # noqa: B006
+    reorder: Annotated[list[str], typer.Option(help="Columns that come first, in this order.")] = [],  # noqa: B006
+    nullable: Annotated[list[str], typer.Option(help="Columns that may be null from now on.")] = [],  # noqa: B006
+    beyond_hudi: Annotated[
+        bool, typer.Option("--beyond-hudi", help="Also what Hudi's readers would answer differently.")
+    ] = False,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
+    """Alter the columns of the table in one commit; no file is rewritten."""
+    types = pairs("--add", add)
+    result = opened(path, option).alter(
+        add=types, drop=_names(drop), rename=pairs("--rename", rename), widen=pairs("--widen", widen), reorder=_names(reorder),
+        nullable=_names(nullable), beyond_hudi=beyond_hudi,
+        defaults={name: _value(text, types.get(name, "string")) for name, text in pairs("--default", default).items()},
+    )  # fmt: skip
+    text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to alter"
+    tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
+
+
+def _value(text: str, type: str) -> object:
+    """Return the value of a type that a text names.  Raises Invalid if there is none."""
+    try:
+        return pa.scalar(text).cast(type_of(type)).as_py()
+    except pa.ArrowException as error:
+        raise Invalid(f"--default {text!r} is no {type}: {error}") from error
 
 
 @command(app)

@@ -1,8 +1,8 @@
 """Who conflicts with whom: one pure function over what two transactions read and wrote.
 
 Two transactions conflict if both change the same file group, if one changed a file group that the other read, if one
-inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Everything else commits
-side by side.
+inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Whoever began before an alter
+of the schema starts again: the version of its files would be told wrong.  Everything else commits side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Footprint:
     ``txn``: its id.  ``groups``: ids of the file groups that it read or changes.  ``absent``: partition path (TABLE under
     table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
-    commit refers to, None without any.
+    commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
+    specifications of indexes may say.
     """
 
     txn: str
@@ -36,6 +37,7 @@ class Footprint:
     dead_tokens: frozenset[int] = frozenset()
     token: int | None = None
     needs: int | None = None
+    alters: bool = False
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -56,6 +58,10 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} rolled this transaction back"
     if theirs.txn in mine.rolls_back or theirs.token in mine.dead_tokens:
         return f"the transaction to roll back has committed as {theirs.seq}"
+    if theirs.alters:
+        return f"commit {theirs.seq} altered the schema"
+    if mine.alters and "indexes" in theirs.header:
+        return f"commit {theirs.seq} changed the table's indexes"
     horizon = theirs.header.get("retention", {}).get("horizon", 0)
     if mine.needs is not None and mine.needs < horizon:
         return f"commit {theirs.seq} cleaned the state after commit {mine.needs}"

@@ -89,14 +89,17 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
-    """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record."""
+    """Return (path, content) of what completes ``record``, the completed instant first: a pure function of the record.
+
+    ``definition``: of any later moment.
+    """
     if record.action == "clean":
         return layout_of(definition).cleaned(_cleaned(record))
     files, slices = record.table("files"), record.table("slices")
     is_replace = record.action == "replacecommit"
     told = CommitMetadata(
         files=pa.table([*files.columns, *slices.columns], [*files.column_names, *slices.column_names]),
-        schema_json=avro_schema(definition),
+        schema_json=avro_schema(definition.at(record.seq)),
         operation=_OPERATIONS.get(record.action, str(record.header["operation"]).upper()),
         compacted=record.action == "compaction",
         extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},

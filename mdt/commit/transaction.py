@@ -215,7 +215,7 @@ def _commit(
         while (theirs := metadata.record(seq)) is not None:
             why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map)
             if why is not None:
-                part = operation.narrow(snapshot, plan, changes, theirs)
+                part = None if theirs.alters else operation.narrow(snapshot, plan, changes, theirs)
                 if part is None:
                     return None, why
                 plan, changes = part

@@ -25,6 +25,7 @@ from mdt.metadata.deletion_vectors import positions
 from mdt.metadata.key_parts import KeyPart, key_parts_of
 from mdt.metadata.layered import Layered
 from mdt.metadata.snapshot import Snapshot
+from mdt.schema import versions
 from mdt.schema.definition import TableDefinition, from_json
 
 Int64s = npt.NDArray[np.int64]
@@ -59,6 +60,21 @@ def index_change(record: CommitRecord) -> IndexChange:
     dropped = tuple(found.get("drop", ()))
     forgotten = dropped + tuple(found.get("forget", ()))
     return IndexChange(tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {})))
+
+
+def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefinition:
+    """Return the table's definition after ``record``.  Raises Corrupt for a schema that cannot follow, or files of an older one."""
+    path, newest = paths.commit(record.seq), definition.versions[-1].since if definition.versions else 0
+    if newest > record.header["begun_at"] and len(record.table("files")):
+        raise Corrupt(
+            "a record has files of a schema that was altered before it", path=path, expected=f"begun at {newest}"
+        )
+    if not record.alters:
+        return definition
+    try:
+        return definition.altered(versions.from_json(record.header["schema"], record.seq))
+    except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
+        raise Corrupt(f"a version of the schema cannot be read: {error!r}"[:300], path=path) from error
 
 
 def _history_row(record: CommitRecord) -> dict[str, Any]:
@@ -149,7 +165,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     return replace(
         snapshot,
         seq=record.seq,
-        definition=change.defined(snapshot.definition),
+        definition=_altered(change.defined(snapshot.definition), record),
         last_instant=max(snapshot.last_instant, record.instant),
         additions=additions.adding(snapshot.additions, addition),
         gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,

@@ -54,7 +54,10 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     columns["vector"] = _paged(simple("vector", _vectors(snapshot)), SUMMARIES_PER_PAGE)
     groups, order = _groups(files)
     columns |= {name: _named(name, values) for name, values in groups.items()}
+    ended = snapshot.definition.statistics_ended()
     for column in snapshot.stats_columns:
+        if column in ended:
+            continue
         found = snapshot.column_stats(column)
         table = None if found is None else snapshot.live_of(found)
         if table is not None and table["values"].null_count < n:

@@ -83,14 +83,17 @@ class FileStats:
         self._snapshot = snapshot
         self._checkpoint = snapshot.checkpoint
         self._predicate = predicate
+        kept, definition = set(snapshot.stats_columns), snapshot.definition
         self.tested = sorted(_compared(predicate)) if tested is None else list(tested)
-        kept, schema = set(snapshot.stats_columns), snapshot.definition.schema
-        self.known = {name: column_paths.type_at(schema, name) for name in self.tested if name in kept}
+        self._names = {path: definition.statistics_name(path) for path in self.tested}
+        self.known = {
+            path: column_paths.type_at(definition.schema, path) for path in self.tested if self._names[path] in kept
+        }
 
     @property
     def has_stripes(self) -> bool:
         """Whether the checkpoint keeps bounds of stripes for a tested column."""
-        return any(f"partition_stats/{name}" in self._checkpoint for name in self.known)
+        return any(f"partition_stats/{self._names[path]}" in self._checkpoint for path in self.known)
 
     def stripes(self) -> Stripes:
         """Return what bounds of stripes prove.  Raises Corrupt if they are damaged: all stripes are left then."""
@@ -102,13 +105,13 @@ class FileStats:
             )
         count = len(starts) - 1
         found = {}
-        for name, type in self.known.items():
-            column = f"partition_stats/{name}"
+        for path, type in self.known.items():
+            column = f"partition_stats/{self._names[path]}"
             if column in self._checkpoint:
                 table = self._checkpoint.optional(column)
                 if len(table) != count:
                     raise Corrupt(f"{len(table)} rows of {column} for {count} stripes", path=column)
-                found[name] = self._checkpoint.statistics(column, WHOLE, partial(Bounds.read, table, type)), type
+                found[path] = self._checkpoint.statistics(column, WHOLE, partial(Bounds.read, table, type)), type
         maybe = column_stats.prune_predicate(found.get, self._predicate, count)
         return Stripes(starts, maybe, int(np.diff(starts)[_any_known([b for b, _ in found.values()], count)].sum()))
 
@@ -133,8 +136,8 @@ class FileStats:
             return Tested(found.maybe & stripes.files(), found.asked)
         sizes = np.minimum(every, self._checkpoint.rows - every * blocks)
         stored = self._stored()
-        self._checkpoint.load([f"stats/{name}" for name in stored], (every * blocks).tolist())
-        parts = {name: Bounds.concat([self._block(name, n, every) for n in blocks.tolist()]) for name in stored}
+        self._checkpoint.load([self._column(path) for path in stored], (every * blocks).tolist())
+        parts = {path: Bounds.concat([self._block(path, n, every) for n in blocks.tolist()]) for path in stored}
         found = self._tested(int(sizes.sum()), parts)
         maybe = np.zeros(self._checkpoint.rows, np.bool_)
         for n, verdict in zip(blocks.tolist(), np.split(found.maybe, np.cumsum(sizes)[:-1]), strict=True):
@@ -142,42 +145,50 @@ class FileStats:
         return Tested(maybe & stripes.files(), found.asked)
 
     def _all_files(self) -> Tested:
-        return self._tested(self._checkpoint.rows, {name: self._whole(name) for name in self._stored()})
+        return self._tested(self._checkpoint.rows, {path: self._whole(path) for path in self._stored()})
 
     def added_files(self) -> Tested:
         """Return what statistics prove about the files since the checkpoint."""
         snapshot = self._snapshot
-        parts = {name: snapshot.added_bounds(name, type) for name, type in self.known.items()}
+        parts = {path: snapshot.added_bounds(self._names[path], type) for path, type in self.known.items()}
         return self._tested(snapshot.numbered - self._checkpoint.rows, parts)
 
     def warm(self) -> None:
         """Read the statistics of all files."""
         if self._checkpoint.rows:
-            self._checkpoint.load([f"stats/{name}" for name in self._stored()])
-            for name in self._stored():
-                self._whole(name)
+            self._checkpoint.load(self.stored())
+            for path in self._stored():
+                self._whole(path)
         self.added_files()
 
+    def stored(self) -> list[str]:
+        """Return the columns of the checkpoint that hold the statistics of files."""
+        return [self._column(path) for path in self._stored()]
+
     def _stored(self) -> list[str]:
-        return [name for name in self.known if f"stats/{name}" in self._checkpoint]
+        return [path for path in self.known if self._column(path) in self._checkpoint]
+
+    def _column(self, path: str) -> str:
+        """Return the column of the checkpoint with the statistics of files."""
+        return f"stats/{self._names[path]}"
 
     def _every(self) -> int:
         """Return how many files a block has: a page of every tested column, or all files."""
-        found = {self._checkpoint.every(f"stats/{name}") for name in self._stored()}
+        found = {self._checkpoint.every(self._column(path)) for path in self._stored()}
         return found.pop() or self._checkpoint.rows if len(found) == 1 else self._checkpoint.rows
 
     def _tested(self, n: int, parts: dict[str, Bounds]) -> Tested:
         maybe = column_stats.prune_predicate(
-            lambda name: (parts[name], self.known[name]) if name in parts else None, self._predicate, n
+            lambda path: (parts[path], self.known[path]) if path in parts else None, self._predicate, n
         )
         return Tested(maybe, int(np.count_nonzero(_any_known(list(parts.values()), n))))
 
-    def _whole(self, name: str) -> Bounds:
-        column, type = f"stats/{name}", self.known[name]
+    def _whole(self, path: str) -> Bounds:
+        column, type = self._column(path), self.known[path]
         return self._checkpoint.statistics(column, WHOLE, lambda: Bounds.read(self._checkpoint.table(column), type))
 
-    def _block(self, name: str, n: int, every: int) -> Bounds:
-        column, type = f"stats/{name}", self.known[name]
+    def _block(self, path: str, n: int, every: int) -> Bounds:
+        column, type = self._column(path), self.known[path]
 
         def read() -> Bounds:
             table, first = self._checkpoint.page(column, n * every)

@@ -70,7 +70,7 @@ class CommitRecord:
     """One transaction as it stands in the log.
 
     ``header`` holds the JSON fields: txn, instant, action, operation, begun_at, counts and, where they apply, definition,
-    rolled_back, replaced, compaction_plan, clustering_plan and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
+    rolled_back, replaced, compaction_plan, clustering_plan, schema (a new version) and indexes (lists of specifications: ``add``, ``drop``, ``forget``: those whose older
     summaries are dropped).  In ``files``, ``stats``, ``fresh`` and ``summaries`` the column ``segment`` holds the ordinal of a file of this
     record; in ``removed``, ``vectors`` and ``covers`` it holds the numbers of older segments.
     """
@@ -93,6 +93,11 @@ class CommitRecord:
     def action(self) -> str:
         """Hudi action, or ``create`` and ``rollback``."""
         return str(self.header["action"])
+
+    @property
+    def alters(self) -> bool:
+        """Whether a version of the table's schema begins with it."""
+        return "schema" in self.header
 
     @property
     def rolled_back(self) -> tuple[str, ...]:

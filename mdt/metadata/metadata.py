@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from indexes.base import KeyIndex
 from indexes.buffers import mask, numbers
+from indexes.paths import leaf_paths
 from indexes.predicate import And
 from mdt import logs
 from mdt.config import Options, canonical, parse_options
@@ -307,13 +308,14 @@ class Metadata:
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""
         snapshot = self.newest()
-        names = snapshot.stats_columns if columns is None else columns
+        names = [path for path, _ in leaf_paths(snapshot.definition.schema)] if columns is None else columns
+        stats = FileStats(snapshot, And(()), names)
         stored = None if self._checkpoint is None else self._checkpoint.columns
         if stored is not None and snapshot.checkpoint is stored:
-            wanted = ["files/segment", "files/rows", "dead", *(f"stats/{name}" for name in names)]
+            wanted = ["files/segment", "files/rows", "dead", *stats.stored()]
             stored.load([name for name in wanted if name in stored])
         _ = snapshot.has_rows
-        FileStats(snapshot, And(()), names).warm()
+        stats.warm()
 
     def cache_counts(self) -> dict[str, tuple[int, int]]:
         """Return (hits, misses) of each cache of this process: ``pages`` in memory, ``statistics`` made of them, ``disk``."""

@@ -107,6 +107,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "dead": _is_object_of({"instants": _is_list_of(names.is_instant), "tokens": _is_list_of(names.is_token)}),
     "indexes": _is_object_of({"add": _SPECS, "drop": _SPECS, "forget": _SPECS}),
     "definition": lambda value: isinstance(value, dict),
+    "schema": lambda value: isinstance(value, dict) and {"schema", "ids"} <= value.keys(),
     "left_out": _is_list_of(names.is_data_file),
     "replaced": lambda value: (
         isinstance(value, dict) and all(map(names.is_partition, value)) and all(map(_SPECS, value.values()))

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ from mdt.parquet.digests import digests
 from mdt.parquet.footer import MAGIC, Chunks, Leaf, footer, leaves
 from mdt.parquet.page_map import DICTIONARY, DICTIONARY_DIGEST, DIGEST, OFFSET, ROW, ROWS, SIZE, START, PageMap
 from mdt.stores.storage import Storage
+
+if TYPE_CHECKING:
+    from mdt.schema.forms import Form
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -51,7 +55,8 @@ class Wanted:
     """Rows of one segment, whose Parquet bytes are ``length`` bytes from ``offset`` of the file ``path``.
 
     ``parquet``: those bytes, None if the storage reads ranges.  ``positions`` rise strictly -> int64[n], n > 0.  ``file``: its number
-    in the snapshot's files, for who must know where rows come from.
+    in the snapshot's files, for who must know where rows come from.  ``form``: how the wanted columns come out of those of the
+    segment, None if they stand there as they are; that of all segments that are read together.
     """
 
     path: str
@@ -61,6 +66,7 @@ class Wanted:
     page_map: PageMap
     positions: Int64Array
     file: int = -1
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,9 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     The page maps must be of one codec and have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
     are not what was written.
     """
-    known = wanted[0].page_map
+    known, form = wanted[0].page_map, wanted[0].form
+    if form is not None:
+        return form.converted(read_pages(storage, [replace(one, form=None) for one in wanted], form.stored))
     numbers = np.array([known.columns.index(name) for name in schema.names], dtype=np.int64)
     pages = _touched(wanted, numbers)
     described = leaves(schema)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.stores.object_range import ObjectRange
 
 
@@ -44,6 +45,11 @@ class Segment:
     row_groups: tuple[int, ...]
     key_map: ObjectRange | None
     page_map: ObjectRange | None
+
+    @property
+    def seq(self) -> int:
+        """The commit that added it."""
+        return self.id // SEGMENTS_PER_COMMIT_MAX
 
     @property
     def partition(self) -> str:

@@ -335,14 +335,16 @@ def _row_group_verdicts(work: PlanState, files: Sequence[int], counts: Sequence[
     starts = np.cumsum(counts) - np.array(counts)
     place = np.repeat(starts, [len(part) for part in stats]) + np.asarray(table["row_group"].to_numpy())
     total = int(sum(counts))
+    definition = work.snapshot.definition
 
-    def lookup(name: str) -> tuple[pa.Table, pa.DataType] | None:
+    def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
+        name = definition.statistics_name(path)
         mine = np.flatnonzero(np.asarray(pc.equal(table["column"], name).to_numpy()))
         if not len(mine):
             return None
         at = np.full(total, -1, dtype=np.int64)
         at[place[mine]] = mine
-        return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(work.snapshot.definition.schema, name)
+        return table.take(pa.array(at, mask=at < 0)), column_paths.type_at(definition.schema, path)
 
     verdict = column_stats.prune_predicate(lookup, work.predicate, total)
     return dict(zip(files, np.split(verdict, starts[1:]), strict=True))

@@ -18,13 +18,15 @@ from indexes.predicate import Call, Predicate, bind, columns, leaves
 from mdt.errors import Invalid
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.pages import Wanted, read_pages
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import live_mask, read_rows
+from mdt.parquet.segment_rows import live_mask
 from mdt.plan.planner import ScanPlan, SegmentScan, row_groups_with
 from mdt.progress import Progress, counted
 from mdt.scan.tasks import Cutter, RowGroups, Rows, batches, placed
+from mdt.schema.forms import form_of
 
 _LATE_ROWS = 8_192
 """Below this, opening a file twice costs more than columns that are not tested."""
@@ -51,11 +53,14 @@ def read_at(
     metadata: Metadata, snapshot: Snapshot, rows: Sequence[FileRows], names: Sequence[str], *, threads: int
 ) -> tuple[pa.Table, Int64Array]:
     """Return columns ``names`` of live rows, and where they stand: file number << 32 | position -> int64[n]."""
+    known = with_meta(snapshot.definition.schema)
     columns = frozenset(names)
+    schema = pa.schema([known.field(name) for name in columns])
     pages, scans = list[Wanted](), list[SegmentScan]()
     for number, positions in rows:
         segment = snapshot.segment(number)
-        found = placed(metadata, number, segment, positions, segment.rows, columns)
+        form = form_of(snapshot.definition, segment.id, schema)
+        found = placed(metadata, number, segment, positions, segment.rows, columns, form)
         if found is None:
             scans.append(_scan(number, positions, segment))
         else:
@@ -158,8 +163,9 @@ class _Reader:
         return table.select(self._names)
 
     def _groups(self, task: RowGroups, schema: pa.Schema) -> pa.Table:
-        return read_rows(
-            self._storage, self._plan.snapshot.segment(task.scan.file), schema,
+        snapshot = self._plan.snapshot
+        return read_columns(
+            self._storage, snapshot.definition, snapshot.segment(task.scan.file), schema,
             row_groups=task.row_groups, use_threads=False, footers=self._footers,
         )  # fmt: skip
 

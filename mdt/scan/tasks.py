@@ -17,6 +17,7 @@ from mdt.parquet.page_map import PageMap
 from mdt.parquet.pages import Wanted
 from mdt.parquet.segment import Segment
 from mdt.plan.planner import ScanPlan, SegmentScan
+from mdt.schema.forms import Form, form_of
 
 UNIT_ROWS = 262_144
 """Rows after which a segment is cut into several tasks, so that memory stays bounded and threads busy."""
@@ -102,24 +103,28 @@ class Cutter:
         return self._placed(task.scan.file, positions, task.rows, schema)
 
     def _placed(self, number: int, positions: Int64Array, rows: int, schema: pa.Schema) -> Wanted | None:
+        file = self._files[number]
         names = self._names if schema is self._schema else frozenset(schema.names)
-        return placed(self._metadata, number, self._files[number], positions, rows, names)
+        form = form_of(self._plan.snapshot.definition, file.id, schema)
+        return placed(self._metadata, number, file, positions, rows, names, form)
 
 
 def placed(
-    metadata: Metadata, number: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str]
-) -> Wanted | None:
+    metadata: Metadata, number: int, file: Segment, positions: Int64Array, rows: int, names: frozenset[str],
+    form: Form | None,
+) -> Wanted | None:  # fmt: skip
     """Return ``positions`` of file ``number`` with what reading their pages needs.
 
-    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are read.
+    None if that cannot be, or costs more than ``rows`` rows by row groups.  ``names``: the columns that are wanted;
+    ``form``: how they come out of the file's.
     """
-    page_map = _page_map(metadata, file, names)
+    page_map = _page_map(metadata, file, names if form is None else frozenset(form.stored.names))
     if page_map is None or not _are_few(positions, rows, page_map):
         return None
     offset, length = file.block_offset, file.block_length
     whole = metadata.objects.data_files.get(file.path, file.size) if len(positions) else None
     parquet = None if whole is None else whole.slice(offset, length)
-    return Wanted(file.path, offset, length, parquet, page_map, positions, number)
+    return Wanted(file.path, offset, length, parquet, page_map, positions, number, form)
 
 
 def _page_map(metadata: Metadata, file: Segment, names: frozenset[str]) -> PageMap | None:
@@ -137,7 +142,7 @@ def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
     """Return rows to be read page by page in tasks that can be read together, enough for ``threads`` threads."""
     together: dict[object, list[Wanted]] = {}
     for one in wanted:
-        together.setdefault((one.page_map.columns, one.page_map.codec), []).append(one)
+        together.setdefault((one.page_map.columns, one.page_map.codec, one.form), []).append(one)
     return [rows for group in together.values() for rows in _batches(group, threads)]
 
 

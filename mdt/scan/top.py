@@ -123,7 +123,8 @@ def best(
 
 def known_bounds(plan: ScanPlan, key: SortKey) -> int:
     """Return of how many segments of ``plan`` there are statistics of the column of ``key``."""
-    stats = plan.snapshot.column_stats(key.column)
+    snapshot = plan.snapshot
+    stats = snapshot.column_stats(snapshot.definition.statistics_name(key.column))
     rows = pa.array([scan.file for scan in plan.segments], pa.int64())
     return 0 if stats is None else len(rows) - stats["values"].take(rows).null_count
 
@@ -188,7 +189,7 @@ class _RowGroups:
             if end - start < 2:
                 continue
             part = snapshot.row_group_stats(row)
-            part = part.filter(pc.equal(part["column"], column))
+            part = part.filter(pc.equal(part["column"], snapshot.definition.statistics_name(column)))
             place = np.searchsorted(self.row_group[start:end], np.asarray(part["row_group"]))
             place = np.minimum(place, end - start - 1)
             mine = np.flatnonzero(self.row_group[start:end][place] == np.asarray(part["row_group"]))
@@ -200,7 +201,7 @@ class _RowGroups:
 
 def _file_stats(snapshot: Snapshot, column: str, rows: Int64Array) -> pa.Table:
     """Return the statistics of ``column`` in segment ``rows``, STATS_SCHEMA [n], nulls where there are none."""
-    stats = snapshot.column_stats(column)
+    stats = snapshot.column_stats(snapshot.definition.statistics_name(column))
     if stats is None:
         return pa.table([pa.nulls(len(rows), type) for type in STATS_SCHEMA.types], schema=STATS_SCHEMA)
     return stats.select(STATS_SCHEMA.names).take(pa.array(rows))

@@ -169,9 +169,11 @@ def plain(type: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(plain(field.type)) for field in type])
     if pa.types.is_map(type):
         return pa.map_(plain(type.key_type), type.item_field.with_type(plain(type.item_type)), type.keys_sorted)
-    if not is_list(type):
-        return type
-    element = type.value_field.with_type(plain(type.value_type))
+    return with_element(type, type.value_field.with_type(plain(type.value_type))) if is_list(type) else type
+
+
+def with_element(type: pa.DataType, element: pa.Field) -> pa.DataType:
+    """Return a list of the same kind as ``type`` with another element."""
     if pa.types.is_fixed_size_list(type):
         return pa.list_(element, type.list_size)
     kinds = (

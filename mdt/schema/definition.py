@@ -1,14 +1,13 @@
-"""What a table is: the settings that decide what its data means, written once in commit record 0.
+"""What a table is: the settings that decide what its data means, written in commit record 0.
 
-A :class:`TableDefinition` never changes meaning after creation; options that only tune speed are kept beside it and may be
-overridden when a table is opened.
+Later records change only its indexes and the version of its schema (:mod:`mdt.schema.versions`).  Options that only tune speed
+are kept beside it and may be overridden when a table is opened.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,8 @@ import pyarrow as pa
 from indexes.registry import parse_spec
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Unsupported
+from mdt.schema import versions
+from mdt.schema.versions import SchemaVersion, check_succession, schema_of, schema_text
 
 FORMAT_VERSION = 3
 """Version of everything below ``.hoodie/.mdt/``; a reader refuses newer ones."""
@@ -33,6 +34,7 @@ class TableDefinition:
     ordering field or None.  ``key_index``: specification of the key index.  ``scope``: "partition" (non-global) or "table"
     (global).  ``hash_seed``: uint32 seed of the key hashes.  ``indexes``: specifications of skipping indexes.
     ``packages``: persisted name of an index of another package -> that package, for people who miss it.
+    ``versions``: of the schema, the last one being ``schema``; empty if it was never altered.
     """
 
     table_id: str
@@ -50,6 +52,7 @@ class TableDefinition:
     options: Mapping[str, str] = field(default_factory=dict)
     hudi_version: int = 6
     packages: Mapping[str, str] = field(default_factory=dict)
+    versions: tuple[SchemaVersion, ...] = ()
 
     @property
     def is_mor(self) -> bool:
@@ -71,6 +74,39 @@ class TableDefinition:
         """Hudi's word for a write to this table: ``deltacommit`` (merge-on-read) or ``commit``."""
         return "deltacommit" if self.is_mor else "commit"
 
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The columns that are never altered: of the key, of the partitions and of the order."""
+        return tuple(
+            dict.fromkeys((*self.key, *self.partition_by, *(() if self.ordering is None else (self.ordering,))))
+        )
+
+    @property
+    def version(self) -> SchemaVersion:
+        """The newest version of the schema."""
+        return self.versions[-1] if self.versions else versions.first_version(self.schema, self.declared)
+
+    def altered(self, version: SchemaVersion) -> TableDefinition:
+        """Return the definition with a newer version of the schema.  Raises ValueError if it cannot follow those before."""
+        found = (*(self.versions or (self.version,)), version)
+        check_succession(found, self.fixed)
+        return replace(self, schema=version.schema, declared=version.declared, versions=found)
+
+    def at(self, seq: int) -> TableDefinition:
+        """Return the definition with the schema of the files that commit ``seq`` has added."""
+        left = tuple(version for version in self.versions if version.since <= seq)
+        if len(left) == len(self.versions):
+            return self
+        return replace(self, schema=left[-1].schema, declared=left[-1].declared, versions=left)
+
+    def statistics_name(self, path: str) -> str:
+        """Return the name under which statistics of the column at ``path`` stand."""
+        return versions.statistics_names(self.versions)[0].get(path, path) if self.versions else path
+
+    def statistics_ended(self) -> frozenset[str]:
+        """Return names under which statistics stand that nobody asks for any more."""
+        return versions.statistics_names(self.versions)[1] if self.versions else frozenset()
+
     def to_json(self) -> dict[str, Any]:
         """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""
         return {
@@ -78,8 +114,12 @@ class TableDefinition:
             "table_id": self.table_id,
             "name": self.name,
             "table_type": self.table_type,
-            "schema": _to_text(self.schema),
-            **({} if self.declared.equals(self.schema, check_metadata=True) else {"declared": _to_text(self.declared)}),
+            "schema": schema_text(self.schema),
+            **(
+                {}
+                if self.declared.equals(self.schema, check_metadata=True)
+                else {"declared": schema_text(self.declared)}
+            ),
             "key": list(self.key),
             "partition_by": list(self.partition_by),
             "ordering": self.ordering,
@@ -90,6 +130,7 @@ class TableDefinition:
             "options": dict(self.options),
             "hudi_version": self.hudi_version,
             **({"packages": dict(self.packages)} if self.packages else {}),
+            **({"versions": [version.to_json() for version in self.versions]} if self.versions else {}),
         }
 
 
@@ -112,7 +153,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             hint="read it with a Hudi reader and write its rows to a new table",
         )
     try:
-        schema, declared = _from_text(value["schema"]), _from_text(value.get("declared", value["schema"]))
+        schema, declared = schema_of(value["schema"]), schema_of(value.get("declared", value["schema"]))
         if schema.names != declared.names:
             raise ValueError("the stored columns are not the declared ones")
         found = TableDefinition(
@@ -131,6 +172,7 @@ def from_json(value: Mapping[str, Any], *, path: str) -> TableDefinition:
             options=dict(value["options"]),
             hudi_version=int(value["hudi_version"]),
             packages={str(name): str(package) for name, package in dict(value.get("packages", {})).items()},
+            versions=tuple(map(versions.from_json, value.get("versions", ()))),
         )
         _check(found, value)
     except (KeyError, TypeError, ValueError, OSError, OverflowError, pa.ArrowException) as error:
@@ -167,16 +209,14 @@ def _check(found: TableDefinition, value: Mapping[str, Any]) -> None:
     parse_options(found.options)
     for spec in (found.key_index, *found.indexes):
         parse_spec(spec)
+    if found.versions:
+        newest = found.versions[-1]
+        same = (newest.schema, newest.declared) == (found.schema, found.declared)
+        _require(same and found.versions[0].since == 0, "the last version of the schema is not the schema")
+        for count in range(1, len(found.versions) + 1):
+            check_succession(found.versions[:count], found.fixed)
 
 
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
-
-
-def _to_text(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
-
-
-def _from_text(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))

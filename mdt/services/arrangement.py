@@ -15,8 +15,9 @@ from mdt.config import Options
 from mdt.hudi.schema import with_meta
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
-from mdt.parquet.segment_rows import live_mask, read_rows
+from mdt.parquet.segment_rows import live_mask
 from mdt.services.clustering_plan import Unit
 from mdt.services.curves import SORT, ranks, row_order
 from mdt.services.ranges import Ranges
@@ -103,7 +104,7 @@ def carried(metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangeme
 def _live(metadata: Metadata, snapshot: Snapshot, i: int, schema: pa.Schema) -> tuple[pa.Table, Int64Array]:
     """Return the live rows of a file, and how many of its row groups have how many."""
     segment = snapshot.segment(i)
-    table = read_rows(metadata.storage, segment, schema)
+    table = read_columns(metadata.storage, snapshot.definition, segment, schema)
     mask = live_mask(len(table), snapshot.vector(i))
     row_groups = np.array(segment.row_groups, np.int64)
     if mask is None:

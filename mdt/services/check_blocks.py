@@ -55,7 +55,7 @@ def _compare(
     file = snapshot.segment(i)
     shared: dict[str, Any] = {
         "instant": file.instant,
-        "avro_schema": avro_schema(snapshot.definition, meta_fields=True),
+        "avro_schema": avro_schema(snapshot.definition.at(file.seq), meta_fields=True),
         "positions": _positions(metadata, snapshot, i, keys),
         "base_instant": file.base_instant,
     }

@@ -20,10 +20,10 @@ from indexes.predicate import Leaf, matches
 from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.index_summaries import Parsed
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.skipping import Parts, index_of, top_levels, values_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment import Segment
-from mdt.parquet.segment_rows import read_rows
 from mdt.plan.shard_rows import cut
 from mdt.write.summarize import summaries_of_shard, summarize_indexes
 
@@ -59,7 +59,7 @@ def _is_remade(metadata: Metadata, snapshot: Snapshot, spec: str, shard: int) ->
     with suppress(Exception):  # a file, the summary or the index may be broken: then each segment is looked at
         files = []
         for segment in snapshot.files.segments(mine):
-            table = read_rows(metadata.storage, segment, top, use_threads=False)
+            table = read_columns(metadata.storage, snapshot.definition, segment, top, use_threads=False)
             files.append((segment.first_row, summarize_indexes([spec], table, segment.row_groups)))
         fresh = summaries_of_shard([spec], files)[spec]
         return fresh == stored_bytes(metadata, summary)

@@ -32,9 +32,9 @@ from mdt.metadata import paths
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import SummaryRef, summary_length
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot import Snapshot
-from mdt.parquet.segment_rows import read_rows
 from mdt.progress import Progress
 from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 
@@ -174,7 +174,9 @@ def summaries_of(metadata: Metadata, snapshot: Snapshot, work: UncoveredShard) -
     columns = top_levels(snapshot.definition.schema, work.specs)
     files = []
     for segment in snapshot.files.segments(np.array(work.files, np.int64)):
-        table = read_rows(metadata.storage, segment, columns, use_threads=False, footers=metadata.objects.footers)
+        table = read_columns(
+            metadata.storage, snapshot.definition, segment, columns, use_threads=False, footers=metadata.objects.footers
+        )
         files.append((segment.first_row, summarize_indexes(work.specs, table, segment.row_groups)))
     return summaries_of_shard(work.specs, files)
 

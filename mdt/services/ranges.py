@@ -53,7 +53,7 @@ def ranges(snapshot: Snapshot, groups: Int64Array, column: str) -> Ranges:
     of_file = snapshot.file_groups.of_files(files)
     wanted = np.isin(of_file, groups)
     files, group = files[wanted], np.searchsorted(groups, of_file[wanted])
-    low, high = _bounds(snapshot.column_stats(column), files)
+    low, high = _bounds(snapshot.column_stats(snapshot.definition.statistics_name(column)), files)
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.full(len(groups), -1)
     np.minimum.at(first, group, low)
     np.maximum.at(last, group, high)

@@ -66,7 +66,7 @@ def statistics(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
 
 
 def _counts(snapshot: Snapshot, path: str, type: pa.DataType) -> dict[str, Any]:
-    found = snapshot.column_stats(path)
+    found = snapshot.column_stats(snapshot.definition.statistics_name(path))
     live = snapshot.has_rows
     if found is None or not live.any():
         return {}

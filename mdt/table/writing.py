@@ -1,8 +1,8 @@
-"""Writing rows: upsert, insert, delete."""
+"""Writing rows, and altering the columns that they have: upsert, insert, delete, alter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,9 @@ from mdt.write.result import WriteResult
 
 
 class Writing(Handle):
-    """What changes the rows of a table."""
+    """What changes the rows of a table, and its columns."""
 
-    def upsert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+    def upsert(self, data: Any, *, evolve: bool = False, progress: ProgressOption = None) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
         ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list
@@ -25,10 +25,13 @@ class Writing(Handle):
         polars, or a Spark DataFrame.  Columns are matched by name and cast where that loses nothing.  Raises Invalid, naming
         column, row and value, if the data does not fit (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
 
+        ``evolve``: columns that only the data have, and fields of structs, are added to the table first, wider numbers widen its
+        columns (see :meth:`alter`, which is a commit of its own), and columns that only the table has are null.
+
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
         done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
         """
-        return self._write(data, "upsert", progress)
+        return self._write(self._evolved(data) if evolve else data, "upsert", progress)
 
     def insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``."""
@@ -54,6 +57,59 @@ class Writing(Handle):
             action = self.definition.commit_action
             done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, told))
             return self._tidied(WriteResult.of(done))
+
+    def alter(
+        self,
+        *,
+        add: Mapping[str, Any] | None = None,
+        drop: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, Any] | None = None,
+        reorder: Sequence[str] = (),
+        nullable: Sequence[str] = (),
+        defaults: Mapping[str, Any] | None = None,
+        beyond_hudi: bool = False,
+    ) -> WriteResult:
+        """Alter the columns of the table in one commit; no file is rewritten, and older snapshots keep their schema.
+
+        ``add``: path -> type (of Arrow, or its text), or a field of Arrow that is required: a new column, last in the table or in its
+        struct, null in older rows or what ``defaults`` has for its path.  ``drop``: paths.  ``rename``: path -> its new last name.
+        ``widen``: path -> type: integers to larger ones and to double, float to double, decimals to more digits, dates to
+        timestamps.  ``reorder``: columns that come first.  ``nullable``: columns that may be null from now on.  Paths lead
+        into structs (``"address.zip"``), lists (``"tags.element"``) and maps (``"prices.value"``); ``add`` and ``reorder`` speak of names
+        as they will be, the others of names as they are.
+
+        A name that was dropped may come back: it is another column, without its older values.
+
+        Raises Invalid for columns of the key, of the partitions and of the order, with the reason; for what does not fit; and for changes that
+        Hudi's readers would answer differently, unless ``beyond_hudi``.  Writers that are under way start again.
+        """
+        from mdt.schema.alter import alteration
+        from mdt.services.altering import Alter
+
+        wanted = alteration(
+            add=add or {}, drop=drop, rename=rename or {}, widen=widen or {}, reorder=reorder, nullable=nullable,
+            defaults=defaults or {},
+        )  # fmt: skip
+        self._before_write()
+        return WriteResult.of(self._commit(Alter(lambda _: wanted, self.definition.commit_action, beyond_hudi)))
+
+    def _evolved(self, data: Any) -> Any:
+        """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
+        from mdt.schema.evolve import completed, evolution
+        from mdt.services.altering import Alter
+
+        self._before_rows()
+        if is_spark(data):
+            from mdt.engines.spark import engine  # as below
+
+            given = engine.schema_of(data)
+        else:
+            data = to_table(data, self.schema)
+            given = data.schema
+        if evolution(given, self.definition):
+            self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))
+        return engine.completed(data, self.definition) if is_spark(data) else completed(data, self.definition)
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:

@@ -30,10 +30,11 @@ from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
 from mdt.metadata.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
-from mdt.parquet.segment_rows import live_mask, read_rows
+from mdt.parquet.segment_rows import live_mask
 from mdt.write.assign import NEW
 from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
@@ -314,7 +315,8 @@ def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
 
 def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
     """Return the live rows of file ``i`` with meta columns, without the positions in ``ended``."""
-    table = read_rows(metadata.storage, snapshot.segment(i), with_meta(snapshot.definition.schema))
+    definition = snapshot.definition
+    table = read_columns(metadata.storage, definition, snapshot.segment(i), with_meta(definition.schema))
     dead = snapshot.vector(i)
     gone = ended if dead is None else dead if ended is None else dead | ended
     mask = live_mask(len(table), gone)

@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
-from mdt.errors import Invalid
+from mdt.errors import Conflict, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.metadata.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
+from mdt.schema.forms import form_between
 from mdt.write.slices import KeyedRows
 
 _NAMED_KEYS = 10
@@ -59,6 +60,22 @@ def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
     """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit."""
     table = conform(data, definition.declared, definition.schema, definition.key)
     return _unique(_batch(table, definition, definition.partition_by), definition)
+
+
+def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
+    """Return a batch that was normalized by this or an older version of the schema, as the table keeps its rows now.
+
+    Raises Conflict for columns of no version: a column came and went.
+    """
+    table = batch.table
+    if not definition.versions or table.schema.equals(definition.schema):
+        return batch
+    for version in reversed(definition.versions):
+        if version.schema.equals(table.schema):
+            form = form_between(version, definition.versions[-1], definition.schema)
+            found = table.select(definition.schema.names) if form is None else form.converted(table)
+            return replace(batch, table=found)
+    raise Conflict("the table's columns were altered while rows were on their way", hint="write them again")
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:

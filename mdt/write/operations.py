@@ -31,7 +31,7 @@ from mdt.progress import Progress, counted
 from mdt.stores.object_range import ObjectRange
 from mdt.write.assign import NEW, Assignment, assign
 from mdt.write.files import WriteJob, Written
-from mdt.write.normalize import Batch
+from mdt.write.normalize import Batch, as_altered
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.summarize import Indexed, sharded
 
@@ -81,7 +81,8 @@ class RowPlan(WritePlan):
     """What a batch of rows does to a snapshot.
 
     ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: partition path -> rows, in the order in
-    which they are stored.  See :class:`mdt.write.slices.Fates`.
+    which they are stored.  See :class:`mdt.write.slices.Fates`.  ``batch``: the rows as the snapshot's schema has them, None if none is
+    written.
     """
 
     work: Sequence[Assignment] = ()
@@ -90,6 +91,7 @@ class RowPlan(WritePlan):
     deletes: Mapping[int, Int64Array] = field(default_factory=dict)
     returns: Mapping[int, Int64Array] = field(default_factory=dict)
     inserts: Mapping[str, Int64Array] = field(default_factory=dict)
+    batch: Batch | None = None
 
     def slice_of(self, batch: Batch, one: Assignment) -> Slice:
         """Return what one assignment writes."""
@@ -117,7 +119,9 @@ class RowOperation(Operation[RowPlan]):
         """Write the files of ``plan``."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        return write_slices(shared, plan.work, partial(plan.slice_of, self.batch), self.progress)
+        return write_slices(
+            shared, plan.work, partial(plan.slice_of, self.batch if plan.batch is None else plan.batch), self.progress
+        )
 
 
 class Upsert(RowOperation):
@@ -128,7 +132,8 @@ class Upsert(RowOperation):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
-        batch, definition = self.batch, snapshot.definition
+        definition = snapshot.definition
+        batch = as_altered(self.batch, definition)
         located = locate_batch(self.metadata, snapshot, batch)
         if self.name != "upsert":
             _refuse(batch, np.flatnonzero(located.found), self.name)
@@ -156,7 +161,7 @@ class Upsert(RowOperation):
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
         return RowPlan(
             _footprint(snapshot, txn, located, work, absent), _partitions(work), counts, bool(work), work, located,
-            updates, deletes, returns, inserts,
+            updates, deletes, returns, inserts, batch,
         )  # fmt: skip
 
     def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:

@@ -90,7 +90,7 @@ def summarize_columns(
         if len(row_groups) > 1:
             found += parts
             row_group += range(len(row_groups))
-        columns += [path] * (len(found) - len(columns))
+        columns += [definition.statistics_name(path)] * (len(found) - len(columns))
     if not found:
         return None
     batch = column_stats.to_batch(found)

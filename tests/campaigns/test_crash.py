@@ -48,6 +48,13 @@ def upsert_mixed(storage: Storage) -> None:
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
 
 
+def alter_and_upsert(storage: Storage) -> None:
+    """Two commits; the second one's files have the newer schema, and rows of older ones."""
+    table = mdt.open(storage)
+    table.alter(reorder=["fare", "id"])
+    table.upsert(rows(range(2, 9), 3, 3.0))
+
+
 def empty(table_type: str, key_index: str) -> MemoryStorage:
     storage = MemoryStorage()
     make(storage, table_type, key_index)
@@ -85,6 +92,10 @@ FLOWS = [
     Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),
     Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).rollback(), BASE_STATE, MIXED),
     Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),
+]  # fmt: skip
+FLOWS += [
+    flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),
+    flow("alter and its first files", COW, "record", lambda s: alter_and_upsert(s), MIXED),
 ]  # fmt: skip
 NAMES = [f.name for f in FLOWS]
 QUICK = {

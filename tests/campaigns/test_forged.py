@@ -23,6 +23,7 @@ from worlds import OPTIONS
 import mdt
 from mdt.errors import Corrupt, MdtError
 from mdt.metadata import codec, commit_log, paths
+from mdt.schema.versions import first_version
 from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
@@ -171,6 +172,20 @@ JSON = [
 ]
 
 
+IDS: list[Any] = [
+    [0, 1, 2, 3],
+    [0, 1, 2, 3, 4, 5],
+    [4, 3, 2, 1, 0],
+    [0, 1, 2, 3, 3],
+    [0, 1, 2, 3, 9],
+    [0, 1, 2, 3, 2**40],
+    [-1],
+]
+SCHEMAS: dict[str, Any] = {
+    name: value for name, value in first_version(SCHEMA, SCHEMA).to_json().items() if name != "since"
+} | {"defaults": "", "declared": "AAAA"}  # fmt: skip
+
+
 @st.composite
 def values_of(draw: st.DrawFn, type: pa.DataType) -> Any:
     if draw(st.integers(0, 9)) == 0:
@@ -222,10 +237,13 @@ def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[
                 "dead",
                 "rolled_back",
                 "definition",
+                "schema",
             ]
         )
     )
     header[name] = data.draw(st.sampled_from(JSON))
+    if name == "schema" and data.draw(st.booleans()):
+        header[name] = {**SCHEMAS, data.draw(st.sampled_from(sorted(SCHEMAS))): data.draw(st.sampled_from(JSON + IDS))}
     if data.draw(st.integers(0, 4)) == 0:
         header.pop(name)
 

@@ -244,6 +244,17 @@ def clean(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], obj
     return lambda: table.clean(retain_commits=1)
 
 
+def alter(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """An alter, and a scan that reads row groups and pages of older files."""
+
+    def run() -> None:
+        table.alter(add={"more": "int64"}, drop=["note"])
+        table.scan().to_arrow()
+        table.scan("status = 's7'", columns=["more"]).to_arrow()
+
+    return run
+
+
 RUNS = {
     "1": upsert,
     "2": upsert_in_tasks,
@@ -255,6 +266,7 @@ RUNS = {
     "9": cluster,
     "10": changes,
     "11": clean,
+    "12": alter,
 }
 
 

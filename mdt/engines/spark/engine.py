@@ -29,6 +29,7 @@ from mdt.engines.write import TaggedPlan
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
+from mdt.schema.definition import TableDefinition
 
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
@@ -40,6 +41,18 @@ def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
     if names is not None and len(set(frame.columns)) == len(frame.columns):
         frame = frame.select(*(quoted(name) for name in frame.columns if name in names))
     return frame.toArrow()
+
+
+def schema_of(frame: DataFrame) -> pa.Schema:
+    """Return the columns of ``frame``.  Raises Invalid for types that Arrow lacks."""
+    return to_arrow(frame.schema)
+
+
+def completed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
+    """Return ``frame`` with null in the columns that only the table has."""
+    missing = [field for field in definition.declared if field.name not in frame.columns]
+    types = from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
+    return frame.select("*", *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types))
 
 
 def _estimated_bytes(frame: DataFrame) -> int:

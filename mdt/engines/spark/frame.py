@@ -29,9 +29,10 @@ from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.extracts import Extract, extracted
 from mdt.engines.spark.file_index import Listing, NativeFile, union_frame
 from mdt.engines.spark.index_tasks import IndexTasks
+from mdt.engines.spark.older_forms import copied, misread
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.engines.spark.session import classic
-from mdt.errors import Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.metadata import paths
@@ -62,7 +63,8 @@ def read(
 
     ``view``: makes of the newest snapshot what is read.
     """
-    return _frame(spark, metadata, pinned, shown((pinned or metadata.newest()).definition), view=view)
+    definition = (pinned or metadata.newest()).definition
+    return _frame(spark, metadata, pinned, definition, shown(definition), view=view)
 
 
 def shown(definition: TableDefinition) -> pa.Schema:
@@ -76,7 +78,7 @@ def scan(
 ) -> DataFrame:  # fmt: skip
     """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``."""
     schema = with_meta(shown(snapshot.definition))
-    frame = _frame(spark, metadata, snapshot, schema, predicate)
+    frame = _frame(spark, metadata, snapshot, snapshot.definition, schema, predicate)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
     if order:
@@ -88,16 +90,18 @@ def _frame(
     spark: SparkSession,
     metadata: Metadata,
     pinned: Snapshot | None,
+    definition: TableDefinition,
     schema: pa.Schema,
     predicate: Predicate | None = None,
     view: View | None = None,
 ) -> DataFrame:
-    """Return a frame of all rows, from which the caller takes those that match ``predicate``."""
+    """Return a frame of all rows, columns ``schema``, from which the caller takes those that match ``predicate``."""
     context = classic(spark).sparkContext
     tasks = IndexTasks(SparkEngine(spark))
     files = _Files(metadata, pinned, _scratch(spark), tasks, context.applicationId, context.defaultParallelism)
     files.hidden = _with_calls(predicate)
     files.seen = view
+    files.definition = definition
     root = metadata.storage.uri("").rstrip("/")
     return union_frame(
         spark, _Lister(files, "clean"), _Lister(files, "dirty"), _Lister(files, "deleted"),
@@ -142,10 +146,15 @@ class _View:
         return self.snapshot.seq, self.snapshot.checkpoint.seq
 
     @cached_property
+    def older(self) -> frozenset[int]:
+        """Numbers of files of older versions of the schema that Spark would misread; their live rows are copied, so they are clean."""
+        return frozenset(np.flatnonzero(misread(self.snapshot) & self.snapshot.has_rows).tolist())
+
+    @cached_property
     def rows(self) -> dict[str, list[int]]:
         """Numbers of clean and of dirty files with at least one live row."""
         live = self.snapshot.has_rows
-        dirty = self.snapshot.dead_rows > 0
+        dirty = (self.snapshot.dead_rows > 0) & ~misread(self.snapshot)
         return {"clean": np.flatnonzero(live & ~dirty).tolist(), "dirty": np.flatnonzero(live & dirty).tolist()}
 
     @cached_property
@@ -241,6 +250,7 @@ class _Files:
     """What the three listers of one frame share: which snapshot a running query is pinned to, its files and plans.
 
     ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
+    ``definition``: of the table when the frame was made.
     """
 
     def __init__(
@@ -259,6 +269,7 @@ class _Files:
         self._scratch = open_storage(scratch, durable=False)
         self.hidden: Predicate | None = None
         self.seen: View | None = None
+        self.definition: TableDefinition | None = None
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], _View] = OrderedDict()
         self._checked: set[int] = set()
@@ -270,6 +281,7 @@ class _Files:
             found = self._queries.get(key)
             if found is None:
                 found = _Query(self._snapshot())
+                self._require_same(found.snapshot.definition)
                 if not key.startswith(_UNPINNED):
                     self._queries[key] = found
             return found
@@ -279,6 +291,15 @@ class _Files:
             return self._pinned
         newest = self._metadata.newest()
         return newest if self.seen is None else self.seen(newest)
+
+    def _require_same(self, now: TableDefinition) -> None:
+        """Raise Invalid if the columns were altered since the frame was made, which names and types them."""
+        made = self.definition
+        if made is not None and now.versions and (now.version.ids, now.declared) != (made.version.ids, made.declared):
+            raise Invalid(
+                "the table's columns were altered since this DataFrame was made",
+                hint="make it anew: mdt.read(spark, path)",
+            )
 
     def view(self, snapshot: Snapshot) -> _View:
         """Return the files of a snapshot."""
@@ -320,6 +341,11 @@ class _Files:
                 )
             return query.extracts[predicate]
 
+    def copy(self, view: _View, file: int, columns: Sequence[str] | None) -> NativeFile:
+        """Return a copy of the live rows of a file of an older version of the schema."""
+        path, size = copied(self._metadata, self._scratch, view.snapshot, file, columns)
+        return NativeFile(_uri(self._scratch, path), size, 0, 0)
+
     def release(self, key: str) -> None:
         """Forget what the query ``key`` was pinned to, and delete what was copied for it."""
         with self._lock:
@@ -354,14 +380,21 @@ class _Lister:
             return Listing(view.version, view.deleted)
         rows, keep = view.rows[self._kind], None
         extract = None
+        left: set[int] | None = None
         if predicate != And(()) and rows:
             if self._kind == "clean" and columns is not None:
                 extract = self._files.extract(query, predicate, columns)
-            found = {s.file for s in self._files.plan(pinned, predicate).segments}
-            found -= frozenset() if extract is None else extract.segments
-            keep = np.array([n for n, i in enumerate(rows) if i in found], dtype=np.int32)
+            left = {s.file for s in self._files.plan(pinned, predicate).segments}
+            left -= frozenset() if extract is None else extract.segments
+        older = view.older if self._kind == "clean" and not query.startswith(_UNPINNED) else frozenset()
+        if older:
+            older = older if left is None else older & left
+            left = (set(rows) if left is None else left) - older
+        if left is not None:
+            keep = np.array([n for n, i in enumerate(rows) if i in left], dtype=np.int32)
         prepare = view.preparation(rows if keep is None else [rows[n] for n in keep.tolist()])
-        others = () if extract is None else view.others(extract)
+        others = [] if extract is None else view.others(extract)
+        others += [self._files.copy(view, file, columns) for file in sorted(older)]
         return Listing(view.version, view.files[self._kind], keep, prepare, others)
 
     def release(self, query: str) -> None:

@@ -1,0 +1,33 @@
+"""Rows of a file with the columns of a snapshot's schema, whatever version of it the file was written with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import Footers, read_rows
+from mdt.schema.definition import TableDefinition
+from mdt.schema.forms import form_of
+from mdt.stores.storage import Storage
+
+
+def read_columns(
+    storage: Storage,
+    definition: TableDefinition,
+    segment: Segment,
+    schema: pa.Schema,
+    *,
+    row_groups: Sequence[int] | None = None,
+    use_threads: bool = True,
+    footers: Footers | None = None,
+) -> pa.Table:
+    """Return the columns ``schema``, which are of the table ``definition``, of ``segment``; dead rows included.
+
+    The rest is as in :func:`mdt.parquet.segment_rows.read_rows`, which knows nothing of versions of the schema.
+    """
+    form = form_of(definition, segment.id, schema)
+    read = schema if form is None else form.stored
+    table = read_rows(storage, segment, read, row_groups=row_groups, use_threads=use_threads, footers=footers)
+    return table if form is None else form.converted(table)

@@ -1,0 +1,292 @@
+"""From what a user wants altered to the next version of a schema; what cannot be is refused, with the reason.
+
+Paths lead through structs by names, into lists by ``element`` and into maps by ``value``: ``address.zip``, ``items.element.price``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.arguments import texts
+from mdt.errors import Invalid
+from mdt.schema import declared as declared_types
+from mdt.schema.convert import convert, is_list
+from mdt.schema.definition import TableDefinition
+from mdt.schema.forms import converted
+from mdt.schema.versions import Column, SchemaVersion, widens
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What is to be altered.  ``drop``, ``rename``, ``widen`` and ``nullable`` speak of paths as they are, ``add`` and ``reorder``
+    as they will be.
+
+    ``add``: path -> field, a column last in the table or in its struct; ``defaults``: path of such a column -> what older rows
+    have in it; ``rename``: path -> name; ``widen``: path -> declared type; ``reorder``: names that come first, in this
+    order; ``nullable``: columns that may be null from now on.
+    """
+
+    add: Mapping[str, pa.Field] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    widen: Mapping[str, pa.DataType] = field(default_factory=dict)
+    reorder: Sequence[str] = ()
+    nullable: Sequence[str] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any((self.add, self.drop, self.rename, self.widen, self.reorder, self.nullable))
+
+
+@dataclass(slots=True)
+class _Node:
+    """A field while it is altered: ``id`` None for a new one, ``kind`` its declared form with older children."""
+
+    id: int | None
+    kind: pa.Field
+    children: list[_Node]
+    default: Any = None
+
+    @property
+    def name(self) -> str:
+        return str(self.kind.name)
+
+    def field(self) -> pa.Field:
+        """Return the declared field as it is now."""
+        return self.kind.with_type(_type(self.kind.type, [child.field() for child in self.children]))
+
+    def walk(self) -> Iterator[_Node]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def alteration(
+    *, add: Mapping[str, Any], drop: Sequence[str], rename: Mapping[str, str], widen: Mapping[str, Any], reorder: Sequence[str],
+    nullable: Sequence[str], defaults: Mapping[str, Any],
+) -> Alteration:  # fmt: skip
+    """Return what a caller wants, types and texts checked.  Raises Invalid if it is nothing."""
+    fields = {
+        path: given if isinstance(given, pa.Field) else pa.field("new", type_of(given)) for path, given in add.items()
+    }
+    found = Alteration(
+        fields, texts("drop", drop, "['note']"), dict(rename), {path: type_of(given) for path, given in widen.items()},
+        texts("reorder", reorder, "['id', 'at']"), texts("nullable", nullable, "['note']"), dict(defaults),
+    )  # fmt: skip
+    for text in (*found.rename, *found.rename.values(), *found.add, *found.widen, *found.defaults):
+        if not isinstance(text, str):
+            raise Invalid(
+                f"{text!r} is no name of a column", hint="columns are named by texts: rename={'note': 'remark'}"
+            )
+    if not found:
+        raise Invalid("nothing is to be altered", hint="say add=, drop=, rename=, widen=, reorder= or nullable=")
+    return found
+
+
+_DECIMAL = re.compile(r"decimal\((\d{1,2}) *, *(\d{1,2})\)")
+
+
+def type_of(given: Any) -> pa.DataType:
+    """Return a type of Arrow, given as such or as text: ``"int64"``, ``"timestamp[us]"``, ``"decimal(12, 2)"``.  Raises Invalid."""
+    if isinstance(given, pa.DataType):
+        return given
+    try:
+        found = _DECIMAL.fullmatch(given)
+        return pa.type_for_alias(given) if found is None else pa.decimal128(*map(int, found.groups()))
+    except (TypeError, ValueError) as error:
+        raise Invalid(
+            f"{given!r} is no type", hint="give one of pyarrow, or its name: 'int64', 'decimal(12, 2)'"
+        ) from error
+
+
+def altered(definition: TableDefinition, wanted: Alteration, since: int) -> SchemaVersion:
+    """Return the version that follows those of ``definition`` and begins with commit ``since``.  Raises Invalid, naming path and reason."""
+    before = definition.version
+    roots = [_known(given, column) for given, column in zip(before.declared, before.columns, strict=True)]
+    _refuse_fixed(definition, wanted)
+    tree = _Node(None, pa.field("", pa.null()), roots)
+    for parent, node in [_found(tree, path) for path in wanted.drop]:
+        _drop(parent, node)
+    renamed = [(_found(tree, path)[1], name) for path, name in wanted.rename.items()]
+    for path, type in wanted.widen.items():
+        _widen(path, _found(tree, path)[1], type)
+    for path in wanted.nullable:
+        node = _found(tree, path)[1]
+        node.kind = node.kind.with_nullable(True)
+    for node, name in renamed:
+        node.kind = node.kind.with_name(name)
+    for path, given in wanted.add.items():
+        _add(tree, path, given, wanted.defaults.get(path))
+    if unknown := [path for path in wanted.defaults if path not in wanted.add]:
+        raise Invalid(f"a default of {unknown[0]!r}, which is not added", hint="only new columns have defaults")
+    tree.children = _reordered(roots, wanted.reorder)
+    return _version(definition, tree, since)
+
+
+def _known(given: pa.Field, column: Column) -> _Node:
+    pairs = zip(_fields(given.type), column.children, strict=True)
+    return _Node(column.id, given, [_known(child, of) for child, of in pairs])
+
+
+def _new(given: pa.Field) -> _Node:
+    return _Node(None, given, [_new(child) for child in _fields(given.type)])
+
+
+def _fields(type: pa.DataType) -> list[pa.Field]:
+    """Return the fields in a declared type, by the names that paths have."""
+    if pa.types.is_struct(type):
+        return list(type)
+    if pa.types.is_map(type):
+        return [type.key_field.with_name("key"), type.item_field.with_name("value")]
+    return [type.value_field.with_name("element")] if is_list(type) else []
+
+
+def _type(type: pa.DataType, fields: list[pa.Field]) -> pa.DataType:
+    if pa.types.is_struct(type):
+        return pa.struct(fields)
+    if pa.types.is_map(type):
+        return pa.map_(fields[0].type, fields[1], type.keys_sorted)
+    return declared_types.with_element(type, fields[0]) if is_list(type) else type
+
+
+def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
+    """Return the node at ``path`` and the one that it is in.  Raises Invalid if there is none."""
+    parent, node = tree, tree
+    for name in path.split("."):
+        inside = [child for child in node.children if child.name == name]
+        if not inside:
+            known = ", ".join(child.name for child in node.children) or "nothing"
+            raise Invalid(f"the table has no column {path!r}", hint=f"beside {name!r} there is {known}")
+        parent, node = node, inside[0]
+    return parent, node
+
+
+def _refuse_fixed(definition: TableDefinition, wanted: Alteration) -> None:
+    reasons = {
+        **{name: "orders writes: values that were compared would have to be compared anew"
+           for name in (definition.ordering,) if name is not None},
+        **{name: "is of the record key: its text is in every row and its hash in every key map" for name in definition.key},
+        **{name: "is a partition column: its values are names of directories, and every file would have to move"
+           for name in definition.partition_by},
+    }  # fmt: skip
+    for path in (*wanted.drop, *wanted.rename, *wanted.widen, *wanted.nullable):
+        name = path.partition(".")[0]
+        if name in reasons:
+            raise Invalid(
+                f"column {name!r} cannot be altered: it {reasons[name]}", hint="write the rows to a new table"
+            )
+
+
+def _inside(parent: _Node, path: str) -> None:
+    """Raise Invalid if the fields of ``parent`` are no struct's: those of lists and maps come and go with them."""
+    if not (pa.types.is_null(parent.kind.type) or pa.types.is_struct(parent.kind.type)):
+        raise Invalid(f"{path!r} is no column of the table or field of a struct", hint="alter what it is in")
+
+
+def _drop(parent: _Node, node: _Node) -> None:
+    _inside(parent, node.name)
+    parent.children.remove(node)
+    if not parent.children:
+        raise Invalid(f"{node.name!r} is the last field of {parent.name!r}", hint=f"drop {parent.name!r}")
+
+
+def _add(tree: _Node, path: str, given: pa.Field, default: Any) -> None:
+    above, _, name = path.rpartition(".")
+    parent = _found(tree, above)[1] if above else tree
+    _inside(parent, path)
+    node = _new(given.with_name(name))
+    if not given.nullable and default is None:
+        raise Invalid(
+            f"column {path!r} is required, and older rows have no value", hint="give it a default, or let it be null"
+        )
+    node.default = default
+    parent.children.append(node)
+
+
+def _widen(path: str, node: _Node, type: pa.DataType) -> None:
+    old = node.kind.type
+    if not may_widen(old, type):
+        raise Invalid(
+            f"column {path!r} is {old}, which cannot become {type}",
+            hint="integers widen to larger ones and to double, float to double, decimals to more digits before the point, dates to timestamps",
+        )
+    node.kind = node.kind.with_type(type)
+
+
+_Test = Callable[[pa.DataType], bool]
+
+
+def may_widen(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether a column that is declared ``old`` may be declared ``new``: both flat, and every value has its like.
+
+    >>> may_widen(pa.int8(), pa.int64()), may_widen(pa.int8(), pa.uint64()), may_widen(pa.date32(), pa.timestamp("us"))
+    (True, False, True)
+    """
+    kinds = pa.types
+    families: tuple[tuple[_Test, _Test], ...] = (
+        (kinds.is_integer, kinds.is_floating),
+        (kinds.is_floating, kinds.is_floating),
+        (kinds.is_decimal, kinds.is_decimal),
+        (kinds.is_date, kinds.is_timestamp),
+        (kinds.is_string, kinds.is_large_string),
+        (kinds.is_binary, kinds.is_large_binary),
+    )
+    if kinds.is_integer(old) and kinds.is_integer(new):
+        grows = new.bit_width > old.bit_width
+        fits = grows and (kinds.is_signed_integer(new) or kinds.is_unsigned_integer(old))
+    else:
+        grows = not kinds.is_floating(old) or new.bit_width > old.bit_width
+        fits = grows and any(of(old) and to(new) for of, to in families)
+    try:
+        return bool(fits and widens(*declared_types.stored(pa.schema({"a": old, "b": new})).types))
+    except Invalid:
+        return False
+
+
+def _reordered(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
+    of_name = {node.name: node for node in roots}
+    unknown = [name for name in first if name not in of_name]
+    if unknown or len(set(first)) != len(first):
+        raise Invalid(
+            f"reorder names {list(first)}, the columns are {list(of_name)}",
+            hint="name columns, each once; the others follow",
+        )
+    return [*(of_name[name] for name in first), *(node for node in roots if node.name not in first)]
+
+
+def _version(definition: TableDefinition, tree: _Node, since: int) -> SchemaVersion:
+    declared = pa.schema([node.field() for node in tree.children])
+    stored = declared_types.stored(declared)
+    known = definition.versions or (definition.version,)
+    free = 1 + max(id for version in known for id in version.ids)
+    nodes = [node for root in tree.children for node in root.walk()]
+    for node in nodes:
+        if node.id is None:
+            node.id, free = free, free + 1
+    ids = tuple(node.id for node in nodes if node.id is not None)
+    found = SchemaVersion(since, stored, declared, ids)
+    defaults = _defaults(known[-1], found, {node.id: node for node in nodes if node.default is not None})
+    return SchemaVersion(since, stored, declared, ids, defaults)
+
+
+def _defaults(before: SchemaVersion, now: SchemaVersion, fresh: Mapping[int | None, _Node]) -> dict[int, pa.Scalar]:
+    """Return the defaults of all columns of ``now``: older ones in its types, and those of new columns."""
+    older = {column.id: column for column in before.walk()}
+    found = {}
+    for column in now.walk():
+        if column.id in before.defaults:
+            value = pa.repeat(before.defaults[column.id], 1)
+            found[column.id] = converted(value, older[column.id], column, before.defaults)[0]
+        elif column.id in fresh:
+            node = fresh[column.id]
+            try:
+                value = pa.array([node.default], declared_types.plain(node.kind.type))
+                found[column.id] = convert(value, column.type)[0]
+            except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+                raise Invalid(f"the default of {node.name!r} is no {node.kind.type}: {error}") from error
+    return found

@@ -1,0 +1,103 @@
+"""From data that have more columns, or wider ones, than a table: what is to be altered before they fit.
+
+Only what Hudi's readers understand by themselves is altered unasked: columns are added, null in older rows, and numbers widen.  What the
+data lack is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.schema.alter import Alteration, may_widen
+from mdt.schema.convert import is_encoded, is_list, lengths
+from mdt.schema.declared import plain
+from mdt.schema.definition import TableDefinition
+
+
+def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:
+    """Return what must be altered of a table so that ``data`` fit, as far as that can be; false if nothing.
+
+    Columns of the key, of the partitions and of the order stay as they are, and so do columns of other kinds than the data's: these
+    are refused when the rows are conformed.
+    """
+    add: dict[str, pa.Field] = {}
+    widen: dict[str, pa.DataType] = {}
+    known = {field.name: field for field in definition.declared}
+    for given in data:
+        if given.name not in known:
+            if not pa.types.is_null(given.type):
+                add[given.name] = _nullable(given)
+        elif given.name not in definition.fixed:
+            for path, field in _differences(given, known[given.name], given.name):
+                if field.name:
+                    add[path] = _nullable(field)
+                else:
+                    widen[path] = field.type
+    return Alteration(add=add, widen=widen)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return field.with_nullable(True).remove_metadata()
+
+
+def _differences(given: pa.Field, known: pa.Field, path: str) -> Iterator[tuple[str, pa.Field]]:
+    """Yield path and field of what ``given`` has more inside, and path and a field without name of what is wider."""
+    type, own = given.type, known.type
+    if pa.types.is_struct(type) and pa.types.is_struct(own):
+        inside = {field.name: field for field in own}
+        for field in type:
+            below = f"{path}.{field.name}"
+            if field.name in inside:
+                yield from _differences(field, inside[field.name], below)
+            elif not pa.types.is_null(field.type):
+                yield below, field
+    elif pa.types.is_map(type) and pa.types.is_map(own):
+        yield from _differences(type.item_field, own.item_field, f"{path}.value")
+    elif is_list(type) and is_list(own):
+        yield from _differences(type.value_field, own.value_field, f"{path}.element")
+    else:
+        type = type.value_type if is_encoded(type) else type
+        if may_widen(own, type) and not pa.types.is_date(own) and own not in (pa.string(), pa.binary()):
+            yield path, pa.field("", type)
+
+
+def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
+    """Return ``data`` with null in the columns, and fields of structs, that the table has and the data lack; those of type null go."""
+    known = {field.name: field for field in definition.declared}
+    columns = {}
+    for field, column in zip(data.schema, data.columns, strict=True):
+        if field.name in known:
+            chunks = [_completed(chunk, known[field.name].type) for chunk in column.chunks]
+            columns[field.name] = pa.chunked_array(chunks, chunks[0].type if chunks else column.type)
+        elif not pa.types.is_null(field.type):
+            columns[field.name] = column
+    for field in definition.declared:
+        if field.name not in columns:
+            columns[field.name] = pa.chunked_array([pa.nulls(len(data), plain(field.type))])
+    return pa.table(columns)
+
+
+def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:
+    """Return nested values with all fields of ``known``, in their own types."""
+    type = array.type
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(type) and pa.types.is_struct(known):
+        own = {field.name: field.type for field in known}
+        fields = {f.name: _completed(array.field(at), own.get(f.name, f.type)) for at, f in enumerate(type)}
+        fields |= {name: pa.nulls(len(array), plain(of)) for name, of in own.items() if name not in fields}
+        return pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=mask)
+    if is_list(type) and is_list(known) and type.value_type.num_fields:
+        values = _completed(array.flatten(), known.value_type)
+        ends = np.append(0, np.cumsum(lengths(array)))
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=mask)
+    if pa.types.is_map(type) and pa.types.is_map(known) and type.item_type.num_fields:
+        offsets = np.asarray(array.offsets)
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        items = _completed(array.items.slice(first, count), known.item_type)
+        return pa.MapArray.from_arrays(
+            pa.array(offsets - first, pa.int32()), array.keys.slice(first, count), items, mask=mask
+        )
+    return array

@@ -1,0 +1,304 @@
+"""The versions of a table's schema: columns have ids that survive renames, and each file has the version of its commit.
+
+A version begins with the commit record that altered the table; a segment's number holds the seq of its commit, so nothing has to say
+which version a file has (:func:`version_of`).  Every field, also one in a struct, list or map, has an id; ids are never given
+twice, so a name that comes back is another column.  :mod:`mdt.schema.forms` reads files of older versions.
+"""
+
+from __future__ import annotations
+
+import base64
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.limits import SCHEMA_VERSIONS_MAX, SEGMENTS_PER_COMMIT_MAX
+from mdt.schema.convert import is_same
+
+ID_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of a version, with the fields in it: of a struct its own, of a list the elements, of a map keys and values."""
+
+    id: int
+    field: pa.Field
+    children: tuple[Column, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        """Its stored type."""
+        return self.field.type
+
+    def is_as(self, other: Column) -> bool:
+        """Return whether a file that has ``other`` holds this column as it is."""
+        same = self.field.name == other.field.name and is_same(self.type, other.type)
+        return same and [c.id for c in self.walk()] == [c.id for c in other.walk()]
+
+    def walk(self) -> Iterator[Column]:
+        """Yield the column and everything in it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SchemaVersion:
+    """The columns of the files that commits from ``since`` on have added.
+
+    ``schema``, ``declared``: as in the definition of a table.  ``ids``: of all fields of ``schema``, parents before what is
+    in them.  ``defaults``: id -> what rows of files that are older than the column have in it, where that is not null.
+    ``columns``: the fields with their ids.
+    """
+
+    since: int
+    schema: pa.Schema
+    declared: pa.Schema
+    ids: tuple[int, ...]
+    defaults: Mapping[int, pa.Scalar] = field(default_factory=dict)
+    columns: tuple[Column, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tree(self.schema, self.ids))
+
+    def walk(self) -> Iterator[Column]:
+        """Yield every field, parents first."""
+        for column in self.columns:
+            yield from column.walk()
+
+    def paths(self) -> Iterator[tuple[str, Column]]:
+        """Yield path and field of every column and of every field in structs, parents first."""
+        for column in self.columns:
+            yield from _paths(column, "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the version as JSON values."""
+        return {
+            "since": self.since,
+            "schema": schema_text(self.schema),
+            **(
+                {}
+                if self.declared.equals(self.schema, check_metadata=True)
+                else {"declared": schema_text(self.declared)}
+            ),
+            "ids": list(self.ids),
+            **({"defaults": _defaults_text(self.defaults)} if self.defaults else {}),
+        }
+
+
+def from_json(value: Mapping[str, Any], since: int | None = None) -> SchemaVersion:
+    """Return the version that :meth:`SchemaVersion.to_json` wrote.  Raises ValueError, TypeError, KeyError or an error of Arrow.
+
+    ``since``: the seq of the record that holds it, where it does not say so itself.
+    """
+    schema = schema_of(value["schema"])
+    declared = schema_of(value.get("declared", value["schema"]))
+    ids, begun = value["ids"], value["since"] if since is None else since
+    if not isinstance(ids, list) or not all(type(id) is int and 0 <= id <= ID_MAX for id in ids):
+        raise ValueError("ids of columns are no numbers")
+    if len(set(ids)) != len(ids):
+        raise ValueError("two columns have one id")
+    if type(begun) is not int or begun < 0:
+        raise ValueError("a version of the schema begins nowhere")
+    if schema.names != declared.names or len(set(schema.names)) != len(schema.names) or not schema.names:
+        raise ValueError("the stored columns are not the declared ones")
+    defaults = _defaults_of(value["defaults"]) if "defaults" in value else {}
+    found = SchemaVersion(begun, schema, declared, tuple(ids), defaults)
+    types = {column.id: column.type for column in found.walk()}
+    if any(id not in types or not is_same(types[id], default.type) for id, default in defaults.items()):
+        raise ValueError("a default is of no column, or of another type")
+    return found
+
+
+def first_version(schema: pa.Schema, declared: pa.Schema) -> SchemaVersion:
+    """Return the version of a table that was never altered: ids count its fields."""
+    return SchemaVersion(0, schema, declared, tuple(range(sum(map(_count, schema)))))
+
+
+def version_of(versions: Sequence[SchemaVersion], segment: int) -> SchemaVersion:
+    """Return the version of the file with the segment number ``segment``.  O(log versions)."""
+    seq = segment // SEGMENTS_PER_COMMIT_MAX
+    return versions[bisect_right(versions, seq, key=lambda version: version.since) - 1]
+
+
+def check_succession(versions: tuple[SchemaVersion, ...], fixed: Sequence[str]) -> None:
+    """Raise ValueError unless the last of ``versions`` can follow the others, which can follow each other.  O(fields).
+
+    ``fixed``: names of columns that must be the same in all of them.
+    """
+    *older, new = versions
+    if not older:
+        return
+    if len(versions) > SCHEMA_VERSIONS_MAX:
+        raise ValueError(f"more than {SCHEMA_VERSIONS_MAX} versions of a schema")
+    if new.since <= older[-1].since:
+        raise ValueError("a version of the schema begins before the one that it follows")
+    known = _known(tuple(older))
+    newest = max(known)
+    for parent, column in _with_parents(new):
+        if column.id in known:
+            _check_follows(column, parent, *known[column.id])
+        elif column.id <= newest:
+            raise ValueError("a new column has an id that was given before")
+    now, before = ({c.field.name: c for c in version.columns} for version in (new, older[-1]))
+    if any(name not in now or now[name] != before[name] for name in fixed):
+        raise ValueError("a column of the key, of the partitions or of the order was altered")
+
+
+@lru_cache(maxsize=16)
+def _known(versions: tuple[SchemaVersion, ...]) -> Mapping[int, tuple[int, pa.Field]]:
+    """Return every id with that of the field that it is in, -1 for none, and the newest form of its field."""
+    found = dict(_known(versions[:-1])) if len(versions) > 1 else {}
+    return found | {column.id: (parent, column.field) for parent, column in _with_parents(versions[-1])}
+
+
+def _with_parents(version: SchemaVersion) -> Iterator[tuple[int, Column]]:
+    """Yield every field with the id of the one that it is in, -1 for none."""
+    yield from ((-1, column) for column in version.columns)
+    for parent in version.walk():
+        yield from ((parent.id, column) for column in parent.children)
+
+
+def _check_follows(new: Column, parent: int, parent_before: int, before: pa.Field) -> None:
+    if parent != parent_before:
+        raise ValueError("a field has moved into another column")
+    nested = new.children or before.type.num_fields
+    if not (new.type.id == before.type.id if nested else widens(before.type, new.type)):
+        raise ValueError(f"{before.type} cannot be read as {new.type}")
+    if before.nullable and not new.field.nullable:
+        raise ValueError("a column that may be null became required")
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether every stored value of the flat type ``old`` has its like in ``new``.
+
+    >>> widens(pa.int32(), pa.int64()), widens(pa.int64(), pa.int32())
+    (True, False)
+    """
+    kinds = pa.types
+    if old == new:
+        return True
+    if kinds.is_decimal(old) and kinds.is_decimal(new):
+        return bool(old.scale == new.scale and old.precision <= new.precision)
+    return (old, new) in _WIDER
+
+
+_WIDER = frozenset(
+    {
+        (pa.int32(), pa.int64()),
+        (pa.int32(), pa.float64()),
+        (pa.int64(), pa.float64()),
+        (pa.float32(), pa.float64()),
+        (pa.date32(), pa.timestamp("ms", "UTC")),
+        (pa.date32(), pa.timestamp("us", "UTC")),
+    }
+)
+
+
+@lru_cache(maxsize=64)
+def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], frozenset[str]]:
+    """Return path -> the name under which statistics of that column stand, in the last of ``versions``; and names that it has no more.
+
+    A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind it if that was taken before.  They
+    begin anew where a wider type has other keys: statistics of older files then say nothing.
+    """
+    taken: set[str] = set()
+    names: dict[tuple[int, str], str] = {}
+    found: dict[str, str] = {}
+    for version in versions:
+        found = {}
+        for path, column in version.paths():
+            same = (column.id, _keys_of(column.type))
+            if same not in names:
+                names[same] = f"{path}@{column.id}.{version.since}" if path in taken else path
+                taken.add(path)
+            found[path] = names[same]
+    return found, frozenset(names.values()).difference(found.values())
+
+
+def _keys_of(type: pa.DataType) -> str:
+    """Return what types of the same keys (FORMAT.md 8) have in common."""
+    kinds = pa.types
+    if kinds.is_integer(type):
+        return "integer"
+    return f"decimal {type.scale}" if kinds.is_decimal(type) else str(type.id)
+
+
+def tree(schema: pa.Schema, ids: Sequence[int]) -> tuple[Column, ...]:
+    """Return the columns of ``schema`` with their ids.  Raises ValueError if there are not as many as fields."""
+    left = iter(ids)
+    found = tuple(_column(field, left) for field in schema)
+    if next(left, None) is not None:
+        raise ValueError("more ids than columns")
+    return found
+
+
+def _column(field: pa.Field, ids: Iterator[int]) -> Column:
+    id = next(ids, None)
+    if id is None:
+        raise ValueError("fewer ids than columns")
+    return Column(id, field, tuple(_column(child, ids) for child in children(field.type)))
+
+
+def children(type: pa.DataType) -> tuple[pa.Field, ...]:
+    """Return the fields in a stored type."""
+    if pa.types.is_map(type):
+        return (type.key_field, type.item_field)
+    return tuple(type.field(at) for at in range(type.num_fields))
+
+
+def _count(field: pa.Field) -> int:
+    return 1 + sum(map(_count, children(field.type)))
+
+
+def _paths(column: Column, prefix: str) -> Iterator[tuple[str, Column]]:
+    path = prefix + column.field.name
+    yield path, column
+    if pa.types.is_struct(column.type):
+        for child in column.children:
+            yield from _paths(child, f"{path}.")
+
+
+def version_paths(version: SchemaVersion) -> Iterator[tuple[str, Column]]:
+    """Yield path and field of every field, also of those in lists and maps, parents first."""
+    for column in version.columns:
+        yield from _all_paths(column, "")
+
+
+def _all_paths(column: Column, prefix: str) -> Iterator[tuple[str, Column]]:
+    path = prefix + column.field.name
+    yield path, column
+    for child in column.children:
+        yield from _all_paths(child, f"{path}.")
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """Return an Arrow IPC schema message in base64."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def schema_of(text: str) -> pa.Schema:
+    """Return the schema that :func:`schema_text` wrote.  Raises ValueError or an error of Arrow."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+
+
+def _defaults_text(defaults: Mapping[int, pa.Scalar]) -> str:
+    arrays = [pa.array([value.as_py()], value.type) for value in defaults.values()]
+    batch = pa.RecordBatch.from_arrays(arrays, [str(id) for id in defaults])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return base64.b64encode(sink.getvalue().to_pybytes()).decode("ascii")
+
+
+def _defaults_of(text: str) -> dict[int, pa.Scalar]:
+    table = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text, validate=True))).read_all()
+    table.validate(full=True)
+    if len(table) != 1:
+        raise ValueError(f"{len(table)} rows of defaults")
+    return {int(name): table.column(at)[0] for at, name in enumerate(table.column_names)}

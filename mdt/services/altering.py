@@ -1,0 +1,124 @@
+"""Alter the schema of a table: a commit without files whose record holds the next version.
+
+Older files stay as they are.  Indexes of renamed and widened columns forget their summaries, those of dropped ones go; what a Hudi
+reader would answer differently, who knows nothing of versions, is refused unless the caller accepts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from indexes import registry
+from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.errors import Invalid
+from mdt.metadata.skipping import named_spec
+from mdt.metadata.snapshot import Snapshot
+from mdt.schema.alter import Alteration, altered
+from mdt.schema.definition import TableDefinition
+from mdt.schema.versions import Column, SchemaVersion, version_paths
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPlan(WritePlan):
+    """``version``: the next one."""
+
+    version: SchemaVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alter(Operation[AlterPlan]):
+    """The operation.  ``wanted``: from the table as it is to what is to be altered.  ``beyond_hudi``: whether other readers of the
+    directory may get another answer.
+    """
+
+    wanted: Callable[[TableDefinition], Alteration]
+    action: str
+    beyond_hudi: bool = False
+    name: str = "alter_schema"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> AlterPlan:
+        """Return the next version.  Raises Invalid for what cannot be altered, with the reason."""
+        definition = snapshot.definition
+        wanted = self.wanted(definition)
+        if not wanted:
+            return AlterPlan(Footprint(txn), is_needed=False)
+        version = altered(definition, wanted, snapshot.seq + 1)
+        misread = [] if self.beyond_hudi else list(beyond_hudi(definition, version))
+        if misread:
+            raise Invalid(
+                "Hudi's readers would answer differently: " + "; ".join(misread),
+                hint="beyond_hudi=True alters the table all the same: mdt reads it right, on Arrow and on Spark",
+            )
+        same = (
+            version.declared.equals(definition.declared, check_metadata=True) and version.ids == definition.version.ids
+        )
+        return AlterPlan(Footprint(txn, alters=True), is_needed=not same, version=version)
+
+    def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
+        """Return the fields of the record; nothing is written."""
+        assert plan.version is not None, "it was planned"
+        schema = plan.version.to_json()
+        del schema["since"]  # the number of the record
+        indexes = index_changes(snapshot.definition, plan.version)
+        return Changes(extra={"schema": schema, **({"indexes": indexes} if indexes else {})})
+
+
+def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:
+    """Yield what readers who match columns of older files by name, and give null where there is none, get wrong."""
+    older = {column.id: column for column in definition.version.walk()}
+    for column in new.columns if definition.is_mor else ():
+        if column.children and column.id in older and not _same_inside(column, older[column.id]):
+            yield f"they fail where a log file has another type of {column.field.name!r} than its base file"
+    paths = {column.id: path for path, column in version_paths(definition.version)}
+    taken = {
+        path: column.id for v in (definition.versions or (definition.version,)) for path, column in version_paths(v)
+    }
+    for path, column in version_paths(new):
+        before = older.get(column.id)
+        if before is None and column.id in new.defaults:
+            yield f"older rows have null in {path!r}, not its default"
+        if before is None and taken.get(path, column.id) != column.id:
+            yield f"older rows have in {path!r} what was dropped under that name"
+        if before is not None and pa.types.is_date(before.type) and pa.types.is_timestamp(column.type):
+            yield f"they cannot read the dates of {path!r} as timestamps"
+        if before is not None and before.field.name != column.field.name:
+            yield f"older rows have null in {path!r}, which was {paths[column.id]!r}"
+
+
+def _same_inside(new: Column, old: Column) -> bool:
+    return [(c.id, c.field.name, None if c.children else c.type) for c in new.walk()] == [
+        (c.id, c.field.name, None if c.children else c.type) for c in old.walk()
+    ]
+
+
+def index_changes(definition: TableDefinition, new: SchemaVersion) -> dict[str, list[str]]:
+    """Return what becomes of the table's indexes, as the header of a record holds it."""
+    before = {path: column for path, column in definition.version.paths()}
+    after = {column.id: (path, column) for path, column in new.paths()}
+    found: dict[str, list[str]] = {"add": [], "drop": [], "forget": []}
+    for text in definition.indexes:
+        spec = registry.parse_spec(text)
+        columns = [before[path] for path in spec.columns if path in before]
+        now = [after[column.id] for column in columns if column.id in after]
+        if len(now) < len(spec.columns):
+            found["drop"].append(text)
+            continue
+        named = replace(spec, columns=tuple(path for path, _ in now))
+        same_types = all(column.type == then.type for (_, column), then in zip(now, columns, strict=True))
+        if named == spec and same_types:
+            continue
+        try:
+            fresh = named_spec(str(named), new.schema)
+        except Invalid:  # the wider type is none of its
+            found["drop"].append(text)
+            continue
+        if fresh == text:
+            found["forget"].append(text)
+        else:
+            found["drop"].append(text)
+            found["add"].append(fresh)
+    return {name: specs for name, specs in found.items() if specs}

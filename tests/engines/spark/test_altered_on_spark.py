@@ -1,0 +1,98 @@
+"""Spark reads and writes a table whose columns were altered as Arrow does."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from reader import bag
+
+import mdt
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()), ("n", pa.int32()), ("f", pa.float32()), ("day", pa.date32()), ("note", pa.string()),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("l", pa.list_(pa.int32())),
+    ]
+)  # fmt: skip
+
+ALTERS: dict[str, list[dict[str, Any]]] = {
+    "added": [{"add": {"more": "int64"}}],
+    "added with a default": [{"add": {"more": "int64"}, "defaults": {"more": 7}}],
+    "added inside": [{"add": {"s.c": "string"}}],
+    "dropped": [{"drop": ["note", "s.a"]}],
+    "renamed": [{"rename": {"note": "remark", "s.b": "bb"}}],
+    "swapped": [{"rename": {"note": "other"}}, {"rename": {"n": "note"}}, {"rename": {"other": "n"}}],
+    "widened": [
+        {"widen": {"n": "int64", "f": "double", "day": "timestamp[us]", "s.a": "double", "l.element": "int64"}}
+    ],
+    "came back": [{"drop": ["note"]}, {"add": {"NOTE": "string"}}],
+    "reordered": [{"reorder": ["s", "note"]}],
+}
+
+
+def rows(ids: str, first: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"id": id, "n": n, "f": n / 8, "day": date(2026, 1, n), "note": f"n{n}", "s": {"a": n, "b": id}, "l": [n, None]}
+        for n, id in enumerate(ids, first + 1)
+    ]
+
+
+def same(spark: SparkSession, table: mdt.Table, path: Path) -> None:
+    """Compare what both engines see: everything, one column, and rows by a filter."""
+    names = table.schema.names
+    frame = mdt.read(spark, str(path))
+    assert frame.columns == names
+    expected = table.scan().to_arrow()
+    assert bag(frame.toArrow().cast(expected.schema)) == bag(expected)
+    last = expected.select(names[-1:])
+    assert bag(frame.select(names[-1]).toArrow().cast(last.schema)) == bag(last)
+    assert {row.id for row in frame.where("id > 'b'").collect()} == {
+        id for id in expected["id"].to_pylist() if id > "b"
+    }
+    known = sum(value is not None for value in expected[names[1]].to_pylist())
+    assert frame.where(f"{names[1]} is not null").count() == known
+
+
+@pytest.mark.parametrize("name", ALTERS)
+def test_spark_reads_files_of_older_versions(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    table = mdt.create(tmp_path, SCHEMA, key=["id"])
+    table.upsert(rows("abcdef"))
+    table.upsert(rows("bc", 7))
+    for change in ALTERS[name]:
+        table.alter(**change, beyond_hudi=True)
+    same(spark, table, tmp_path)
+    fresh = table.scan(where="id in ('a', 'b')").to_arrow()
+    table.upsert(fresh)
+    table.delete({"id": ["f"]})
+    mdt.read(spark, str(tmp_path)).where("id = 'c'").createOrReplaceTempView("altered")
+    table.upsert(spark.table("altered"))
+    same(spark, table, tmp_path)
+    assert table.check().ok
+
+
+def test_a_frame_of_older_columns_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = mdt.create(tmp_path, SCHEMA, key=["id"])
+    table.upsert(rows("ab"))
+    frame = mdt.read(spark, str(tmp_path))
+    assert frame.count() == 2
+    table.alter(drop=["note"])
+    with (
+        pytest.raises(Exception, match="altered since this DataFrame was made"),
+        pytest.warns(UserWarning, match="altered"),
+    ):
+        frame.collect()
+    assert mdt.read(spark, str(tmp_path)).count() == 2
+
+
+def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    table = mdt.create(tmp_path, SCHEMA, key=["id"])
+    table.upsert(rows("ab"))
+    then, expected = table.snapshot().seq, table.scan().to_arrow()
+    table.alter(rename={"note": "remark"}, widen={"n": "int64"}, beyond_hudi=True)
+    frame = mdt.read(spark, str(tmp_path), as_of=then)
+    assert bag(frame.toArrow().cast(expected.schema)) == bag(expected)

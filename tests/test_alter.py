@@ -1,0 +1,288 @@
+"""``t.alter``: older files stay as they are and are read as the newest schema says; what cannot be altered is refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+from trees import TABLE_TYPES, create, tree
+
+import mdt
+from mdt.errors import Invalid
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("f", pa.float32()),
+        ("d", pa.decimal128(6, 2)), ("day", pa.date32()), ("note", pa.string()), pa.field("must", pa.int32(), nullable=False),
+        ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("l", pa.list_(pa.int32())),
+        ("m", pa.map_(pa.string(), pa.struct([("x", pa.int32())]))),
+    ]
+)  # fmt: skip
+INDEXES = ["bitmap(note)", "bitmap(n)", "bloom(f)", "column_stats(s.a)"]
+
+
+def rows(ids: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": id, "city": "x" if n % 2 else "y", "ts": n, "n": n, "f": n / 10, "d": Decimal(n) / 4, "day": date(2026, 1, 1 + n),
+            "note": f"note {n}", "must": n, "s": {"a": n, "b": id} if n % 3 else None, "l": [n, None], "m": [("k", {"x": n})],
+        }
+        for n, id in enumerate(ids)
+    ]  # fmt: skip
+
+
+def made(path: Path, table_type: str = "MERGE_ON_READ", **more: Any) -> mdt.Table:
+    """Return a table with clean files, files with dead rows and, if it is merge-on-read, log files."""
+    table = create(path, SCHEMA, partition_by=["city"], ordering="ts", table_type=table_type, indexes=INDEXES, **more)
+    table.upsert(rows("abcdefgh"))
+    table.upsert(rows("abcd"))
+    table.delete({"id": ["g"], "city": ["y"]})
+    return table
+
+
+def after(table: mdt.Table, **change: Any) -> list[dict[str, Any]]:
+    """Alter ``table``; return its rows by key, when every way to read them has been compared, also after files were rewritten."""
+    files = {name: data for name, data in tree(Path(table.path)).items() if not name.startswith(".hoodie")}
+    table.alter(**change)
+    assert {name: data for name, data in tree(Path(table.path)).items() if not name.startswith(".hoodie")} == files
+    found = same_everywhere(table)
+    table.build_indexes()
+    table.upsert(table.scan("id in ('a', 'h')").to_arrow())
+    assert same_everywhere(table) == found
+    table.compact()
+    table.metadata.compact()
+    assert same_everywhere(mdt.open(table.path)) == found
+    return found
+
+
+def same_everywhere(table: mdt.Table) -> list[dict[str, Any]]:
+    """Return the rows of a scan, in order, when single rows, filters on each column and the first rows in order agree with it."""
+    report = table.check()
+    assert report.ok, str(report)
+    found = table.scan(order_by="id").to_arrow()
+    assert found.schema == table.schema
+    values = found.to_pylist()
+    assert table.get(found.select(["id", "city"])).to_pylist() == values
+    for field in list(table.schema)[2::2]:
+        if field.type.num_fields or pa.types.is_floating(field.type):
+            continue
+        value = values[3][field.name]
+        test = (field.name, "is null") if value is None else (field.name, "=", value)
+        expected = [row for row in values if row[field.name] == value]
+        assert table.scan([test], order_by="id").to_arrow().to_pylist() == expected, field.name
+        best = table.scan(order_by=[(field.name, "desc"), "id"], limit=3).to_arrow()
+        assert best.to_pylist() == table.scan(order_by=[(field.name, "desc"), "id"]).to_arrow()[:3].to_pylist()
+    return values
+
+
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+def test_an_added_column_is_null_in_older_rows(tmp_path: Path, table_type: str) -> None:
+    table = made(tmp_path, table_type)
+    for row in after(table, add={"more": "int64", "extra": pa.struct([("y", pa.int8())])}):
+        assert row["more"] is None and row["extra"] is None
+    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+
+
+def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    change = {"add": {"more": pa.field("more", pa.int16(), nullable=False), "t": pa.timestamp("us")},
+              "defaults": {"more": 7, "t": datetime(2026, 1, 1)}}  # fmt: skip
+    with pytest.raises(Invalid, match="older rows have null in 'more', not its default"):
+        table.alter(**change)
+    for row in after(table, **change, beyond_hudi=True):
+        assert (row["more"], row["t"]) == (7, datetime(2026, 1, 1))
+    for row in after(table, widen={"more": pa.int64()}, rename={"more": "most"}, beyond_hudi=True):
+        assert row["most"] == 7
+
+
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp_path: Path, table_type: str) -> None:
+    table = made(tmp_path, table_type)
+    assert all("note" not in row for row in after(table, drop=["note", "n"]))
+    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    assert not [spec for spec in table.definition.indexes if "note" in spec or "(n)" in spec]
+    with pytest.raises(Invalid, match="older rows have in 'note' what was dropped under that name"):
+        table.alter(add={"note": "string"})
+    table.create_index("bitmap(must)")
+    table.alter(add={"note": "int64", "n": "string"}, beyond_hudi=True)
+    table.create_index("bitmap(note)")
+    assert all(row["note"] is None and row["n"] is None for row in same_everywhere(table))
+    table.upsert([{**row, "note": 5, "n": "five"} for row in table.scan("id = 'a'").to_arrow().to_pylist()])
+    assert table.scan("note = 5 and n = 'five'").to_arrow()["id"].to_pylist() == ["a"]
+    assert table.scan("note is null").count() == 6
+    same_everywhere(table)
+
+
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+def test_a_renamed_column_keeps_its_values_and_statistics(tmp_path: Path, table_type: str) -> None:
+    table = made(tmp_path, table_type)
+    with pytest.raises(Invalid, match="older rows have null in 'remark', which was 'note'"):
+        table.alter(rename={"note": "remark"})
+    before = {row["id"]: row["note"] for row in table.scan().to_arrow().to_pylist()}
+    table.alter(rename={"note": "remark", "n": "note"}, beyond_hudi=True)
+    assert table.scan("remark = 'nowhere'").explain().files_read == 0
+    assert table.scan("note = 99").explain().files_read == 0
+    assert {row["id"]: row["remark"] for row in same_everywhere(table)} == before
+    assert "bitmap/1(remark)" in table.definition.indexes
+    after(table, rename={"remark": "n"}, beyond_hudi=True)
+
+
+def test_widened_columns_keep_their_values(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    found = after(
+        table, widen={"n": "int64", "f": "double", "d": "decimal(20, 2)", "day": pa.timestamp("us"), "must": "double", "s.a": "int64",
+                      "l.element": "double", "m.value.x": "int64"}, beyond_hudi=True,
+    )  # fmt: skip
+    for n, row in enumerate(rows("abcdef")):
+        same = {name: found[n][name] for name in ("n", "f", "d", "must", "s")}
+        assert same == {name: row[name] for name in same}
+        assert found[n]["day"] == datetime(2026, 1, 1 + n) and found[n]["l"] == [float(n), None]
+        assert found[n]["m"] == [("k", {"x": n})]
+    after(table, widen={"n": pa.float64()})
+
+
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+def test_hudi_rs_reads_widened_columns(tmp_path: Path, table_type: str) -> None:
+    table = made(tmp_path, table_type)
+    table.alter(widen={"n": "int64", "f": "double", "d": "decimal(20, 2)", "must": "double"}, reorder=["day", "id"])
+    table.upsert(table.scan("id in ('a', 'h')").to_arrow())
+    names = ("n", "f", "d", "must")
+    schema = pa.schema([table.definition.schema.field(name) for name in ("id", *names)])
+    assert bag(hudi_table(tmp_path, schema)) == bag(table.scan(columns=schema.names).to_arrow())
+
+
+def test_fields_of_structs_come_and_go(tmp_path: Path) -> None:
+    table = made(tmp_path, "COPY_ON_WRITE")
+    assert after(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}
+    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    found = after(
+        table, drop=["s.b"], rename={"s.a": "z", "m.value.x": "xx"}, add={"s.b": "int32", "m.value.y": "int32"},
+        defaults={"m.value.y": 3}, beyond_hudi=True,
+    )  # fmt: skip
+    assert found[1]["s"] == {"z": 1, "c": None, "b": None} and found[0]["s"] is None
+    assert found[1]["m"] == [("k", {"xx": 1, "y": 3})]
+    assert table.scan("s.z = 99").explain().files_read == 0
+    assert table.scan("s.z = 4").to_arrow()["id"].to_pylist() == ["e"]
+
+
+def test_columns_get_another_order_and_may_be_null(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    after(table, reorder=["must", "id"], nullable=["must"])
+    assert table.schema.names[:3] == ["must", "id", "city"]
+    table.upsert([{**row, "must": None} for row in table.scan("id = 'a'").to_arrow().to_pylist()])
+    assert bag(hudi_table(tmp_path, table.definition.schema.remove(11))) == bag(
+        table.scan(columns=table.schema.names[:11]).to_arrow()
+    )
+
+
+def test_older_states_keep_their_schema(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    seq, then = table.snapshot().seq, table.scan(order_by="id").to_arrow()
+    table.alter(drop=["note"], widen={"n": "int64"})
+    table.alter(add={"note": "int32"}, beyond_hudi=True)
+    table.metadata.compact()
+    past = mdt.open(tmp_path, as_of=seq)
+    assert past.schema == then.schema == SCHEMA
+    assert table.scan(as_of=seq, order_by="id").to_arrow() == then
+    assert table.scan("note = 'note 5'", as_of=seq).to_arrow()["id"].to_pylist() == ["f"]
+    assert [f.type for f in table.scan(as_of=seq + 1).to_arrow().schema if f.name in ("note", "n")] == [pa.int64()]
+
+
+REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
+    "a key": ({"rename": {"id": "key"}}, "is of the record key"),
+    "a partition column": ({"drop": ["city"]}, "is a partition column: its values are names of directories"),
+    "the order": ({"widen": {"ts": "double"}}, "orders writes"),
+    "nothing": ({}, "nothing is to be altered"),
+    "narrower": ({"widen": {"n": "int16"}}, "'n' is int32, which cannot become int16"),
+    "another family": ({"widen": {"note": "int64"}}, "cannot become int64"),
+    "fewer digits": ({"widen": {"d": "decimal(5, 2)"}}, "cannot become decimal128"),
+    "another scale": ({"widen": {"d": "decimal(20, 3)"}}, "cannot become decimal128"),
+    "unsigned": ({"widen": {"n": "uint64"}}, "cannot become uint64"),
+    "a struct": ({"widen": {"s": "int64"}}, "cannot become int64"),
+    "no column": ({"drop": ["nope"]}, "no column 'nope'"),
+    "no field": ({"drop": ["s.nope"]}, "no column 's.nope'"),
+    "an element": ({"drop": ["l.element"]}, "is no column of the table or field of a struct"),
+    "no struct": ({"add": {"n.x": "int32"}}, "is no column of the table or field of a struct"),
+    "a name that is there": ({"add": {"note": "int32"}}, "differ at most in case"),
+    "a name but for its case": ({"rename": {"n": "NOTE"}}, "differ at most in case"),
+    "no name": ({"rename": {"n": "a b"}}, "no legal column name"),
+    "a reserved name": ({"add": {"_hoodie_x": "int32"}}, "belong to Hudi"),
+    "required": ({"add": {"x": pa.field("x", pa.int32(), nullable=False)}}, "older rows have no value"),
+    "a default of nothing": ({"add": {"x": "int32"}, "defaults": {"y": 1}}, "default of 'y', which is not added"),
+    "another default": ({"add": {"x": "int32"}, "defaults": {"x": "seven"}}, "default of 'x' is no int32"),
+    "no type": ({"add": {"x": "integer"}}, "'integer' is no type"),
+    "no such type here": ({"add": {"x": pa.null()}}, "which a Hudi table cannot hold"),
+    "an order of strangers": ({"reorder": ["nope"]}, "reorder names"),
+    "twice": ({"reorder": ["n", "n"]}, "reorder names"),
+    "all of a struct": ({"drop": ["s.a", "s.b"]}, "is the last field of 's'"),
+    "no text": ({"rename": {"n": 3}}, "is no name of a column"),
+    "inside, where logs are merged": ({"add": {"s.c": "int32"}}, "they fail where a log file has another type of 's'"),
+    "dates": ({"widen": {"day": "timestamp[us]"}}, "cannot read the dates"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_altered_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
+    change, reason = REFUSED[name]
+    table = made(tmp_path)
+    seq = table.snapshot().seq
+    with pytest.raises(Invalid, match=reason.replace("(", r"\(").replace(")", r"\)")):
+        table.alter(**change)
+    assert table.snapshot().seq == seq and table.schema == SCHEMA
+
+
+def test_hudi_sees_the_schema_of_the_newest_instant(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    instant = table.alter(add={"more": "int64"}).instant
+    text = (tmp_path / ".hoodie" / f"{instant}.deltacommit").read_text()
+    assert '"ALTER_SCHEMA"' in text and '\\"more\\"' in text
+    assert table.alter(reorder=["id"]).seq == table.snapshot().seq, "nothing changed, nothing is committed"
+
+
+def test_times_keep_their_zone(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    found = after(table, widen={"day": pa.timestamp("ms", "UTC")}, beyond_hudi=True)
+    assert found[0]["day"] == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) -> None:
+    table = made(tmp_path, "COPY_ON_WRITE")
+    seq = table.snapshot().seq
+    data = pa.table(
+        {
+            "id": ["a", "z"], "city": ["y", "x"], "ts": [9, 9], "n": pa.array([2**40, 1]), "f": [0.1, 0.2], "must": pa.array([1, 2], pa.int32()),
+            "s": pa.array([{"b": "x", "new": 1.5}, None]), "fresh": pa.array([[1], None]), "nothing": pa.nulls(2),
+        }
+    )  # fmt: skip
+    with pytest.raises(Invalid, match="does not fit the table"):
+        table.upsert(data)
+    assert table.snapshot().seq == seq
+    result = table.upsert(data, evolve=True)
+    assert (result.inserted, result.updated, table.snapshot().seq) == (1, 1, seq + 2)
+    assert table.schema.names == [*SCHEMA.names, "fresh"]
+    found = {row["id"]: row for row in same_everywhere(table)}
+    assert found["a"]["n"] == 2**40 and found["a"]["note"] is None and found["b"]["fresh"] is None
+    assert found["a"]["s"] == {"a": None, "b": "x", "new": 1.5}
+    assert (found["a"]["f"], found["b"]["f"]) == (0.1, 0.1)
+    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    table.upsert([{"id": "b", "city": "x", "ts": 9, "must": 3, "n": 1}], evolve=True)
+    assert table.snapshot().seq == seq + 3, "what fits alters nothing"
+    table.upsert([{"id": "b", "city": "x", "ts": 10, "must": 3, "extra": "text"}], evolve=True)
+    assert table.scan("extra = 'text'").to_arrow()["id"].to_pylist() == ["b"]
+
+
+def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    other = mdt.open(tmp_path)
+    other.definition  # noqa: B018 - it has looked before the first one alters
+    for n, writer in enumerate((table, other)):
+        writer.upsert([{"id": f"new {n}", "city": "x", "ts": 1, "must": 3, "extra": n}], evolve=True)
+    assert sorted(table.scan("extra >= 0").to_arrow()["extra"].to_pylist()) == [0, 1]
+    with pytest.raises(Invalid, match="the types do not fit"):
+        table.upsert([{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}], evolve=True)
