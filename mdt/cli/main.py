@@ -27,6 +27,7 @@ from mdt.errors import Invalid
 from mdt.progress import bar
 from mdt.schema.alter import type_of
 from mdt.schema.definition import MERGE_ON_READ
+from mdt.services.compaction_strategies import STRATEGIES
 from mdt.write.result import WriteResult
 
 ROWS_SHOWN = 20
@@ -278,10 +279,20 @@ def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa
 
 
 @command(app)
-def compact(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+def compact(
+    path: TablePath,
+    strategy: Annotated[
+        str, typer.Option(help=f"Which file groups come first: {', '.join(STRATEGIES)}.")
+    ] = "log_bytes",
+    partition: Annotated[list[str], typer.Option(help="Path of a partition, such as city=Oslo; * for anything.")] = [],  # noqa: B006
+    budget_bytes: Annotated[int | None, typer.Option(min=0, help="Bytes to read at most.")] = None,
+    option: Settings = [],  # noqa: B006 - as above
+) -> None:
     """Merge log files and deleted rows into new base files."""
     with bar("compacting") as told:
-        result = opened(path, option).compact(told)
+        result = opened(path, option).compact(
+            told, strategy=strategy, partitions=partition or None, budget_bytes=budget_bytes
+        )
     text = f"commit {result.seq} at {result.instant}" if result.instant else "nothing to compact"
     tell({"seq": result.seq, "instant": result.instant}, text, result.warnings)
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 from indexes import paths as column_paths
 from indexes.base import Int64Array
 from mdt.config import Options
-from mdt.hudi.schema import with_meta
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.segment_columns import read_columns
@@ -21,7 +20,7 @@ from mdt.parquet.segment_rows import live_mask
 from mdt.services.clustering_plan import Unit
 from mdt.services.curves import SORT, ranks, row_order
 from mdt.services.ranges import Ranges
-from mdt.write.files import FILE_NAME
+from mdt.write.files import live_rows
 from mdt.write.slices import Carried
 
 GAIN_MIN = 0.2
@@ -32,9 +31,6 @@ _COUNT_STAYS = 1.5
 _SAMPLE_ROWS = 1 << 16
 """Rows at which the overlap of files is measured."""
 _COMMIT_TIME = "_hoodie_commit_time"
-_PARTITION_PATH = "_hoodie_partition_path"
-_CONSTANT = (_PARTITION_PATH, FILE_NAME)
-"""Meta columns of which all rows of a partition have one value, or are to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +85,9 @@ def carried(metadata: Metadata, snapshot: Snapshot, unit: Unit, found: Arrangeme
     files = members(snapshot, unit)
     if not files:
         return []
-    whole = with_meta(snapshot.definition.schema)
-    schema = pa.schema([field for field in whole if field.name not in _CONSTANT])
-    parts = [_live(metadata, snapshot, i, schema)[0] for i in files]
-    rows = _with_constants(pa.concat_tables(parts), whole, unit.partition)
+    rows = pa.concat_tables([live_rows(metadata, snapshot, i) for i in files]).unify_dictionaries()
+    times = rows[_COMMIT_TIME].dictionary_encode().unify_dictionaries()  # few values, which then are moved as numbers
+    rows = rows.set_column(rows.schema.get_field_index(_COMMIT_TIME), _COMMIT_TIME, times)
     starts = [0, *found.ends.tolist()]
 
     def part(start: int, end: int) -> Callable[[], Sequence[pa.Table]]:
@@ -152,15 +147,6 @@ def _share(values: Int64Array, starts: Int64Array, points: Int64Array) -> float:
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
     step = max(1, len(points) // _SAMPLE_ROWS)
     return Ranges(low, high).depth(points[::step]) / len(starts)
-
-
-def _with_constants(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Table:
-    """Return rows with all columns of ``schema``: what is the same in all of them, or nearly, need not be moved row by row."""
-    zeros = pa.array(np.zeros(len(rows), np.int32))
-    constants = {_PARTITION_PATH: partition, FILE_NAME: ""}
-    columns = {name: pa.DictionaryArray.from_arrays(zeros, pa.array([text])) for name, text in constants.items()}
-    columns[_COMMIT_TIME] = rows[_COMMIT_TIME].dictionary_encode().unify_dictionaries()
-    return pa.table({name: columns[name] if name in columns else rows[name] for name in schema.names})
 
 
 def _gathered(rows: pa.Table, at: Int64Array) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from indexes import paths as column_paths
 from indexes import values
@@ -20,7 +19,8 @@ from mdt.progress import Progress
 from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
 from mdt.services.index_report import NOT_COUNTED
-from mdt.services.ranges import overlaps, partitioned
+from mdt.services.partitions import matching
+from mdt.services.ranges import overlaps
 
 AUTO = "auto"
 _AUTO_COLUMNS_MAX = 3
@@ -92,23 +92,6 @@ def cluster(
             {name: (before[name], after[name]) for name in columns}, _read(counted, before, after),
             done.attempts, done.warnings,
         )  # fmt: skip
-
-
-def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:
-    """Return the paths of the partitions that are meant, None for all; ``*`` stands for anything.
-
-    Raises Invalid if a text names none.
-    """
-    if partitions is None:
-        return None
-    paths = list(partitioned(snapshot)[1])
-    found: dict[str, None] = {}
-    for text in texts("partitions", partitions, "['city=Oslo'], or 'city=*'"):
-        mine = [path for path in paths if path == text or fnmatchcase(path, text)]
-        if not mine:
-            raise Invalid(f"there is no partition {text!r}", hint=f"there are {', '.join(paths[:3]) or 'none'} …")
-        found |= dict.fromkeys(mine)
-    return list(found)
 
 
 def _columns(snapshot: Snapshot, by: str | Sequence[str]) -> tuple[str, ...]:

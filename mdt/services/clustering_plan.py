@@ -16,7 +16,8 @@ from indexes.base import BoolArray, Int64Array
 from mdt.config import Options
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.curves import SORT
-from mdt.services.ranges import Ranges, partitioned, ranges
+from mdt.services.partitions import partitioned
+from mdt.services.ranges import Ranges, ranges
 
 _SMALL_SHARE = 0.5
 """Of a full file: a smaller one is joined with others."""

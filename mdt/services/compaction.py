@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
@@ -20,6 +18,7 @@ from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
+from mdt.services.compaction_strategies import Strategy, chosen
 from mdt.write.files import WriteJob
 from mdt.write.operations import write_slices
 from mdt.write.slices import Slice
@@ -34,18 +33,23 @@ class CompactionPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Operation[CompactionPlan]):
-    """The operation.  ``progress`` is called with the number of finished file groups and of all."""
+    """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see :func:`mdt.services.compaction_strategies.chosen`.
+
+    ``progress`` is called with the number of finished file groups and of all.
+    """
 
     metadata: Metadata
     options: Options
     progress: Progress | None = None
+    strategy: str | Strategy = "log_bytes"
+    partitions: Sequence[str] | None = None
+    budget_bytes: int | None = None
     name: str = "compact"
     action: str = "compaction"
 
     def prepare(self, snapshot: Snapshot, txn: str) -> CompactionPlan:
-        """Return the file groups that hold log files or dead rows."""
-        dirty = snapshot.live & ((snapshot.kind != BASE) | (snapshot.dead_rows > 0))
-        groups = np.unique(snapshot.file_groups.of_files(np.flatnonzero(dirty))).tolist()
+        """Return the file groups that the strategy chooses among those that hold log files or dead rows."""
+        groups = sorted(chosen(snapshot, self.strategy, partitions=self.partitions, budget_bytes=self.budget_bytes))
         names = snapshot.file_groups.names(groups)
         partitions = sorted({snapshot.file_groups.partition(g) for g in groups})
         return CompactionPlan(Footprint(txn, frozenset(names)), partitions, is_needed=bool(groups), groups=groups)

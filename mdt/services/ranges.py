@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from indexes.base import BoolArray, Int64Array
 from indexes.buffers import flags, numbers
 from mdt.metadata.snapshot import Snapshot
+from mdt.services.partitions import partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +95,3 @@ def overlaps(snapshot: Snapshot, columns: Sequence[str], partitions: Sequence[st
         depths = [whole.of(places_).depth() * len(places_) for places_ in places.values()]
         found[column] = sum(depths) / len(groups) if len(groups) else 0.0
     return found
-
-
-def partitioned(
-    snapshot: Snapshot, partitions: Sequence[str] | None = None
-) -> tuple[Int64Array, dict[str, Int64Array]]:
-    """Return the live file groups of some partitions, rising, and partition path -> the places of its groups among them.  O(files)."""
-    groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
-    paths = snapshot.file_groups.partitions(groups).astype(str)
-    if partitions is not None:
-        wanted = np.isin(paths, list(partitions))
-        groups, paths = groups[wanted], paths[wanted]
-    if not len(groups):
-        return groups, {}
-    names, code = np.unique(paths, return_inverse=True)
-    order = np.argsort(code, kind="stable")
-    places = np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
-    return groups, dict(zip(names.tolist(), places, strict=True))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from mdt import logs
+from mdt.arguments import whole_number
 from mdt.progress import ProgressOption, shown
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
@@ -17,18 +18,36 @@ if TYPE_CHECKING:
     from mdt.services.check import CheckReport
     from mdt.services.cleaning import CleanReport
     from mdt.services.cluster_table import ClusterResult
+    from mdt.services.compaction_strategies import Strategy
 
 
 class Services(Handle):
     """What keeps a table in good order; rows stay as they are."""
 
-    def compact(self, progress: ProgressOption = None) -> WriteResult:
-        """Rewrite file groups with log files or deleted rows as base files; rows stay as they are."""
-        from mdt.services.compaction import Compaction
+    def compact(
+        self,
+        progress: ProgressOption = None,
+        *,
+        strategy: str | Strategy = "log_bytes",
+        partitions: str | Sequence[str] | None = None,
+        budget_bytes: int | None = None,
+    ) -> WriteResult:
+        """Rewrite file groups with log files or deleted rows as base files; rows stay as they are.
 
+        ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.  ``budget_bytes``: bytes to read at most,
+        but for the first file group; ``strategy`` says which come first: "log_bytes" and "log_files" (those with most), "dead_share",
+        "oldest" (compacted longest ago), "newest_partitions", or a function, see :mod:`mdt.services.compaction_strategies`.
+        Raises Invalid for another strategy and for partitions that are not there.
+        """
+        from mdt.services.compaction import Compaction
+        from mdt.services.partitions import matching
+
+        if budget_bytes is not None:
+            whole_number("budget_bytes", budget_bytes)
         with shown(progress, "compact") as told, logs.service(self._storage, self.definition.name, "compact") as facts:
             self._before_write()
-            done = self._commit(Compaction(self._metadata, self.options, told))
+            wanted = matching(self._metadata.newest(), partitions)
+            done = self._commit(Compaction(self._metadata, self.options, told, strategy, wanted, budget_bytes))
             facts["file_groups"] = len(done.plan.groups)
         return WriteResult.of(done)
 

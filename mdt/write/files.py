@@ -42,6 +42,7 @@ from mdt.write.summarize import Indexed, Summaries, summarize
 
 RECORD_KEY = "_hoodie_record_key"
 FILE_NAME = "_hoodie_file_name"
+PARTITION_PATH = "_hoodie_partition_path"
 
 _NO_HASHES = KeyHashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
@@ -314,13 +315,24 @@ def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
 
 
 def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
-    """Return the live rows of file ``i`` with meta columns, without the positions in ``ended``."""
-    definition = snapshot.definition
-    table = read_columns(metadata.storage, definition, snapshot.segment(i), with_meta(definition.schema))
+    """Return the live rows of file ``i`` with meta columns, without the positions in ``ended``; what their file is called is left open."""
+    segment, whole = snapshot.segment(i), with_meta(snapshot.definition.schema)
+    moved = pa.schema([field for field in whole if field.name not in (FILE_NAME, PARTITION_PATH)])
+    table = read_columns(metadata.storage, snapshot.definition, segment, moved)
     dead = snapshot.vector(i)
     gone = ended if dead is None else dead if ended is None else dead | ended
     mask = live_mask(len(table), gone)
-    return table if mask is None else table.filter(pa.array(mask))
+    if mask is not None:
+        table = table.filter(pa.array(mask))
+    return with_constants(table, whole, segment.partition)
+
+
+def with_constants(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Table:
+    """Return rows with all columns of ``schema``: those of which all rows of a file have one value need not be read, nor moved row by row."""
+    zeros = pa.array(np.zeros(len(rows), np.int32))
+    constants = {PARTITION_PATH: partition, FILE_NAME: ""}
+    columns = {name: pa.DictionaryArray.from_arrays(zeros, pa.array([text])) for name, text in constants.items()}
+    return pa.table({name: columns[name] if name in columns else rows[name] for name in schema.names})
 
 
 def rename_file(table: pa.Table, name: str) -> pa.Table:
