@@ -331,8 +331,11 @@ def with_constants(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Tabl
     """Return rows with all columns of ``schema``: those of which all rows of a file have one value need not be read, nor moved row by row."""
     zeros = pa.array(np.zeros(len(rows), np.int32))
     constants = {PARTITION_PATH: partition, FILE_NAME: ""}
-    columns = {name: pa.DictionaryArray.from_arrays(zeros, pa.array([text])) for name, text in constants.items()}
-    return pa.table({name: columns[name] if name in columns else rows[name] for name in schema.names})
+    for at, field in enumerate(schema):
+        if field.name in constants:
+            column = pa.DictionaryArray.from_arrays(zeros, pa.array([constants[field.name]]))
+            rows = rows.add_column(at, field.with_type(column.type), column)
+    return rows
 
 
 def rename_file(table: pa.Table, name: str) -> pa.Table:

@@ -11,6 +11,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import trees
 from reader import bag, hudi_table
@@ -314,3 +315,18 @@ def test_a_single_file_gets_narrow_row_groups() -> None:
     after = table.scan(where).explain()
     assert after.row_groups_read <= 2 < before and table.check().ok
     assert not table.cluster("a").instant
+
+
+def test_a_required_column_stays_required_in_files_that_services_write() -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("a", pa.float64(), nullable=False)])
+    table = mdt.create(MemoryStorage(), schema, ["id"], options=SMALL)
+    for first in range(0, 300, 100):
+        table.bulk_insert(
+            pa.table([range(first, first + 100), np.random.default_rng(first).random(100)], schema=schema)
+        )
+    table.upsert(pa.table([range(5), [0.0] * 5], schema=schema))
+    for service in (table.compact, lambda: table.cluster("a")):
+        service()
+        for name in table.files()["name"].to_pylist():
+            written = pq.read_schema(pa.BufferReader(table.storage.read(name)))
+            assert not written.field("id").nullable and not written.field("a").nullable
