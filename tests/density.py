@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tidy import Module, body_lines, home, load
 
-CONDITIONALS_PER_1000_MAX = 24
-COMPREHENSIONS_PER_1000_MAX = 34
+CONDITIONALS_PER_1000_MAX = 22
+COMPREHENSIONS_PER_1000_MAX = 33
 DENSE_PARTS_MAX = 12
 """Conditional expressions and comprehensions per 1,000 lines of mdt and indexes, and in one function: what holds today, to be
 lowered.  pyiceberg has 8 and 9 a thousand lines."""
@@ -21,7 +21,7 @@ GOAL = (15, 25)
 REACHED = ("mdt/commit/", "mdt/hudi/")
 """Conditional expressions and comprehensions per 1,000 lines that every room shall have, and the rooms that have no more."""
 
-NESTED_STILL = ("mdt/engines/", "mdt/metadata/", "mdt/write/")
+NESTED_STILL = ("mdt/engines/", "mdt/metadata/")
 """Where conditional expressions stand inside others; to be emptied."""
 
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.stores.object_range import ObjectRange
 
@@ -104,13 +105,13 @@ class NewFile:
     inserts: int
     updates: int
     deletes: int
-    key_map: ObjectRange | None
+    key_map: ObjectRange | None = None
     page_map: ObjectRange | None = None
     stats: pa.Table | None = None
     shard: Shard = field(default_factory=Shard)
     first_row: int = 0
     fresh: bytes | None = None
-    previous_instant: str = "null"
+    previous_instant: str = NO_PREVIOUS
     base_name: str = ""
     log_names: tuple[str, ...] = field(default=())
 

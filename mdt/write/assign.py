@@ -72,9 +72,9 @@ def assign(
     is_mor = snapshot.definition.is_mor
     for partition, rows in inserts.items():
         row_bytes = _row_bytes(snapshot, partition, row_bytes_hint)
-        small = (
-            _small_groups(snapshot, options, partition, row_bytes, can_index_log_files) if use_small_files else iter(())
-        )
+        small: Iterator[_Small] = iter(())
+        if use_small_files:
+            small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files)
         taken = 0
         while taken < rows and (place := next(small, None)) is not None:
             part = range(taken, min(rows, taken + place.capacity_rows))
@@ -99,8 +99,10 @@ def assign(
 
 def _even(rows: range, per_file: int) -> list[range]:
     """Cut ``rows`` into ranges of about equal length, none over ``per_file``."""
+    if not rows:
+        return []
     files = -(-len(rows) // per_file)
-    ends = [rows.start + -(-len(rows) * n // files) for n in range(files + 1)] if files else []
+    ends = [rows.start + -(-len(rows) * n // files) for n in range(files + 1)]
     return [range(*part) for part in pairwise(ends)]
 
 

@@ -22,6 +22,7 @@ from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
+from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema, with_meta
@@ -63,8 +64,21 @@ class Written:
     page_map: bytes | None
     gained: pa.Array
     gained_hashes: KeyHashes
-    removed: tuple[int, ...] = ()
+    removed: Sequence[int] = ()
     vectors: Mapping[int, BitMap] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parquet:
+    """Rows as Parquet bytes, and all that is known of them; by default of no rows, which a log file of deletes has."""
+
+    data: Any = b""
+    rows: int = 0
+    row_groups: tuple[int, ...] = ()
+    footer: tuple[int, int] = (0, 0)
+    found: Summaries = field(default_factory=Summaries)
+    key_map: bytes | None = None
+    page_map: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +137,9 @@ class WriteJob:
 
     def run(self, task: int, work: Slice) -> Written:
         """Write the file of ``work``, the ``task``-th slice."""
-        return self._log(task, work) if work.is_log else self._base(task, work)
+        if work.is_log:
+            return self._log(task, work)
+        return self._base(task, work)
 
     def _file_id(self, work: Slice) -> str:
         if work.group == NEW:
@@ -132,7 +148,9 @@ class WriteJob:
 
     def _members(self, work: Slice) -> list[int]:
         """Return the numbers of the files of the file group, oldest first."""
-        return [] if work.group == NEW else self.snapshot.file_groups.members(work.group).tolist()
+        if work.group == NEW:
+            return []
+        return self.snapshot.file_groups.members(work.group).tolist()
 
     def _fresh(self, task: int, rows: KeyedRows, partition: str, file_name: str) -> pa.Table:
         """Return new rows with their meta columns."""
@@ -141,56 +159,56 @@ class WriteJob:
         )
         return base_file.with_meta_columns(rows.table, meta)
 
-    def _encode(
-        self, table: pa.Table, *, minmax: tuple[str, str] | None = None, bloom: bytes | None = None
-    ) -> tuple[Any, tuple[int, ...]]:
+    def _parquet(
+        self, table: pa.Table, hashes: KeyHashes, ordering: UInt64Array | None, *,
+        key_bounds: tuple[str | None, str | None] = (None, None), bloom: bytes | None = None,
+    ) -> _Parquet:  # fmt: skip
+        """Encode and describe rows with meta columns; ``key_bounds`` and ``bloom`` are for Hudi's readers of the footer."""
         data, row_groups = base_file.encode(
             table,
             row_group_rows=self.options.row_group_rows,
             avro_schema=self.avro_meta,
-            min_key=None if minmax is None else minmax[0],
-            max_key=None if minmax is None else minmax[1],
+            min_key=key_bounds[0],
+            max_key=key_bounds[1],
             bloom=bloom,
             compression=self.options.compression,
             page_bytes=self.options.page_bytes,
         )
-        return data, tuple(row_groups)
+        found = summarize(self.snapshot.definition, self.options, table, tuple(row_groups))
+        made = _Parquet(data, len(table), tuple(row_groups), footer_reference(data), found)
+        if not len(table):
+            return made
+        keys = key_map.encode(key_map.build(hashes, ordering))
+        return replace(made, key_map=keys, page_map=page_map.encoded(data))
 
     def _base(self, task: int, work: Slice) -> Written:
         """Write a new base file: the rows that the slice carries over, and the new ones."""
         file_id, token = self._file_id(work), self.claim.write_token(task)
         name = base_file.name(file_id, token, self.claim.instant)
         content = self._content(task, work, name)
-        table = content.table
-        keys = plain(table[RECORD_KEY])
-        bounds = pc.min_max(keys).as_py() if len(keys) else None
+        keys = plain(content.table[RECORD_KEY])
+        bounds = pc.min_max(keys).as_py()
         bloom = None
         if self.options.write_footer_bloom:
             bloom = hudi_bloom.simple(keys, max(1, len(keys)), self.options.bloom_fpp).encode("ascii")
-        minmax = None if bounds is None else (bounds["min"], bounds["max"])
-        data, row_groups = self._encode(table, minmax=minmax, bloom=bloom)
-        self.metadata.storage.create(paths.partition_file(work.partition, name), data)
-        found = summarize(self.snapshot.definition, self.options, table, row_groups)
-        members = self._members(work)
-        previous = self.snapshot.segment(members[0]).base_instant if members else "null"
+        parquet = self._parquet(
+            content.table, content.hashes, content.ordering, key_bounds=(bounds["min"], bounds["max"]), bloom=bloom
+        )
+        self.metadata.storage.create(paths.partition_file(work.partition, name), parquet.data)
+        inserts, gained = work.inserts, _gained(work)
+        if work.group == NEW and work.carried is not None:
+            # All keys are new to the group, and none is covered without a key part.
+            inserts, gained = len(keys), (sort_keys(content.table, self.snapshot.definition.key), content.hashes)
+        members, previous, fresh = self._members(work), NO_PREVIOUS, None
+        if members:
+            previous = self.snapshot.segment(members[0]).base_instant
+        if content.fresh is not None:
+            fresh = content.fresh.serialize()
         file = self._new_file(
-            work, file_id, name, BASE, found, content=[data], parquet=data, rows=len(table), block_offset=0,
-            row_groups=row_groups, base_instant=self.claim.instant, previous=previous,
+            work, parquet, [parquet.data], file_id=file_id, name=name, kind=BASE, base_instant=self.claim.instant,
+            log_version=0, block_offset=0, inserts=inserts, fresh=fresh, previous_instant=previous,
         )  # fmt: skip
-        if work.group == NEW and work.carried is not None:
-            file = replace(
-                file, inserts=len(table)
-            )  # all keys are new to the group, and none is covered without a key part
-        fresh = None if content.fresh is None else content.fresh.serialize()
-        encoded = key_map.encode(key_map.build(content.hashes, content.ordering)) if len(table) else None
-        removed = tuple(int(self.snapshot.segment_ids[i]) for i in members)
-        pages = page_map.encoded(data) if len(table) else None
-        gained = _gained(work)
-        if work.group == NEW and work.carried is not None:
-            gained = sort_keys(table, self.snapshot.definition.key), content.hashes
-        vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
-        file = replace(file, fresh=fresh)
-        return Written(file, found.indexes, encoded, pages, *gained, removed=removed, vectors=vectors)
+        return self._written(work, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist())
 
     def _content(self, task: int, work: Slice, name: str) -> _Content:
         """Return the rows of a base file: what is carried over, under the new file name, then what is new.
@@ -200,15 +218,23 @@ class WriteJob:
         """
         definition, new = self.snapshot.definition, work.new
         parts = list(self._carried(work))
-        if not parts and new is None:
-            new = keyed_rows(definition.schema.empty_table(), definition)  # every row of the group has died
-        contents = [self._in_place(rename_file(base_file.stack(parts), name))] if parts else []
+        if not parts:
+            if new is None:  # every row of the group has died
+                new = keyed_rows(definition.schema.empty_table(), definition)
+            return self._new_content(task, new, work.partition, name)
+        content = self._in_place(rename_file(base_file.stack(parts), name))
+        settled = len(parts[0])
+        if work.carried is not None:
+            settled = len(content.table)
         if new is not None:
-            contents.append(_Content(self._fresh(task, new, work.partition, name), new.hashes, new.ordering))
-        content = contents[0] if len(contents) == 1 else contents[0].followed_by(contents[1])
-        settled = len(parts[0]) if parts and work.carried is None else sum(map(len, parts))
+            content = content.followed_by(self._new_content(task, new, work.partition, name))
         order = self._order(content.table, settled)
-        return content if order is None else content.taken(order)
+        if order is None:
+            return content
+        return content.taken(order)
+
+    def _new_content(self, task: int, new: KeyedRows, partition: str, name: str) -> _Content:
+        return _Content(self._fresh(task, new, partition, name), new.hashes, new.ordering)
 
     def _carried(self, work: Slice) -> Sequence[pa.Table]:
         """Return the rows that move into a base file, by default the live ones of the group; oldest segment first."""
@@ -220,7 +246,9 @@ class WriteJob:
     def _in_place(self, table: pa.Table) -> _Content:
         """Return rows of the table, none of them new, with what is kept of their keys."""
         definition = self.snapshot.definition
-        ordering = None if definition.ordering is None else key_map.ordering_words(table[definition.ordering])
+        ordering = None
+        if definition.ordering is not None:
+            ordering = key_map.ordering_words(table[definition.ordering])
         return _Content(table, hash_keys(plain(table[RECORD_KEY]), definition.hash_seed), ordering, BitMap())
 
     def _order(self, table: pa.Table, settled: int) -> Int64Array | None:
@@ -228,7 +256,9 @@ class WriteJob:
         if not settled or len(table) == settled:
             return None
         keys = sort_keys(table, self.snapshot.definition.key)
-        return rising(keys) if rising(keys.slice(0, settled)) is None else None
+        if rising(keys.slice(0, settled)) is not None:
+            return None
+        return rising(keys)
 
     def _log(self, task: int, work: Slice) -> Written:
         """Write a log file: a data block for new rows, a delete block for deletes.
@@ -243,30 +273,22 @@ class WriteJob:
         name_instant = layout_of(snapshot.definition).log_instant(base_instant, claim.instant)
         name = log_file.name(file_id, name_instant, version, claim.write_token(task))
         rows, positions = self._by_position(work.group, work.new)
-        block, offset = b"", 0
-        row_groups: tuple[int, ...] = ()
-        found = Summaries()
-        data = encoded = pages = None
+        parquet, block, offset = _Parquet(), b"", 0
         if rows is not None:
-            table = self._fresh(task, rows, work.partition, file_id)
-            data, row_groups = self._encode(table)
+            parquet = self._parquet(self._fresh(task, rows, work.partition, file_id), rows.hashes, rows.ordering)
             block, offset = log_file.data_block(
-                data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions, base_instant=base_instant
-            )
-            found = summarize(snapshot.definition, self.options, table, row_groups)
-            encoded = key_map.encode(key_map.build(rows.hashes, rows.ordering))
-            pages = page_map.encoded(data)
-        deletes = self._delete_block(work, base_instant)
-        self.metadata.storage.create(paths.partition_file(work.partition, name), [block, deletes])
-        base_name = next((m.name for m in members if m.kind == BASE), "")
-        log_names = tuple(m.name for m in members if m.kind != BASE)
+                parquet.data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
+                base_instant=base_instant,
+            )  # fmt: skip
+        content = [block, self._delete_block(work, base_instant)]
+        self.metadata.storage.create(paths.partition_file(work.partition, name), content)
+        older = tuple(m.name for m in members if m.kind != BASE)
         file = self._new_file(
-            work, file_id, name, LOG_KIND, found, content=[block, deletes], parquet=data,
-            rows=0 if rows is None else len(rows), block_offset=offset, row_groups=row_groups, base_instant=base_instant,
-            previous=base_instant, version=version, base_name=base_name, log_names=(*log_names, name),
+            work, parquet, content, file_id=file_id, name=name, kind=LOG_KIND, base_instant=base_instant, log_version=version,
+            block_offset=offset, inserts=work.inserts, previous_instant=base_instant,
+            base_name=next((m.name for m in members if m.kind == BASE), ""), log_names=(*older, name),
         )  # fmt: skip
-        vectors = {int(snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
-        return Written(file, found.indexes, encoded, pages, *_gained(work), vectors=vectors)
+        return self._written(work, file, parquet, _gained(work))
 
     def _by_position(self, group: int, rows: R | None) -> tuple[R | None, BitMap | None]:
         """Return ``rows`` sorted by their positions in the base file, and those, if wanted and every row has one."""
@@ -287,23 +309,27 @@ class WriteJob:
             base_instant=base_instant,
         )  # fmt: skip
 
-    def _new_file(
-        self, work: Slice, file_id: str, name: str, kind: int, found: Summaries, *,
-        content: Sequence[bytes | pa.Buffer], parquet: pa.Buffer | None, rows: int, block_offset: int, row_groups: tuple[int, ...], base_instant: str, previous: str, version: int = 0,
-        base_name: str = "", log_names: tuple[str, ...] = (),
-    ) -> NewFile:  # fmt: skip
+    def _new_file(self, work: Slice, parquet: _Parquet, content: Sequence[bytes | pa.Buffer], **told: Any) -> NewFile:
+        """Return the file with the bytes ``content``; ``told``: what its kind has of its own."""
         crc = 0
         for part in content:
             crc = zlib.crc32(part, crc)
-        footer_length, footer_crc = (0, 0) if parquet is None else footer_reference(parquet)
         return NewFile(
-            partition=work.partition, file_id=file_id, name=name, kind=kind, base_instant=base_instant,
-            log_version=version, size=sum(map(len, content)), crc=crc, rows=rows, block_offset=block_offset,
-            block_length=0 if parquet is None else len(parquet), footer_length=footer_length, footer_crc=footer_crc, row_group_rows=row_groups,
-            inserts=work.inserts, updates=work.updates, deletes=work.deletes,
-            key_map=None, stats=found.stats, previous_instant=previous,
-            base_name=base_name, log_names=log_names,
+            partition=work.partition, size=sum(map(len, content)), crc=crc, rows=parquet.rows, block_length=len(parquet.data),
+            footer_length=parquet.footer[0], footer_crc=parquet.footer[1], row_group_rows=parquet.row_groups,
+            updates=work.updates, deletes=work.deletes, stats=parquet.found.stats, **told,
         )  # fmt: skip
+
+    def _written(
+        self,
+        work: Slice,
+        file: NewFile,
+        parquet: _Parquet,
+        gained: tuple[pa.Array, KeyHashes],
+        removed: Sequence[int] = (),
+    ) -> Written:
+        vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
+        return Written(file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors)
 
 
 def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
@@ -319,8 +345,7 @@ def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | No
     segment, whole = snapshot.segment(i), with_meta(snapshot.definition.schema)
     moved = pa.schema([field for field in whole if field.name not in (FILE_NAME, PARTITION_PATH)])
     table = read_columns(metadata.storage, snapshot.definition, segment, moved)
-    dead = snapshot.vector(i)
-    gone = ended if dead is None else dead if ended is None else dead | ended
+    gone = (snapshot.vector(i) or BitMap()) | (ended or BitMap())
     mask = live_mask(len(table), gone)
     if mask is not None:
         table = table.filter(pa.array(mask))

@@ -80,20 +80,18 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
 
 def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too."""
-    wanted = [*definition.key, *(() if definition.is_global else definition.partition_by)]
-    names = list(dict.fromkeys(wanted))
+    partition_by, hint = definition.partition_by, "under partition scope a key is only unique in its partition"
+    if definition.is_global:
+        partition_by, hint = (), ""
+    names = list(dict.fromkeys([*definition.key, *partition_by]))
     refuse_repeated(data.column_names)
     missing = [name for name in names if name not in data.column_names]
     if missing:
-        raise Invalid(
-            f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}",
-            hint="under partition scope a key is only unique in its partition" if not definition.is_global else "",
-        )
-    declared, stored = (
-        pa.schema([schema.field(name) for name in names]) for schema in (definition.declared, definition.schema)
-    )
+        raise Invalid(f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}", hint=hint)
+    declared = pa.schema(map(definition.declared.field, names))
+    stored = pa.schema(map(definition.schema.field, names))
     table = conform(data.select(names), declared, stored, definition.key)
-    return _unique(_batch(table, definition, () if definition.is_global else definition.partition_by), definition)
+    return _unique(_batch(table, definition, partition_by), definition)
 
 
 def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
@@ -112,8 +110,11 @@ def _unique(batch: Batch, definition: TableDefinition) -> Batch:
     ordered = np.sort(batch.hashes.hi)
     if not bool(np.any(ordered[1:] == ordered[:-1])):
         return batch
-    scope = np.zeros(n, dtype=np.int64) if definition.is_global else batch.partition
-    ordering = np.zeros(n, dtype=np.uint64) if batch.ordering is None else batch.ordering
+    scope, ordering = batch.partition, batch.ordering
+    if definition.is_global:
+        scope = np.zeros(n, dtype=np.int64)
+    if ordering is None:
+        ordering = np.zeros(n, dtype=np.uint64)
     order = np.lexsort((np.arange(n), ordering, scope, batch.hashes.lo, batch.hashes.hi))
     hi, lo, part = batch.hashes.hi[order], batch.hashes.lo[order], scope[order]
     last = np.ones(n, dtype=np.bool_)

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, KeyIndex
 from mdt.commit.conflicts import TABLE, Footprint
@@ -28,8 +29,7 @@ from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
-from mdt.stores.object_range import ObjectRange
-from mdt.write.assign import NEW, Assignment, assign
+from mdt.write.assign import Assignment, assign
 from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.slices import Fates, Slice, slice_of
@@ -62,8 +62,12 @@ def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
 
 def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
     """Return ``rows`` by rising key, so that key ranges of files are narrow.  ``keys``: as in ``Batch.sort_keys``."""
-    order = rising(keys.take(pa.array(rows)) if len(rows) != len(keys) else keys)
-    return rows if order is None else rows[order]
+    if len(rows) != len(keys):
+        keys = keys.take(pa.array(rows))
+    order = rising(keys)
+    if order is None:
+        return rows
+    return rows[order]
 
 
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
@@ -213,19 +217,23 @@ def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Locate
 
 
 def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
-    if len(rows) or batch.duplicates:
+    if len(rows):
         named = batch.keys.take(pa.array(rows[:_NAMED_ROWS])).to_pylist()
-        repeats = f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}"
-        what = f"{len(rows)} keys exist already: {named}" if len(rows) else repeats
-        raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
+        what = f"{len(rows)} keys exist already: {named}"
+    elif batch.duplicates:
+        what = f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}"
+    else:
+        return
+    raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
 
 
 def _footprint(
     snapshot: Snapshot, txn: str, located: Located, work: Sequence[Assignment], absent: Mapping[str, KeyHashes]
 ) -> Footprint:
     """Return the footprint of everything that was read."""
-    groups = {int(g) for g in np.unique(located.group) if g >= 0} | {w.group for w in work if w.group != NEW}
-    return Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), absent)
+    groups = np.union1d(located.group, np.array([w.group for w in work], np.int64))
+    written = groups[groups >= 0].tolist()  # neither of rows that were not found nor NEW
+    return Footprint(txn, frozenset(snapshot.file_groups.names(written)), absent)
 
 
 def _partitions(work: Sequence[Assignment]) -> list[str]:
@@ -265,32 +273,32 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}{part}"))
     files: list[NewFile] = []
     kept: list[Written] = []
+    removed: list[int] = []
+    vectors: dict[int, BitMap] = {}
     light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
     for w, shard, first_row in sharded(objects, light, threads=threads):
-        key_map, page_map = (None if data is None else objects.add(data) for data in (w.key_map, w.page_map))
-        files.append(replace(w.file, key_map=key_map, page_map=page_map, shard=shard, first_row=first_row))
+        file = replace(w.file, shard=shard, first_row=first_row)
+        if w.key_map is not None and w.page_map is not None:
+            file = replace(file, key_map=objects.add(w.key_map), page_map=objects.add(w.page_map))
+        files.append(file)
         kept.append(w)
+        removed += w.removed
+        vectors |= w.vectors
+    key_parts = []
     grown = [w for w in kept if len(w.gained)]
-    # What only moves rows goes on where the package of the key index is missing.
-    key_parts = _key_parts(shared.metadata.key_index(shared.snapshot), objects, grown) if grown else []
+    if grown:  # what only moves rows goes on where the package of the key index is missing
+        key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
     objects.write(shared.metadata.storage)
-    return Changes(
-        files=files,
-        removed=[s for w in kept for s in w.removed],
-        vectors={s: positions for w in kept for s, positions in w.vectors.items()},
-        key_parts=key_parts,
-    )
+    return Changes(files, removed, vectors, key_parts)
 
 
-def _key_parts(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> list[KeyPart]:
+def _key_part(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> KeyPart:
     """Return the key part of the keys that the slices ``grown``, at least one, have gained."""
     keys = pa.concat_arrays([w.gained for w in grown])
-    hashes = KeyHashes(
-        np.concatenate([w.gained_hashes.hi for w in grown]), np.concatenate([w.gained_hashes.lo for w in grown])
-    )
+    hashes = KeyHashes(*np.hstack([(w.gained_hashes.hi, w.gained_hashes.lo) for w in grown]))
     number = np.repeat(np.arange(len(grown)), [len(w.gained) for w in grown])
     data = index.build(keys, hashes, number, len(grown))
-    stored: ObjectRange | None = None
-    if len(data) > INLINE_SUMMARY_BYTES_MAX:
-        stored = objects.add(data)
-    return [KeyPart(index.name, tuple(w.file.file_id for w in grown), None if stored else data, stored)]
+    groups = tuple(w.file.file_id for w in grown)
+    if len(data) <= INLINE_SUMMARY_BYTES_MAX:
+        return KeyPart(index.name, groups, data, None)
+    return KeyPart(index.name, groups, None, objects.add(data))

@@ -33,7 +33,8 @@ class WriteResult:
     @classmethod
     def of(cls, done: CommitResult[Any], engine: str = "arrow") -> WriteResult:
         """Return what to tell of a transaction that ended; without a record nothing had to change."""
-        seq = done.snapshot.seq if done.record is None else done.record.seq
-        instant = "" if done.record is None else done.record.instant
+        seq, instant = done.snapshot.seq, ""
+        if done.record is not None:
+            seq, instant = done.record.seq, done.record.instant
         known = {name: done.plan.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
         return cls(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)

@@ -97,7 +97,9 @@ class Slice:
     @property
     def inserts(self) -> int:
         """How many keys the group gains."""
-        return 0 if self.new is None else len(self.new) - self.updates
+        if self.new is None:
+            return 0
+        return len(self.new) - self.updates
 
 
 @dataclass(frozen=True, slots=True)

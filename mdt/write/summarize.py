@@ -150,7 +150,9 @@ def _joined(index: SkippingIndex, spec: str, files: Sequence[tuple[int, Indexed]
             columns.append(_nulls(first - end, column.type))
         columns.append(column)
         end = first + file.rows
-    return index.summarize(columns[0] if len(columns) == 1 else pa.concat_arrays(columns))
+    if len(columns) == 1:
+        return index.summarize(columns[0])
+    return index.summarize(pa.concat_arrays(columns))
 
 
 def _nulls(rows: int, type: pa.DataType) -> pa.Array:
@@ -162,7 +164,9 @@ def _nulls(rows: int, type: pa.DataType) -> pa.Array:
 
 def placed(objects: AttachmentWriter, summary: bytes) -> SummaryRef:
     """Return a summary as a commit record holds it: a small one itself, of a larger one where it stands."""
-    return summary if len(summary) <= INLINE_INDEX_BYTES_MAX else objects.add(summary)
+    if len(summary) <= INLINE_INDEX_BYTES_MAX:
+        return summary
+    return objects.add(summary)
 
 
 def sharded(
@@ -217,7 +221,9 @@ class _Open(Generic[T]):
 
     def finished(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:
         """Yield what :func:`sharded` does, when the summaries are done."""
-        summaries = self.files[0][1].finished if self.summaries is None else self.summaries.result()
+        summaries = self.files[0][1].finished
+        if self.summaries is not None:
+            summaries = self.summaries.result()
         shard = Shard(tuple((spec, placed(objects, data)) for spec, data in summaries.items()))
         first = 0
         for name, found in self.files:

@@ -29,7 +29,7 @@ _SAME = [name for name in FILES.names if name not in _OF_OTHERS and not name.sta
 def encode(done: Changes) -> bytes:
     """Return files, key parts, removed segments and additions to deletion vectors as bytes: what a task may have written."""
     sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
-    return b"".join(bytes(part) for part in codec.pack({}, sections))
+    return b"".join(map(bytes, codec.pack({}, sections)))
 
 
 def decode(data: bytes) -> Changes:
