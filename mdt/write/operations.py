@@ -278,8 +278,10 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
     for w, shard, first_row in sharded(objects, light, threads=threads):
         file = replace(w.file, shard=shard, first_row=first_row)
-        if w.key_map is not None and w.page_map is not None:
-            file = replace(file, key_map=objects.add(w.key_map), page_map=objects.add(w.page_map))
+        if w.key_map is not None:
+            file = replace(file, key_map=objects.add(w.key_map))
+        if w.page_map is not None:
+            file = replace(file, page_map=objects.add(w.page_map))
         files.append(file)
         kept.append(w)
         removed += w.removed
