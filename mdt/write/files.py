@@ -343,7 +343,7 @@ def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
 def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
     """Return the live rows of file ``i`` with meta columns, without the positions in ``ended``; what their file is called is left open."""
     segment, whole = snapshot.segment(i), with_meta(snapshot.definition.schema)
-    moved = pa.schema([field for field in whole if field.name not in (FILE_NAME, PARTITION_PATH)])
+    moved = pa.schema([one for one in whole if one.name not in (FILE_NAME, PARTITION_PATH)])
     table = read_columns(metadata.storage, snapshot.definition, segment, moved)
     gone = (snapshot.vector(i) or BitMap()) | (ended or BitMap())
     mask = live_mask(len(table), gone)
@@ -356,10 +356,10 @@ def with_constants(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Tabl
     """Return rows with all columns of ``schema``: those of which all rows of a file have one value need not be read, nor moved row by row."""
     zeros = pa.array(np.zeros(len(rows), np.int32))
     constants = {PARTITION_PATH: partition, FILE_NAME: ""}
-    for at, field in enumerate(schema):
-        if field.name in constants:
-            column = pa.DictionaryArray.from_arrays(zeros, pa.array([constants[field.name]]))
-            rows = rows.add_column(at, field.with_type(column.type), column)
+    for at, name in enumerate(schema.names):
+        if name in constants:
+            column = pa.DictionaryArray.from_arrays(zeros, pa.array([constants[name]]))
+            rows = rows.add_column(at, schema.field(name).with_type(column.type), column)
     return rows
 
 
