@@ -29,6 +29,14 @@ def texts(argument: str, value: object, example: str) -> tuple[str, ...]:
     return found
 
 
+def one_text(argument: str, value: object, example: str) -> str:
+    """Return a text.  Raises Invalid, with ``example``, for anything else."""
+    if not isinstance(value, str):
+        raise Invalid(f"{argument} takes text, not a {type(value).__name__}", hint=f"write {argument}={example}")
+    require_unicode(argument, value)
+    return value
+
+
 def require_unicode(argument: str, text: str) -> None:
     """Raise Invalid for a text with lone surrogates, which no file can hold."""
     try:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import one_of
-from mdt.arrow_stream import ArrowStream
 from mdt.display import visible
 from mdt.errors import Invalid
 from mdt.filters.where import parse_where
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
 from mdt.metadata.metadata import Metadata
-from mdt.query import Where, checked_columns, declared_columns
+from mdt.query import ArrowStream, Where, checked_columns, declared_columns
 from mdt.scan.changed_rows import CHANGE, ChangedRows
 from mdt.scan.history_range import history_range
 from mdt.schema.declared import Restoration

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,7 +15,6 @@ from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, leaves
 from indexes.predicate import columns as columns_of
 from mdt.arguments import one_of, texts
-from mdt.arrow_stream import ArrowStream
 from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
@@ -62,7 +62,7 @@ def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
     return ReadOptimized.of
 
 
-def _written_since(snapshot: Snapshot, since: int, predicate: Predicate | None) -> Predicate:
+def _written_since(metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None) -> Predicate:
     """Return ``predicate`` for rows alone that commits after ``since`` wrote."""
     from mdt.plan.commit_times import committed_within
 
@@ -70,7 +70,7 @@ def _written_since(snapshot: Snapshot, since: int, predicate: Predicate | None) 
         raise Invalid(
             f"a range from commit {since} to commit {snapshot.seq} goes backwards", hint="give the older point first"
         )
-    written = committed_within(snapshot, since)
+    written = committed_within(metadata.history(), since, snapshot.seq)
     return written if predicate is None else And((written, predicate))
 
 
@@ -78,6 +78,45 @@ def declared_columns(snapshot: Snapshot, names: Sequence[str]) -> pa.Schema:
     """Return the columns ``names`` as they were declared; Hudi's meta columns may be among them."""
     declared = with_meta(snapshot.definition.declared)
     return pa.schema([declared.field(name) for name in names])
+
+
+class ArrowStream(ABC):
+    """Rows with a schema, streamed from the beginning as often as they are asked for."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as record batches, streamed."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Raise what can be known before the first row is read."""
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows, streamed as by :meth:`to_batches`; errors of ours pass through it as they are."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as an Arrow C stream, from the beginning at every call.
+
+        Raises what planning raises.  An error while rows are read ends the stream: its consumer raises an error of its
+        own with our text.
+        """
+        self._prepare()
+        try:
+            return self.to_reader().__arrow_c_stream__(requested_schema)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise Invalid(
+                f"the rows cannot have the schema that is asked for: {error}", hint="cast the result"
+            ) from error
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema of the rows as an Arrow C schema; nothing is read."""
+        return self.schema.__arrow_c_schema__()
 
 
 class Scan(ArrowStream):
@@ -119,7 +158,7 @@ class Scan(ArrowStream):
         if where is not None or params:
             self.predicate = parse_where(where, schema, params)
         if since is not None:
-            self.predicate = _written_since(snapshot, since, self.predicate)
+            self.predicate = _written_since(metadata, snapshot, since, self.predicate)
         self.order: tuple[SortKey, ...] = () if order_by is None else parse_order(order_by, schema)
 
     def __repr__(self) -> str:

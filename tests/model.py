@@ -61,6 +61,7 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         self.path = self.folder / "table"
         self.model: dict[Any, Row] = {}
         self.past: dict[int, list[Row]] = {}
+        self.tags: dict[str, int] = {}
         self.steps = 0
 
     @initialize(shape=shapes())
@@ -142,6 +143,17 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         self._compare_pruned(data)
 
     # What must not change any row
+
+    @rule(data=st.data(), name=st.sampled_from(("a", "b", "c")), is_savepoint=st.booleans())
+    def tag_or_untag(self, data: st.DataObject, name: str, is_savepoint: bool) -> None:
+        writer = self._writer(data)
+        if name in self.tags:
+            assert writer.snapshot(name).seq == self.tags.pop(name)
+            writer.untag(name)
+        elif self.past and not (is_savepoint and len(self.table.tags().filter(pc.field("savepoint")))):
+            at = data.draw(st.sampled_from(sorted(self.past)), label="at")
+            self.tags[name] = writer.savepoint(name, at) if is_savepoint else writer.tag(name, at)
+        assert dict(self.table.snapshot().tags.seqs) == self.tags
 
     @rule(data=st.data())
     def compact(self, data: st.DataObject) -> None:

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("write",),
     ("services",),
     ("engines",),
-    ("arrow_stream", "changes", "query", "spark", "table", "testing"),
+    ("changes", "query", "spark", "table", "testing"),
     ("cli", "__main__", "__init__"),
 )
 """Rooms of mdt, which are its packages and the modules beside them, from the bottom of the import graph to the top.  A room

@@ -21,6 +21,7 @@ import mdt
 from mdt import config, table
 from mdt.cli import index as cli_index
 from mdt.cli import json_text
+from mdt.cli import tags as cli_tags
 from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows
 from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
 from mdt.errors import Invalid
@@ -43,6 +44,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(cli_index.app, name="index")
+cli_tags.register(app)
 
 
 def _show_version(is_asked: bool) -> None:
@@ -71,7 +73,9 @@ class Format(StrEnum):
 Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
 Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
 Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
-AsOf = Annotated[str | None, typer.Option(help="A past state: a seq, an instant, or a time such as 2026-02-28T12:00.")]
+AsOf = Annotated[
+    str | None, typer.Option(help="A past state: a seq, a tag, an instant, or a time such as 2026-02-28T12:00.")
+]
 Columns = Annotated[list[str], typer.Option(help="Column names, separated by commas or repeated.")]
 
 

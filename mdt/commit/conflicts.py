@@ -27,7 +27,8 @@ class Footprint:
     table scope) -> sorted hashes of the keys that it found absent.  ``rolls_back``: ids of transactions it declares dead,
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
-    specifications of indexes may say.
+    specifications of indexes may say.  ``tags``: those that it adds or drops.
+    ``horizon``: seq of the oldest state that it leaves.
     """
 
     txn: str
@@ -38,6 +39,8 @@ class Footprint:
     token: int | None = None
     needs: int | None = None
     alters: bool = False
+    tags: frozenset[str] = frozenset()
+    horizon: int = 0
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -65,6 +68,12 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     horizon = theirs.header.get("retention", {}).get("horizon", 0)
     if mine.needs is not None and mine.needs < horizon:
         return f"commit {theirs.seq} cleaned the state after commit {mine.needs}"
+    told = theirs.header.get("tags", {})
+    same = mine.tags.intersection((*told.get("add", ()), *told.get("drop", ())))
+    if same:
+        return f"commit {theirs.seq} changed the tag {min(same)!r}"
+    if min(told.get("add", {}).values(), default=mine.horizon) < mine.horizon:
+        return f"commit {theirs.seq} named a state before commit {mine.horizon}"
     files = theirs.table("files")
     changed = mine.groups & theirs.changed_groups
     if changed:

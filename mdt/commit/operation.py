@@ -45,7 +45,7 @@ class Changes:
     ``removed``: numbers of segments that leave the newest view.  ``vectors``: segment -> positions to add to its
     deletion vector; of one that leaves, the positions of rows that do not move on.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
     ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
-    know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of the data files that a cleaning lets go.
+    know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of the data files that a cleaning lets go.  ``saved``: those of a savepoint.
     """
 
     files: Sequence[NewFile] = ()
@@ -56,6 +56,7 @@ class Changes:
     extra: Mapping[str, Any] = field(default_factory=dict)
     absent: Mapping[str, KeyHashes] | None = None
     cleaned: Sequence[str] = ()
+    saved: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

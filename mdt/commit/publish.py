@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from mdt.hudi import properties
+from mdt.hudi import properties, timeline
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
@@ -18,8 +18,8 @@ from mdt.metadata.commit_log import CommitRecord
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
-NO_INSTANTS = ("rollback", "index")
-"""Actions of ours that leave no instant on Hudi's timeline."""
+NO_INSTANTS = ("rollback", "index", "tag")
+"""Actions of ours that leave no instant of their own on Hudi's timeline."""
 
 _OPERATIONS = {"create": "INSERT", "compaction": "COMPACT"}
 """What Hudi calls the operation of an action, where it is not the record's own word."""
@@ -78,6 +78,7 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     Files that the transaction wrote but left out go first: their names carry its instant, so Hudi would take them for
     committed.  The properties come last: who finds them finds a whole table.
     """
+    _publish_savepoint(storage, record, definition)
     if record.action in NO_INSTANTS:
         return
     storage.delete_many(record.header.get("left_out", ()))
@@ -86,6 +87,22 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     if record.action == "create":
         content = properties.encode(layout_of(definition).properties(definition))
         storage.put_if_absent(paths.properties(), content)
+
+
+def _publish_savepoint(storage: Storage, record: CommitRecord, definition: TableDefinition) -> None:
+    """Make the instants of a savepoint, or remove those of one that is forgotten; they stand beside those of a commit."""
+    layout = layout_of(definition)
+    savepoint, unsaved = record.header.get("savepoint"), record.header.get("unsaved")
+    if savepoint is not None:
+        files: dict[str, list[str]] = {}
+        for path in record.table("saved")["path"].to_pylist():
+            partition, _, name = path.rpartition("/")
+            files.setdefault(partition, []).append(name)
+        at_ms = timeline.instant_us(record.instant) // 1000
+        for path, content in layout.savepoint(savepoint["time"], at_ms, savepoint["comment"], files):
+            storage.put_if_absent(path, content)
+    if unsaved is not None:
+        storage.delete_many([path for path, _ in reversed(layout.savepoint(unsaved, 0, "", {}))])
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:

@@ -26,7 +26,7 @@ from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import archive, commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
-from mdt.metadata.commit_log import CLEANED, REMOVED, SLICES, STATS, VECTORS, CommitRecord
+from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, STATS, VECTORS, CommitRecord
 from mdt.metadata.file_group import files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
@@ -191,6 +191,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "covers": summaries_table(changes.covers),
         "key_parts": key_parts_table(tuple(changes.key_parts)),
         "cleaned": pa.table([list(changes.cleaned)], schema=CLEANED),
+        "saved": pa.table([list(changes.saved)], schema=SAVED),
     }
 
 

@@ -80,6 +80,15 @@ class Layout(Protocol):
         """Return (path, content) of what is written after the commit of a cleaning, in this order; as in :meth:`completed`."""
         ...
 
+    def savepoint(
+        self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
+    ) -> Sequence[tuple[str, bytes]]:
+        """Return (path, content) of what keeps the state after the commit ``time`` from Hudi's services, in this order.
+
+        ``at_ms``: when that was said.  ``files``: partition path -> names of the data files of the state.
+        """
+        ...
+
 
 LAYOUTS: dict[int, Layout] = {6: Version6()}
 """Table version -> its layout."""

@@ -136,6 +136,16 @@ class Version6:
             (self.path_of(Instant(told.time, "clean", INFLIGHT)), plan),
         ]
 
+    def savepoint(
+        self, time: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
+    ) -> Sequence[tuple[str, bytes]]:
+        """Return the inflight instant and the completed one, beside those of the commit."""
+        from mdt.hudi import savepoint_metadata  # as above
+
+        content = savepoint_metadata.encode("mdt", at_ms, comment, files)
+        inflight, completed = (Instant(time, "savepoint", state) for state in (INFLIGHT, COMPLETED))
+        return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
+
 
 def table_properties(
     *,

@@ -176,6 +176,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,
         history_since=(*snapshot.history_since, _history_row(record)),
         retention=snapshot.retention.followed_by(record.header),
+        tags=snapshot.tags.followed_by(record.header),
         groups_known=snapshot.groups_known if known is None else known,
         pending=(snapshot.pending if known is None else ()) + step,
     )

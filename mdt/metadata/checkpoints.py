@@ -18,6 +18,7 @@ from mdt.metadata.recent import Recent
 from mdt.metadata.retention import retention_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import StoredColumns, parse_layout
+from mdt.metadata.tags import tags_of
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import from_json
 from mdt.stores import storage as stores
@@ -95,11 +96,11 @@ class Checkpoints:
         path = paths.checkpoint_manifest(seq)
         definition = from_json(header["definition"], path=path)
         try:
-            retention = retention_of(header)
+            retention, tags = retention_of(header), tags_of(header)
         except ValueError as error:
             raise Corrupt(f"a checkpoint cannot be read: {error}", path=path) from error
         instant = str(header["last_instant"])
-        snapshot = Snapshot(seq, definition, columns, instant, retention=retention, known=self.known)
+        snapshot = Snapshot(seq, definition, columns, instant, retention=retention, tags=tags, known=self.known)
         return Checkpoint(snapshot, columns, header)
 
     def columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:

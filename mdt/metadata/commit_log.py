@@ -44,6 +44,8 @@ SLICES = pa.schema(
     [("previous_instant", pa.string()), ("base_name", pa.string()), ("log_names", pa.list_(pa.string()))]
 )
 """What Hudi's write statistics say of the file slice of each added file; parallel to ``files``."""
+SAVED = pa.schema([("path", pa.string())])
+"""Data files of the state that a savepoint keeps."""
 
 CLEANED = pa.schema([("path", pa.string())])
 """Data files that no state refers to any more which can be read after a cleaning."""
@@ -59,6 +61,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "covers": SUMMARIES,
     "key_parts": KEY_PARTS,
     "cleaned": CLEANED,
+    "saved": SAVED,
 }
 
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}

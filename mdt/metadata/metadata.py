@@ -193,6 +193,7 @@ class Metadata:
             return replace(
                 Snapshot(checkpoint_seq, whole.definition, columns, whole.last_instant, known=self.segments),
                 retention=whole.retention,
+                tags=whole.tags,
             )
 
     def _without(self, checkpoint_seq: int) -> Snapshot:
@@ -296,6 +297,7 @@ class Metadata:
             "last_instant": snapshot.last_instant,
             "retention": snapshot.retention.to_json(),
             "watched_since": self.watch.since,
+            "tags": snapshot.tags.to_json(),
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
             "shards": len(snapshot.live_shards),

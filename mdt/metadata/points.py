@@ -33,6 +33,8 @@ def seq_at(newest: Snapshot, point: Point, argument: str = "as_of") -> int:
     """
     if isinstance(point, str):
         require_unicode(argument, point)
+        if point in newest.tags.seqs:
+            return newest.tags.seqs[point]
         return _before(newest, _instant(point, argument), point)
     if isinstance(point, date):  # a datetime is one
         return _before(newest, timeline.instant_text(_us(point)), str(point))

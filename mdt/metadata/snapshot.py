@@ -37,6 +37,7 @@ from mdt.metadata.layered import Layered
 from mdt.metadata.recent import Recent
 from mdt.metadata.retention import Retention
 from mdt.metadata.shards import Shards
+from mdt.metadata.tags import Tags
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
 
@@ -50,7 +51,7 @@ class Snapshot:
     ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
     left, rising.  ``vectors_since``: file number -> positions that are no longer live, where that changed.  ``starts``: seq
     -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened
-    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``known``: segments that this process has read, by id.
+    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``known``: segments that this process has read, by id.
     """
 
     finds_keys: ClassVar[bool] = True
@@ -71,6 +72,7 @@ class Snapshot:
     groups_known: Groups | None = None
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
     retention: Retention = field(default_factory=Retention)
+    tags: Tags = field(default_factory=Tags)
     known: Recent[int, Segment] = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
 
     def __repr__(self) -> str:

@@ -15,7 +15,9 @@ _TXN = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[a-z][a-z_]{0,63}")
 _ATTACHMENT = re.compile(re.escape(paths.attachments_dir()) + r"/([0-9]{17})/([0-9]{1,10})[0-9-]{0,64}\.attached")
 
-ACTIONS = frozenset(("create", "commit", "deltacommit", "compaction", "replacecommit", "rollback", "index", "clean"))
+ACTIONS = frozenset(
+    ("create", "commit", "deltacommit", "compaction", "replacecommit", "rollback", "index", "clean", "tag")
+)
 """What a record of the log can be."""
 
 

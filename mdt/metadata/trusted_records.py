@@ -30,6 +30,7 @@ from mdt.limits import (
     SEGMENTS_PER_COMMIT_MAX,
     SHARD_ROWS_MAX,
 )
+from mdt.metadata import tags
 from mdt.metadata import trusted_names as names
 from mdt.metadata.file_group import BASE, LOG
 from mdt.metadata.retention import is_retention
@@ -102,6 +103,7 @@ _REQUIRED: Mapping[str, Callable[[Any], bool]] = {
 }
 _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "token": names.is_token,
+    "unsaved": names.is_instant,
     "counts": _are_counts,
     "rolled_back": _is_list_of(names.is_txn),
     "dead": _is_object_of({"instants": _is_list_of(names.is_instant), "tokens": _is_list_of(names.is_token)}),
@@ -166,6 +168,7 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         _corrupt(
             "what a commit record keeps of the past makes no sense", path, "its grammar", repr(header["retention"])
         )
+    _check_tags(header, seq, path)
     if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
         _corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
     _check_clustering(header, path)
@@ -183,6 +186,16 @@ def _check_clustering(header: Mapping[str, Any], path: str) -> None:
     told = sorted((partition, name) for partition, names_ in replaced.items() for name in names_)
     if told != sorted((one["partitionPath"], one["fileId"]) for one in slices):
         _corrupt("the plan of a clustering is that of other file groups", path, "those that are replaced", "others")
+
+
+def _check_tags(header: Mapping[str, Any], seq: int, path: str) -> None:
+    """Tags are changed by records of their own, and name older states."""
+    if ("tags" in header) != (header["action"] == "tag"):
+        _corrupt("a commit record changes tags, or it does not", path, "tags, of their action only", header["action"])
+    if "tags" in header and not tags.are_changes(header["tags"], seq - 1):
+        _corrupt("what a commit record changes of the tags makes no sense", path, "its grammar", repr(header["tags"]))
+    if "savepoint" in header and not tags.is_savepoint(header["savepoint"], header.get("tags", {}).get("add", {})):
+        _corrupt("the savepoint of a commit record makes no sense", path, "its grammar", repr(header["savepoint"]))
 
 
 # The sections
@@ -213,8 +226,8 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
     for name, last in (("summaries", count - 1), ("covers", older)):
         if name in tables:
             _check_summaries(_Section(name, tables[name], path), header["instant"], last)
-    if "cleaned" in tables:
-        section = _Section("cleaned", tables["cleaned"], path)
+    for name in {"cleaned", "saved"}.intersection(tables):
+        section = _Section(name, tables[name], path)
         section.no_nulls("path")
         section.texts("path", names.is_data_file, "data files")
     if "key_parts" in tables:

@@ -20,10 +20,10 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState
 
 
-def committed_within(snapshot: Snapshot, since: int) -> Leaf:
-    """Return the test of rows that commits after ``since`` wrote, up to and with that of ``snapshot``."""
-    history = snapshot.history
-    instants = history["instant"].filter(pc.greater(history["seq"], since))
+def committed_within(history: pa.Table, since: int, until: int) -> Leaf:
+    """Return the test of rows that commits after ``since`` wrote, up to and with ``until``; ``history``: of all commits."""
+    within = pc.and_(pc.greater(history["seq"], since), pc.less_equal(history["seq"], until))
+    instants = history["instant"].filter(within)
     return Leaf(COMMIT_TIME, "in", tuple(instants.to_pylist()))
 
 

@@ -90,12 +90,16 @@ class ChangedRows:
                 yield changed.rows(slice(start, start + _BATCH_ROWS))
 
     def tables(self) -> Iterator[tuple[Changed, pa.Table]]:
-        """Yield the changes that match, as :meth:`changes` orders them, with their columns ``names``."""
-        if self.predicate is not None or sum(commit.rows for commit in self.of.commits) > _AT_ONCE_ROWS:
-            yield from map(self.read, self.changes())
-            return
-        for events in self._events():
-            yield self._read_at_once(events)
+        """Yield the changes that match, as :meth:`changes` orders them, with their columns ``names``.
+
+        Raises Expired if the state before the range is cleaned meanwhile.
+        """
+        with self.metadata.reading(self.of.oldest):
+            if self.predicate is not None or sum(commit.rows for commit in self.of.commits) > _AT_ONCE_ROWS:
+                yield from map(self.read, self.changes())
+                return
+            for events in self._events():
+                yield self._read_at_once(events)
 
     def _events(self) -> Iterator[Events]:
         """Yield the rows that came and died, those together that are looked at together."""

@@ -86,13 +86,18 @@ class Events:
 class HistoryRange:
     """The commits after ``since`` up to and with ``until``.
 
-    ``view``: the files of all their states.  ``commits``: what each did to rows, oldest first; those that did nothing are left out.
+    ``oldest``: the state before them.  ``view``: the files of all their states.  ``commits``: what each did to rows, oldest first; those that did nothing are left out.
     """
 
-    since: int
+    oldest: Snapshot
     until: int
     view: Snapshot
     commits: tuple[CommitRows, ...]
+
+    @property
+    def since(self) -> int:
+        """The seq of the state before the range."""
+        return self.oldest.seq
 
     def files(self) -> BoolArray:
         """Return which files of the view have rows that came or died -> bool[numbered]."""
@@ -113,18 +118,19 @@ def history_range(metadata: Metadata, since: int, until: int) -> HistoryRange:
     Raises Invalid for states that are not there, Expired if the first was cleaned.
     """
     metadata.at(until)
-    snapshot = metadata.at(since)
+    oldest = snapshot = metadata.at(since)
     told = []
-    for seq in range(since + 1, until + 1):
-        record = metadata.record(seq)
-        if record is None:
-            raise Missing("a commit record is gone", path=paths.commit(seq))
-        snapshot = apply(snapshot, record)
-        told.append(_Told.by(record))
+    with metadata.reading(oldest):
+        for seq in range(since + 1, until + 1):
+            record = metadata.record(seq)
+            if record is None:
+                raise Missing("a commit record is gone", path=paths.commit(seq))
+            snapshot = apply(snapshot, record)
+            told.append(_Told.by(record))
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
     commits = (one.numbered(view, rows) for one in told)
-    return HistoryRange(since, until, view, tuple(commit for commit in commits if commit.rows))
+    return HistoryRange(oldest, until, view, tuple(commit for commit in commits if commit.rows))
 
 
 @dataclass(frozen=True, slots=True)

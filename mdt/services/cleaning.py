@@ -69,7 +69,7 @@ class Clean(Operation[CleanPlan]):
             if checkpoint is not None:
                 first, instant = checkpoint.seq + 1, checkpoint.last_instant
         kept = Retention(horizon, first, instant)
-        return CleanPlan(Footprint(txn), is_needed=kept != old, retention=kept, files=files)
+        return CleanPlan(Footprint(txn, horizon=horizon), is_needed=kept != old, retention=kept, files=files)
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
@@ -89,9 +89,9 @@ def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:
 
 
 def _needed(metadata: Metadata, snapshot: Snapshot) -> int:
-    """Return the oldest state that a running transaction or a reader with a lease may need."""
+    """Return the oldest state that a running transaction or a reader with a lease may need, or that has a tag."""
     begun = [claim.begun_at for claim in claims.read_all(metadata.storage)[0]]
-    return min([snapshot.seq, *begun, *leased(metadata.storage)])
+    return min([snapshot.seq, *begun, *leased(metadata.storage), *snapshot.tags.seqs.values()])
 
 
 def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:

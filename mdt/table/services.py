@@ -1,4 +1,4 @@
-"""Looking after a table: compaction, clustering, rollback, check."""
+"""Looking after a table: compaction, clustering, rollback, check, names of states."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
+
 from mdt import logs
-from mdt.arguments import whole_number
+from mdt.arguments import one_text, whole_number
 from mdt.progress import ProgressOption, shown
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
@@ -125,3 +127,41 @@ class Services(Handle):
             report = check(self._metadata, self._metadata.newest(), progress=told)
             facts.update(files=report.files, rows=report.rows, bytes=report.bytes, problems=len(report.problems))
         return report
+
+    def tag(self, name: str, at: Point | None = None) -> int:
+        """Name the newest state, or the one ``at`` a point; cleaning keeps it, and ``as_of`` takes the name.  Return its seq.
+
+        Raises Invalid for a name that is taken, or that is a number or a time; Expired for a state that was cleaned.
+        """
+        return self._tag(name, at, None)
+
+    def savepoint(self, name: str, at: Point | None = None, comment: str = "") -> int:
+        """As :meth:`tag`, and keep Hudi's services from the state, too: a ``savepoint`` instant names its data files.
+
+        Raises Invalid, too, if that commit has a savepoint.
+        """
+        text = one_text("comment", comment, "'before the migration'")
+        return self._tag(name, at, text)
+
+    def untag(self, name: str) -> None:
+        """Forget a tag or savepoint.  Raises Invalid if there is none."""
+        from mdt.services.tagging import DropTag
+
+        text = one_text("name", name, "'before-migration'")
+        self._before_write()
+        self._commit(DropTag(text))
+
+    def tags(self) -> pa.Table:
+        """Return one row a tag: name, seq, instant, whether it is a savepoint (schema ``mdt.services.tagging.TAGS``)."""
+        from mdt.services.tagging import tags_table
+
+        return tags_table(self.snapshot())
+
+    def _tag(self, name: str, at: Point | None, comment: str | None) -> int:
+        from mdt.services.tagging import AddTag
+
+        text = one_text("name", name, "'before-migration'")
+        self._before_write()
+        seq = self.snapshot(at).seq
+        self._commit(AddTag(self._metadata, text, seq, comment, "tag" if comment is None else "savepoint"))
+        return seq

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -73,6 +73,24 @@ def flow(name: str, table_type: str, key_index: str, run: Any, after: Any, recor
     return Flow(name, lambda: filled(table_type, key_index, records), run, BASE_STATE, after)
 
 
+def again(tag: str, name: Callable[[mdt.Table], object]) -> Callable[[Storage], None]:
+    """Return a flow that gives a tag, whether or not it is there."""
+
+    def run(storage: Storage) -> None:
+        table = mdt.open(storage)
+        if tag in table.snapshot().tags.seqs:
+            table.untag(tag)
+        name(table)
+
+    return run
+
+
+def saved() -> MemoryStorage:
+    storage = filled(MOR, "record")
+    mdt.open(storage).savepoint("s", at=1)
+    return storage
+
+
 FLOWS = [
     Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
@@ -89,6 +107,9 @@ FLOWS = [
     Flow("clustering beside an upsert", lambda: spread(MOR, "record"), cluster_while_another_commits, CLUSTERED_STATE, upserted(CLUSTERED_STATE, [0], 3, 3.0)),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
+    flow("tag", MOR, "record", again("t", lambda t: t.tag("t")), BASE_STATE),
+    flow("savepoint", MOR, "record", again("s", lambda t: t.savepoint("s")), BASE_STATE),
+    Flow("untag of a savepoint", saved, lambda s: mdt.open(s).untag("s") if "s" in mdt.open(s).snapshot().tags.seqs else None, BASE_STATE, BASE_STATE),
     Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),
     Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).rollback(), BASE_STATE, MIXED),
     Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),

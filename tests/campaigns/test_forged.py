@@ -47,11 +47,12 @@ def _good(table_type: str) -> MemoryStorage:
     table.upsert(rows(range(40), 1))
     table.upsert(rows(range(5, 25), 2))
     table.delete(rows(range(8), 3))
+    table.savepoint("kept", at=2)
     return storage
 
 
 def good(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
-    """Return a table of four records: create, rows, updates, deletes."""
+    """Return a table of five records: create, rows, updates, deletes, a savepoint."""
     return _good(table_type).copy()
 
 
@@ -80,6 +81,8 @@ ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.changes(1).to_arrow(),
     lambda t: t.scan("v between 3 and 20").explain(),
     lambda t: t.history(),
+    lambda t: t.tags(),
+    lambda t: t.scan(as_of="kept").count(),
     lambda t: t.indexes(),
     lambda t: t.upsert(rows(range(3, 12), 9)),
     lambda t: t.delete(rows(range(2), 9)),
@@ -88,6 +91,7 @@ ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.metadata.compact(),
     lambda t: t.clean(retain_commits=2),
     lambda t: t.check(),
+    lambda t: t.untag("kept"),
     lambda t: t.rollback(),
 ]
 """What users do with a table."""
@@ -233,6 +237,9 @@ def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[
                 "compaction_plan",
                 "replaced",
                 "clustering_plan",
+                "tags",
+                "savepoint",
+                "unsaved",
                 "indexes",
                 "dead",
                 "rolled_back",
@@ -293,7 +300,7 @@ CHANGES = [
 def forged(data: st.DataObject) -> None:
     make = data.draw(st.sampled_from([good, clustered]))
     storage = make(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
-    seq = data.draw(st.integers(0, 3)) if make is good else 5
+    seq = data.draw(st.integers(0, 4)) if make is good else 6
     for _ in range(data.draw(st.integers(1, 3))):
         change = data.draw(st.sampled_from(CHANGES if seq else [change_the_header, change_the_definition]))
 
@@ -322,7 +329,7 @@ CLUSTERINGS: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("wrong", CLUSTERINGS)
 def test_a_clustering_is_refused_that(wrong: str) -> None:
     storage = clustered()
-    forge(storage, 5, lambda header, tables: CLUSTERINGS[wrong](header))
+    forge(storage, 6, lambda header, tables: CLUSTERINGS[wrong](header))
     with pytest.raises(Corrupt):
         mdt.open(storage).scan().to_arrow()
 
@@ -347,3 +354,25 @@ def test_a_forged_record_gives_rows_or_an_error_of_ours(data: st.DataObject) -> 
 @LONG
 def test_many_forged_records_give_rows_or_an_error_of_ours(data: st.DataObject) -> None:
     forged(data)
+
+
+TAGS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "names a state that is not there": lambda h: h["tags"]["add"].update({"kept": 9}),
+    "gives a number for a name": lambda h: h["tags"]["add"].update({"12": 1}),
+    "gives a time for a name": lambda h: h["tags"]["add"].update({"2026-02-28": 1}),
+    "gives what is no seq": lambda h: h["tags"]["add"].update({"kept": "1"}),
+    "drops what is no name": lambda h: h["tags"].update({"drop": [7]}),
+    "has a savepoint of another name": lambda h: h["savepoint"].update({"name": "other"}),
+    "has a savepoint at no instant": lambda h: h["savepoint"].update({"time": "../x"}),
+    "has no tags": lambda h: h.pop("tags"),
+    "is of another action": lambda h: h.update({"action": "index"}),
+}
+
+
+@pytest.mark.parametrize("wrong", list(TAGS))
+def test_a_tag_is_refused_that(wrong: str) -> None:
+    storage = good()
+    forge(storage, 4, lambda header, tables: TAGS[wrong](header))
+    with pytest.raises(Corrupt, match="tag|savepoint|field"):
+        mdt.open(storage)
+    live(storage)

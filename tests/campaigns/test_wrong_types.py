@@ -94,6 +94,9 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "compact": (lambda **a: table().compact(**a), {"progress": None}),
     "check": (lambda **a: table().check(**a), {"progress": None}),
     "snapshot": (lambda **a: table().snapshot(**a), {"as_of": 1}),
+    "tag": (lambda **a: table().tag(**{"name": "a", **a}), {"name": "b", "at": 1}),
+    "savepoint": (lambda **a: table().savepoint(**{"name": "a", **a}), {"name": "b", "at": 1, "comment": "c"}),
+    "untag": (lambda **a: table().untag(**a), {"name": "a"}),
     "create_index": (
         lambda **a: table().create_index(**a),
         {"specs": "bitmap(city)", "mode": "sync", "progress": None, "spark": None},

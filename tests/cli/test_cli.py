@@ -76,6 +76,19 @@ def test_changes_are_written_as_rows_in_every_format(path: Path) -> None:
     assert "goes backwards" in run("changes", path, "--since", 2, "--until", 1, code=2).stderr
 
 
+def test_tags_are_given_shown_used_and_forgotten(path: Path) -> None:
+    assert run("tag", path, "empty", "--at", 0).stdout == "empty is commit 0\n"
+    assert json.loads(run("tag", path, "kept", "--savepoint", "--comment", "why", "--json").stdout) == {
+        "name": "kept",
+        "seq": 2,
+    }
+    shown = [json.loads(line) for line in run("tags", path, "--json").stdout.splitlines()]
+    assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in shown] == [("empty", 0, False), ("kept", 2, True)]
+    assert run("count", path, "--as-of", "empty").stdout == "0\n"
+    assert run("untag", path, "kept").stdout == "forgot kept\n"
+    assert "there is no tag 'kept'" in run("untag", path, "kept", code=2).stderr
+
+
 def test_history_and_files_have_a_line_for_each(path: Path) -> None:
     assert [run("history", path).stdout.count(word) for word in ("create", "upsert")] == [2, 1]
     shown = run("files", path).stdout

@@ -1,0 +1,43 @@
+"""The commands for tags: names of states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mdt.cli.commands import command, opened, point, tell, tell_rows
+from mdt.cli.terminal import TablePath
+
+Name = Annotated[str, typer.Argument(help="Name of the tag.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``app``."""
+    command(app)(tags)
+    command(app)(tag)
+    command(app)(untag)
+
+
+def tags(path: TablePath) -> None:
+    """Show the tags and savepoints."""
+    tell_rows(opened(path).tags())
+
+
+def tag(
+    path: TablePath,
+    name: Name,
+    at: Annotated[str | None, typer.Option(help="A seq, an instant, or a time; the newest state if left out.")] = None,
+    savepoint: Annotated[bool, typer.Option("--savepoint", help="Keep Hudi's services from the state, too.")] = False,
+    comment: Annotated[str, typer.Option(help="What a savepoint is for.")] = "",
+) -> None:
+    """Name a state, which cleaning then keeps."""
+    t = opened(path)
+    seq = t.savepoint(name, point(at), comment) if savepoint else t.tag(name, point(at))
+    tell({"name": name, "seq": seq}, f"{name} is commit {seq}")
+
+
+def untag(path: TablePath, name: Name) -> None:
+    """Forget a tag or savepoint."""
+    opened(path).untag(name)
+    tell({"name": name}, f"forgot {name}")

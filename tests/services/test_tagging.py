@@ -1,0 +1,137 @@
+"""Tags and savepoints: names of states, for readers, for cleaning, and for Hudi's services."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+from worlds import BASE_STATE, MOR, as_state, assert_clean, filled, rows
+
+import mdt
+from mdt.commit.transaction import run
+from mdt.errors import Conflict, Invalid
+from mdt.services.tagging import AddTag
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string())])
+
+
+@pytest.fixture
+def table() -> mdt.Table:
+    return mdt.open(filled(MOR, "record"))
+
+
+def test_a_tag_names_a_state_for_every_reader(table: mdt.Table) -> None:
+    assert table.tag("before migration") == 2
+    assert table.tag("first", at=1) == 1
+    table.upsert(rows(range(5), 9, 9.0))
+    assert as_state(table.scan(as_of="before migration").to_arrow()) == BASE_STATE
+    assert table.changes("first", "before migration").count() == table.changes(1, 2).count()
+    assert mdt.open(table.storage, as_of="first").snapshot().seq == 1
+    found = table.tags().to_pylist()
+    assert [(tag["name"], tag["seq"], tag["savepoint"]) for tag in found] == [
+        ("first", 1, False),
+        ("before migration", 2, False),
+    ]
+    assert found[0]["instant"] == table.history()["instant"][1].as_py()
+    assert_clean(table.storage)
+
+
+def test_tags_are_kept_in_checkpoints_and_end_by_untag(table: mdt.Table) -> None:
+    table.tag("a")
+    table.tag("b", at=1)
+    table.metadata.compact()
+    again = mdt.open(table.storage)
+    assert again.snapshot().checkpoint.seq == 4 and again.snapshot().tags.seqs == {"a": 2, "b": 1}
+    again.untag("a")
+    assert mdt.open(table.storage).snapshot().tags.seqs == {"b": 1}
+    with pytest.raises(Invalid, match="is no tag, instant or time"):
+        table.scan(as_of="a")
+    with pytest.raises(Invalid, match=r"there is no tag 'a'(.|\n)*tags: b"):
+        table.untag("a")
+    table.tag("a", at=0)
+    assert table.snapshot("a").seq == 0
+
+
+@pytest.mark.parametrize("name", ["", "7", "20260228", "2026-02-28", " a", "a\n", "x" * 5000, 5, None, ["a"], "\ud800"])
+def test_what_is_a_number_a_time_or_no_text_names_no_tag(table: mdt.Table, name: Any) -> None:
+    with pytest.raises(Invalid):
+        table.tag(name)
+    assert table.snapshot().seq == 2, "nothing was committed"
+
+
+def test_a_name_is_given_once_and_a_state_must_be_there(table: mdt.Table) -> None:
+    table.tag("a", at=1)
+    with pytest.raises(Invalid, match="the tag 'a' stands for commit 1"):
+        table.tag("a")
+    with pytest.raises(Invalid, match="no commit 9"):
+        table.tag("b", at=9)
+
+
+def test_of_two_writers_who_give_one_name_the_second_finds_it_taken(table: mdt.Table) -> None:
+    class Late(AddTag):
+        def write(self, *given: Any) -> Any:
+            if table.snapshot().seq == 2:
+                table.tag("a", at=1)
+            return super().write(*given)
+
+    other = mdt.open(table.storage)
+    with pytest.raises(Invalid, match="stands for commit 1"):
+        run(other.metadata, Late(other.metadata, "a", 2))
+    assert table.snapshot().tags.seqs == {"a": 1}
+    with pytest.raises(Conflict):
+        run(other.metadata, _Beside(other.metadata, "b", 2), attempts=1)
+    assert_clean(table.storage)
+
+
+class _Beside(AddTag):
+    def write(self, *given: Any) -> Any:
+        mdt.open(self.metadata.storage).tag("b", at=1)
+        return super().write(*given)
+
+
+def savepoint_of(folder: Path, instant: str) -> dict[str, Any]:
+    (found,) = fastavro.reader(io.BytesIO((folder / ".hoodie" / f"{instant}.savepoint").read_bytes()))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_savepoint_is_told_to_hudi_as_it_expects_it_and_goes_with_its_tag(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    table = mdt.create(folder, SCHEMA, ["id"], partition_by=["city"])
+    table.upsert([{"id": "a", "city": "x"}, {"id": "b", "city": "y"}])
+    table.upsert([{"id": "a", "city": "x"}])
+    instants = table.history()["instant"].to_pylist()
+    names = sorted(table.files()["name"].to_pylist())
+    table.create_index("bitmap(city)", mode="async")
+    assert table.savepoint("kept", comment="before the migration") == 3
+    told = savepoint_of(folder, instants[2])
+    assert (told["savepointedBy"], told["comments"]) == ("mdt", "before the migration")
+    parts = told["partitionMetadata"]
+    assert sorted(parts) == ["city=x", "city=y"] and all(part == parts[part]["partitionPath"] for part in parts)
+    assert sorted(name for part in parts.values() for name in part["savepointDataFile"]) == names
+    assert (folder / ".hoodie" / f"{instants[2]}.savepoint.inflight").read_bytes() == b""
+    table.upsert([{"id": "c", "city": "y"}])
+    assert bag(hudi_table(folder, SCHEMA)) == bag(table.scan().to_arrow())
+    with pytest.raises(Invalid, match="the savepoint 'kept' keeps that commit already"):
+        table.savepoint("again", at=2)
+    table.tag("again", at=2)
+    table.metadata.compact()
+    mdt.open(folder).untag("kept")
+    assert not list((folder / ".hoodie").glob("*.savepoint*"))
+    assert table.check().ok
+    table.savepoint("again 2", at=3)
+    assert savepoint_of(folder, instants[2])["comments"] == ""
+
+
+def test_a_table_in_the_past_cannot_be_tagged_and_shows_the_tags_of_then(table: mdt.Table) -> None:
+    table.tag("a")
+    seen = mdt.open(MemoryStorage.copy(table.storage), as_of=2)  # type: ignore[arg-type]
+    assert not len(seen.tags())
+    with pytest.raises(Invalid, match="cannot be written to"):
+        seen.tag("b")
