@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from altered_model import AlteredAgainstDictionary
 from hypothesis.stateful import (
     run_state_machine_as_test,
 )
@@ -27,6 +28,17 @@ _EXAMPLES = int(os.environ.get("MDT_MODEL_EXAMPLES", "40"))
 @pytest.mark.timeout(900)
 def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histories() -> None:
     run_state_machine_as_test(TableAgainstDictionary, settings=histories(_EXAMPLES))
+
+
+@pytest.mark.timeout(900)
+def test_every_reader_sees_what_the_model_holds_when_columns_are_altered_between() -> None:
+    run_state_machine_as_test(AlteredAgainstDictionary, settings=histories(max(1, _EXAMPLES // 4)))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_many_histories_of_tables_whose_columns_are_altered() -> None:
+    run_state_machine_as_test(AlteredAgainstDictionary, settings=histories(10 * _EXAMPLES))
 
 
 @pytest.mark.nightly

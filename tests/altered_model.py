@@ -1,0 +1,156 @@
+"""The model of :mod:`model` with tables whose columns are altered: every row of the dictionary is altered, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from counting import count
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+from model import TableAgainstDictionary
+from strategies import Row, Shape, rows, shapes
+
+FLOATS = (0.5, -2.25, 16777216.0, float("nan"), None)
+DATES = (date(2026, 1, 1), date(1969, 12, 31), None)
+TYPES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
+    "int32": (pa.int32(), (-1, 0, 7, None)),
+    "int64": (pa.int64(), (-(2**40), 0, 7, None)),
+    "float": (pa.float32(), FLOATS),
+    "double": (pa.float64(), (*FLOATS, 0.1)),
+    "text": (pa.string(), ("", "a", "7", None)),
+    "decimal(6, 2)": (pa.decimal128(6, 2), (Decimal("1.25"), Decimal("-7.00"), None)),
+    "decimal(20, 2)": (pa.decimal128(20, 2), (Decimal("1.25"), Decimal("123456789012.50"), None)),
+    "date": (pa.date32(), DATES),
+    "time": (pa.timestamp("us"), (datetime(2026, 1, 1), datetime(2026, 1, 1, 12), None)),
+    "struct": (pa.struct([("a", pa.int32()), ("b", pa.string())]), ({"a": 1, "b": "x"}, {"a": None, "b": None}, None)),
+}
+"""Kind of a column -> its type, and values."""
+WIDER = {
+    "int32": ("int64", "double"), "int64": ("double",), "float": ("double",), "decimal(6, 2)": ("decimal(20, 2)",), "date": ("time",),
+}  # fmt: skip
+
+
+def as_wider(value: Any, kind: str) -> Any:
+    """Return a value of a column that became one of ``kind``."""
+    if value is None or kind.startswith("decimal"):
+        return value
+    if kind == "time":
+        return datetime(value.year, value.month, value.day)
+    return float(value) if kind == "double" else value
+
+
+class AlteredAgainstDictionary(TableAgainstDictionary):
+    """``made``: columns that are as the table was made with; ``kinds``: of the others.  ``beyond``: whether this history has changes that
+    Hudi's readers do not understand; from the first on they are not asked.
+    """
+
+    @initialize(shape=shapes(), beyond=st.booleans())
+    def create(self, shape: Shape, beyond: bool) -> None:
+        super().create(shape)
+        self.made = set(shape.schema.names)
+        self.kinds: dict[str, str] = {}
+        self.dropped: list[str] = []
+        self.beyond = beyond
+        self.asked = True
+        self.named = 0
+
+    @rule(data=st.data(), kind=st.sampled_from(sorted(TYPES)))
+    def add(self, data: st.DataObject, kind: str) -> None:
+        gone = sorted(set(self.dropped).difference(self.schema.names)) if self.beyond else []
+        comes_back = bool(gone) and data.draw(st.booleans(), label="comes back")
+        name = data.draw(st.sampled_from(gone)) if comes_back else f"c{self.named}"
+        self.named += 1
+        type, values = TYPES[kind]
+        default = data.draw(st.sampled_from(values), label="default") if self.beyond and kind != "struct" else None
+        self.kinds[name] = kind
+        self._alter(
+            data, lambda row: {**row, name: default}, is_beyond=comes_back or default is not None, add={name: type},
+            defaults={} if default is None else {name: default},
+        )  # fmt: skip
+
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        free = self._free()
+        if not free:
+            return
+        name = data.draw(st.sampled_from(free))
+        self.dropped.append(name)
+        self._forget(name)
+        self._alter(data, lambda row: {key: value for key, value in row.items() if key != name}, drop=[name])
+
+    @rule(data=st.data())
+    def rename(self, data: st.DataObject) -> None:
+        free = self._free()
+        if not free or not self.beyond:
+            return
+        old, new = data.draw(st.sampled_from(free)), f"c{self.named}"
+        self.named += 1
+        kinds = {"x": "double", "note": "text"}
+        self.kinds[new] = self.kinds.get(old) or kinds[old]
+        self._forget(old)
+        self.dropped.append(old)
+        change = lambda row: {new if key == old else key: value for key, value in row.items()}
+        self._alter(data, change, is_beyond=True, rename={old: new})
+
+    @rule(data=st.data())
+    def widen(self, data: st.DataObject) -> None:
+        free = [name for name, kind in self.kinds.items() if kind in WIDER and (self.beyond or kind != "date")]
+        if not free:
+            return
+        name = data.draw(st.sampled_from(free))
+        before = self.kinds[name]
+        kind = data.draw(st.sampled_from(WIDER[before]))
+        self.kinds[name] = kind
+        change = lambda row: {**row, name: as_wider(row[name], kind)}
+        self._alter(data, change, is_beyond=before == "date", widen={name: TYPES[kind][0]})
+
+    @rule(data=st.data())
+    def reorder(self, data: st.DataObject) -> None:
+        names = data.draw(st.permutations(self.schema.names))
+        self._alter(data, lambda row: row, reorder=names[: data.draw(st.integers(1, len(names)))])
+
+    def _alter(
+        self, data: st.DataObject, change: Callable[[Row], Row], *, is_beyond: bool = False, **what: Any
+    ) -> None:
+        done = self._writer(data).alter(**what, beyond_hudi=self.beyond)
+        self.asked = self.asked and not is_beyond
+        self.schema = self.table.schema
+        if done.instant:
+            self.alters.append((done.seq, change))
+            self.model = {identity: change(row) for identity, row in self.model.items()}
+            count("alters in the model")
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
+
+    def _free(self) -> list[str]:
+        """Return the columns that may be altered."""
+        return [name for name in self.schema.names if name in self.kinds or name in ("x", "note")]
+
+    def _forget(self, name: str) -> None:
+        self.kinds.pop(name, None)
+        self.made.discard(name)
+
+    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
+        extra = {name: st.sampled_from(TYPES[kind][1]) for name, kind in self.kinds.items()}
+
+        def filled(batch: list[Row]) -> st.SearchStrategy[list[Row]]:
+            more = st.lists(st.fixed_dictionaries(extra), min_size=len(batch), max_size=len(batch))
+            return more.map(
+                lambda given: [
+                    {name: ({**row, **one})[name] for name in self.schema.names}
+                    for row, one in zip(batch, given, strict=True)
+                ]
+            )
+
+        return rows(self.shape, **sizes).flatmap(filled)
+
+    def _is_as_made(self, name: str) -> bool:
+        return name in self.made
+
+    def _hudi_knows(self, *seqs: int) -> bool:
+        newest = self.alters[-1][0] if self.alters else 0
+        return self.asked and all(seq >= newest for seq in seqs)
