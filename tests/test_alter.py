@@ -101,6 +101,19 @@ def test_an_added_column_has_its_default_in_older_rows_and_may_be_required(tmp_p
         assert row["most"] == 7
 
 
+def test_files_that_are_older_than_a_column_are_not_read_for_its_values(tmp_path: Path) -> None:
+    table = made(tmp_path, "COPY_ON_WRITE")
+    table.alter(add={"more": "int64", "s.c": "string", "given": "int64"}, defaults={"given": 1}, beyond_hudi=True)
+    for where in ("more = 5", "s.c like 'x%'", "more > 2 and n < 100", "more = 1 or s.c = 'x'"):
+        assert table.scan(where).explain().files_read == 0, where
+    for where in ("more is null", "given = 1", "more = 5 or n = 3"):
+        assert table.scan(where).explain().files_read > 0, where
+    table.upsert([{**row, "more": 5} for row in table.scan("id = 'a'").to_arrow().to_pylist()])
+    plan = table.scan("more = 5")
+    assert plan.to_arrow()["id"].to_pylist() == ["a"] and plan.explain().files_read == 1
+    assert "schema_versions" in str(plan.explain())
+
+
 @pytest.mark.parametrize("table_type", TABLE_TYPES)
 def test_a_dropped_column_is_gone_and_its_name_comes_back_without_its_values(tmp_path: Path, table_type: str) -> None:
     table = made(tmp_path, table_type)

@@ -24,6 +24,7 @@ from indexes.predicate import And, Leaf, Predicate
 from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
+from mdt.metadata import absent_columns
 from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Stripes
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
@@ -162,6 +163,7 @@ def plan(
             for name in ("partition_stats", "column_stats", *snapshot.definition.indexes):
                 work.unused(name, "key_found", "the key index has found the few rows that may match")
         else:
+            _by_age(work)
             _by_statistics(work)
             PositionSearch(work, remote).run()
     work.log()
@@ -238,6 +240,14 @@ def _is_settled(work: PlanState) -> bool:
     return (
         bool(work.positions) and rows <= SETTLED_ROWS_MAX and int(np.count_nonzero(work.maybe)) == len(work.positions)
     )
+
+
+def _by_age(work: PlanState) -> None:
+    """Leave out files that are older than a column which must not be null in a matching row."""
+    maybe = absent_columns.may_match(work.snapshot, work.predicate)
+    if maybe is not None:
+        covered = int(np.count_nonzero(~maybe & work.snapshot.live))
+        work.note("schema_versions", maybe, covered, "columns that were added later are null in older files")
 
 
 def _by_statistics(work: PlanState) -> None:

@@ -160,8 +160,8 @@ def _found(tree: _Node, path: str) -> tuple[_Node, _Node]:
     for name in path.split("."):
         inside = [child for child in node.children if child.name == name]
         if not inside:
-            known = ", ".join(child.name for child in node.children) or "nothing"
-            raise Invalid(f"the table has no column {path!r}", hint=f"beside {name!r} there is {known}")
+            known = ", ".join(child.name for child in node.children) or "nothing inside"
+            raise Invalid(f"the table has no column {path!r}", hint=f"there is {known}")
         parent, node = node, inside[0]
     return parent, node
 

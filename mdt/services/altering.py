@@ -51,7 +51,7 @@ class Alter(Operation[AlterPlan]):
         if misread:
             raise Invalid(
                 "Hudi's readers would answer differently: " + "; ".join(misread),
-                hint="beyond_hudi=True alters the table all the same: mdt reads it right, on Arrow and on Spark",
+                hint="beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt reads it right, on Arrow and on Spark",
             )
         same = (
             version.declared.equals(definition.declared, check_metadata=True) and version.ids == definition.version.ids

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mdt.arguments import mapping
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
 from mdt.table.handle import Handle
@@ -88,8 +89,8 @@ class Writing(Handle):
         from mdt.services.altering import Alter
 
         wanted = alteration(
-            add=add or {}, drop=drop, rename=rename or {}, widen=widen or {}, reorder=reorder, nullable=nullable,
-            defaults=defaults or {},
+            add=mapping("add", add), drop=drop, rename=mapping("rename", rename), widen=mapping("widen", widen),
+            reorder=reorder, nullable=nullable, defaults=mapping("defaults", defaults),
         )  # fmt: skip
         self._before_write()
         return WriteResult.of(self._commit(Alter(lambda _: wanted, self.definition.commit_action, beyond_hudi)))

@@ -77,6 +77,14 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "upsert": (lambda **a: table().upsert(**a), {"data": ROWS, "progress": None}),
     "insert": (lambda **a: table().insert(**a), {"data": ROWS, "progress": None}),
     "bulk_insert": (lambda **a: table().bulk_insert(**a), {"data": ROWS, "progress": None}),
+    "upsert that evolves": (lambda **a: table().upsert(**a, evolve=True), {"data": ROWS}),
+    "alter": (
+        lambda **a: table().alter(**a),
+        {"add": {"x": "int32"}, "drop": ["fare"], "rename": None, "widen": None, "reorder": (), "nullable": (), "defaults": None, "beyond_hudi": False},
+    ),
+    "rename": (lambda **a: table().alter(**{"beyond_hudi": True, **a}), {"rename": {"fare": "price"}}),
+    "widen": (lambda **a: table().alter(**a), {"widen": {"fare": "double"}}),
+    "give a default": (lambda **a: table().alter(add={"x": "int32"}, beyond_hudi=True, **a), {"defaults": {"x": 1}}),
     "delete": (lambda **a: table().delete(**a), {"keys": ROWS, "progress": None}),
     "get": (lambda **a: table().get(**a), {"keys": "k1", "columns": ["id"], "missing": "null", "as_of": 1}),
     "scan": (

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,35 @@ def test_cluster_says_in_how_many_files_values_lie_before_and_after(path: Path, 
     assert "file groups became" in text and "files a value lies in" in text
     assert run("cluster", path, "--by", "v", "--by", "id").stdout.startswith("nothing to gain")
     assert "no query was counted" in run("cluster", path, "--by", "auto", code=2).stderr
+
+
+def test_alter_takes_its_changes_as_options(path: Path) -> None:
+    done = run(
+        "alter", path, "--add", "tip=decimal(6, 2)", "--default", "tip=1.25", "--add", "at=date32",
+        "--reorder", "v,id", "--beyond-hudi",
+    )  # fmt: skip
+    table = mdt.open(path)
+    assert done.stdout == f"commit 2 at {table.history()['instant'][2].as_py()}\n"
+    assert table.schema.names[:2] == ["v", "id"] and table.schema.names[-2:] == ["tip", "at"]
+    assert set(table.scan(columns=["tip"]).to_arrow()["tip"].to_pylist()) == {Decimal("1.25")}
+    run("alter", path, "--add", "n=int32")
+    run("alter", path, "--widen", "n=double")
+    assert table.schema.field("n").type == pa.float64()
+    assert json.loads(run("alter", path, "--drop", "at", "--json").stdout)["seq"] == 5
+    assert json.loads(run("alter", path, "--reorder", "v", "--json").stdout)["instant"] == "", "nothing to alter"
+    for arguments, message in (
+        (("--drop", "id"), "is of the record key"), (("--add", "m=number"), "'number' is no type"),
+        (("--add", "m=int32", "--default", "m=x"), "--default 'x' is no int32"), ((), "nothing is to be altered"),
+        (("--rename", "tip=tips"), "--beyond-hudi"),
+    ):  # fmt: skip
+        assert message in run("alter", path, *arguments, code=2).stderr
+
+
+def test_upsert_evolves_if_it_is_told_to(path: Path, tmp_path: Path) -> None:
+    file = file_of(tmp_path, "more.parquet", ROWS.slice(0, 1).append_column("more", [["text"]]))
+    assert "'more' is not in the table" in run("upsert", path, file, code=2).stderr
+    assert "1 updated" in run("upsert", path, file, "--evolve").stdout
+    assert mdt.open(path).scan("more = 'text'").count() == 1
 
 
 def test_compact_says_what_it_did(path: Path, tmp_path: Path) -> None:

@@ -96,3 +96,15 @@ def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Pa
     table.alter(rename={"note": "remark"}, widen={"n": "int64"}, beyond_hudi=True)
     frame = mdt.read(spark, str(tmp_path), as_of=then)
     assert bag(frame.toArrow().cast(expected.schema)) == bag(expected)
+
+
+@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
+def test_an_upsert_of_a_data_frame_evolves_the_table(spark: SparkSession, tmp_path: Path, local_bytes: int) -> None:
+    mdt.create(tmp_path, SCHEMA, key=["id"]).upsert(rows("abc"))
+    table = mdt.open(tmp_path, {"mdt.spark.local.bytes.max": local_bytes})
+    frame = spark.sql("select 'b' id, 2L * 1000000000000 n, 'fresh' more union all select 'z', 3L, null")
+    result = table.upsert(frame, evolve=True)
+    assert (result.inserted, result.updated, result.engine) == (1, 1, "arrow" if local_bytes else "spark")
+    found = {row["id"]: (row["n"], row["more"], row["note"]) for row in table.scan().to_arrow().to_pylist()}
+    assert found["a"] == (1, None, "n1") and found["b"] == (2 * 10**12, "fresh", None) and found["z"] == (3, None, None)
+    same(spark, table, tmp_path)
