@@ -344,6 +344,14 @@ def clean(
 
 
 @command(app)
+def purge(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Leave no byte of rows that were deleted or replaced; every past state ends."""
+    with bar("purging") as told:
+        report = opened(path, option).purge(told)
+    tell(asdict(report), str(report))
+
+
+@command(app)
 def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
     with bar("checking") as told:

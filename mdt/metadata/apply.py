@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from mdt.metadata import additions, paths
 from mdt.metadata.columns import BuiltColumns
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.deletion_vectors import positions
+from mdt.metadata.history import history_row
 from mdt.metadata.key_parts import KeyPart, key_parts_of
 from mdt.metadata.layered import Layered
 from mdt.metadata.snapshot import Snapshot
@@ -77,29 +77,13 @@ def _altered(definition: TableDefinition, record: CommitRecord) -> TableDefiniti
         raise Corrupt(f"a version of the schema cannot be read: {error!r}"[:300], path=path) from error
 
 
-def _history_row(record: CommitRecord) -> dict[str, Any]:
-    counts = record.header.get("counts", {})
-    return {
-        "seq": record.seq,
-        "instant": record.instant,
-        "action": record.action,
-        "operation": record.header["operation"],
-        "txn": record.txn,
-        "rolled_back": list(record.rolled_back),
-        "token": record.token,
-        "dead_instants": list(record.dead_instants),
-        "dead_tokens": list(record.dead_tokens),
-        **{name: int(counts.get(name, 0)) for name in ("inserted", "updated", "deleted", "late")},
-    }
-
-
 def first(record: CommitRecord, *, path: str) -> Snapshot:
     """Return the snapshot of record 0, which defines the table."""
     if "definition" not in record.header:
         raise Corrupt("record 0 does not define a table", path=path)
     definition = from_json(record.header["definition"], path=path)
     nothing = BuiltColumns(-1, 0, {})
-    return Snapshot(record.seq, definition, nothing, record.instant, history_since=(_history_row(record),))
+    return Snapshot(record.seq, definition, nothing, record.instant, history_since=(history_row(record),))
 
 
 def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> Int64s:
@@ -174,7 +158,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=snapshot.key_parts_since + key_parts,
         uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,
-        history_since=(*snapshot.history_since, _history_row(record)),
+        history_since=(*snapshot.history_since, history_row(record)),
         retention=snapshot.retention.followed_by(record.header),
         tags=snapshot.tags.followed_by(record.header),
         groups_known=snapshot.groups_known if known is None else known,

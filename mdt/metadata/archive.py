@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.buffers import mask, numbers
-from mdt.errors import Corrupt, Missing
+from mdt.errors import Corrupt, Internal, Missing
 from mdt.limits import ARCHIVE_ROWS_MERGED_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata.columns import HISTORY, no_rows
@@ -81,8 +81,11 @@ def add(storage: Storage, rows: pa.Table) -> None:
     """
     first, last = int(rows["seq"][0].as_py()), int(rows["seq"][-1].as_py())
     known = spans(storage)
-    if known and known[-1][1] >= last:
+    reached = known[-1][1] if known else -1
+    if reached >= last:
         return
+    if first != reached + 1:
+        raise Internal(f"the archive ends at record {reached} and cannot go on with {first}")
     absorbed: list[Span] = []
     while known and _is_absorbed(known[-1], last - first + 1):
         absorbed.append(known.pop())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mdt.config import parse_options
 from mdt.errors import Corrupt
@@ -22,7 +22,10 @@ from mdt.metadata.tags import tags_of
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import from_json
 from mdt.stores import storage as stores
-from mdt.stores.storage import PageCache, Storage
+from mdt.stores.storage import Storage
+
+if TYPE_CHECKING:
+    from mdt.stores.storage import PageCache
 
 MANIFEST = b"COLS"
 VERSION = 1

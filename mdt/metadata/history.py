@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mdt.metadata.columns import HISTORY, Columns
+from mdt.metadata.commit_log import CommitRecord
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,20 @@ def _transactions(checkpoint: Columns) -> dict[str, int]:
         return {}
     history = checkpoint.table("history")
     return dict(zip(history["txn"].to_pylist(), history["seq"].to_pylist(), strict=True))
+
+
+def history_row(record: CommitRecord) -> dict[str, Any]:
+    """Return what history keeps of a record, a row of HISTORY."""
+    counts = record.header.get("counts", {})
+    return {
+        "seq": record.seq,
+        "instant": record.instant,
+        "action": record.action,
+        "operation": record.header["operation"],
+        "txn": record.txn,
+        "rolled_back": list(record.rolled_back),
+        "token": record.token,
+        "dead_instants": list(record.dead_instants),
+        "dead_tokens": list(record.dead_tokens),
+        **{name: int(counts.get(name, 0)) for name in ("inserted", "updated", "deleted", "late")},
+    }

@@ -43,10 +43,12 @@ def mergeable(snapshot: Snapshot, index: KeyIndex) -> list[KeyPart]:
     return chosen
 
 
-def merged_key_parts(snapshot: Snapshot, index: KeyIndex, payload: Payload) -> tuple[KeyPart, ...]:
-    """Return the key parts of ``snapshot`` with the smaller ones merged into one, dead groups forgotten."""
-    chosen = mergeable(snapshot, index)
-    if len(chosen) < 2:
+def merged_key_parts(
+    snapshot: Snapshot, index: KeyIndex, payload: Payload, *, whole: bool = False
+) -> tuple[KeyPart, ...]:
+    """Return the key parts of ``snapshot`` with the smaller ones (all of them, if ``whole``) merged into one, dead groups forgotten."""
+    chosen = [part for part in snapshot.key_parts if part.index == index.name] if whole else mergeable(snapshot, index)
+    if len(chosen) < (1 if whole else 2):
         return snapshot.key_parts
     groups = [snapshot.key_part_groups(key_part) for key_part in chosen]
     known = np.unique(np.concatenate(groups))

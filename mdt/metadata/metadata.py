@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import KeyIndex
-from indexes.buffers import mask, numbers
 from indexes.paths import leaf_paths
 from indexes.predicate import And
 from mdt import logs
@@ -40,8 +39,10 @@ from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.checkpoint import checkpoint_of, to_checkpoint, wrong_stripes
 from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints
 from mdt.metadata.column_stats import FileStats
+from mdt.metadata.columns import HISTORY
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.foreign import Watch, watched_since
+from mdt.metadata.history import history_row
 from mdt.metadata.index_summaries import SummaryCache
 from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
 from mdt.metadata.key_parts import KeyPart
@@ -211,10 +212,18 @@ class Metadata:
         if not oldest:
             return snapshot.history
         archived = archive.read(self.storage)
-        if len(archived) < oldest:  # whoever cleans next puts the rest there
-            known = self._checkpoints.open(oldest - 1).columns.table("history")
-            archived = pa.concat_tables([archived, known.filter(mask(numbers(known["seq"]) >= len(archived)))])
-        return pa.concat_tables([archived.slice(0, oldest), snapshot.history])
+        left = self.history_of(len(archived), oldest - 1)  # whoever cleans next puts it there
+        return pa.concat_tables([archived.slice(0, oldest), left, snapshot.history])
+
+    def history_of(self, first_seq: int, last_seq: int) -> pa.Table:
+        """Return one row for each of some records that are in the log, schema HISTORY.  Raises Missing if one is not."""
+        rows = []
+        for seq in range(first_seq, last_seq + 1):
+            record = self.record(seq)
+            if record is None:
+                raise Missing("a commit record is neither in the log nor in the archive", path=paths.commit(seq))
+            rows.append(history_row(record))
+        return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -272,21 +281,24 @@ class Metadata:
         )
         return snapshot.seq - max(self.checkpoint_seq, 0) >= wanted
 
-    def compact(self) -> Snapshot:
-        """Write the newest snapshot as a checkpoint, point the hint to it, and return it.  Idempotent; not a commit."""
+    def compact(self, *, whole: bool = False) -> Snapshot:
+        """Write the newest snapshot as a checkpoint, point the hint to it, and return it.  Idempotent; not a commit.
+
+        ``whole``: nothing is kept of file groups that have gone, at the cost of merging large key parts.
+        """
         snapshot = self.newest(watched=False)
-        self.write_checkpoint(snapshot)
+        self.write_checkpoint(snapshot, whole=whole)
         self.storage.replace(paths.hint(), json.dumps({"seq": snapshot.seq}).encode())
         self._newest = None
         return self.newest(watched=False)
 
-    def write_checkpoint(self, snapshot: Snapshot) -> None:
+    def write_checkpoint(self, snapshot: Snapshot, *, whole: bool = False) -> None:
         """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it."""
         token = self.storage.random_hex(4)
         key_parts = snapshot.key_parts
         if self.key_index_problem(snapshot) is None:  # else they stay as they are, for a process that can read them
             snapshot = self._without_damaged_key_parts(snapshot)
-            key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_part_payload)
+            key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_part_payload, whole=whole)
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))
         objects, entries, pages = write_pages(
             self.storage, columns, lambda n: paths.checkpoint_part(snapshot.seq, token, f"pages-{n}")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from indexes.buffers import mask, numbers
 from mdt.errors import Corrupt
 from mdt.hudi.layout import layout_of
+from mdt.hudi.timeline import COMPLETED
 from mdt.metadata import archive as archived
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+
+_COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
 CHECKPOINTS_KEPT = 2
 """At or before the horizon: if one is damaged later, states are made from the other."""
@@ -52,8 +54,7 @@ def archive(metadata: Metadata) -> int:
     storage = metadata.storage
     last = archived.last_archived(storage)
     if last < oldest - 1:
-        known = metadata.checkpoints.open(oldest - 1).columns.table("history")
-        archived.add(storage, known.filter(mask(numbers(known["seq"]) > last)))
+        archived.add(storage, metadata.history_of(last + 1, oldest - 1))
     _archive_timeline(metadata, snapshot)
     gone = sorted(info.path for info in storage.list_dir(paths.log_dir()) if _is_before(info.path, oldest))
     for path in gone:
@@ -68,15 +69,20 @@ def _is_before(path: str, seq: int) -> bool:
 
 
 def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Remove the instants of archived records from Hudi's active timeline, oldest first."""
+    """Remove the instants of archived records from Hudi's active timeline, oldest first.
+
+    The newest one that tells of files stays: readers take the schema from there.
+    """
     storage, layout = metadata.storage, layout_of(snapshot.definition)
-    old = []
+    found = []
     for info in storage.list_dir(layout.timeline):
         instant = layout.instant_at(info.path)
-        if instant is not None and instant.time <= snapshot.retention.instant:
-            old.append((instant, info.path))
-    for _, path in sorted(old):
-        storage.delete(path)
+        if instant is not None:
+            found.append((instant, info.path))
+    newest = max((i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default="")
+    for instant, path in sorted(found):
+        if instant.time <= snapshot.retention.instant and instant.time < newest:
+            storage.delete(path)
 
 
 def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:

@@ -46,14 +46,15 @@ class CleanPlan(WritePlan):
 
 @dataclass(frozen=True, slots=True)
 class Clean(Operation[CleanPlan]):
-    """The operation.  ``archives``: whether it may also say that old records leave the log.  ``horizon``: what the policy of
-    ``options`` would say, if it is given.
+    """The operation.  ``horizon``: what the policy of ``options`` would say, if it is given.  ``records_min``: how many records at least
+    leave the log, if any; None: so many that an object of the archive pays.  ``heeds_leases``: whether leases hold the horizon back.
     """
 
     metadata: Metadata
     options: Options
-    archives: bool = True
     horizon: int | None = None
+    records_min: int | None = None
+    heeds_leases: bool = True
     name: str = "clean"
     action: str = "clean"
 
@@ -61,15 +62,24 @@ class Clean(Operation[CleanPlan]):
         """Return which states can no longer be read, and which data files nothing else refers to."""
         old = snapshot.retention
         wanted = horizon_of(self.metadata, snapshot, self.options) if self.horizon is None else self.horizon
-        horizon = max(old.horizon, min(wanted, _needed(self.metadata, snapshot)))
+        horizon = max(old.horizon, min(wanted, self._needed(snapshot)))
         files = _doomed(self.metadata, snapshot, horizon) if horizon > old.horizon else ()
         first, instant = old.first, old.instant
-        if self.archives:
-            checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, ARCHIVE_RECORDS_MIN)
-            if checkpoint is not None:
-                first, instant = checkpoint.seq + 1, checkpoint.last_instant
+        checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
+        if checkpoint is not None:
+            first, instant = checkpoint.seq + 1, checkpoint.last_instant
         kept = Retention(horizon, first, instant)
         return CleanPlan(Footprint(txn, horizon=horizon), is_needed=kept != old, retention=kept, files=files)
+
+    def _needed(self, snapshot: Snapshot) -> int:
+        """Return the oldest state that a running transaction or a reader with a lease may need, or that has a tag."""
+        storage = self.metadata.storage
+        begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
+        read = leased(storage) if self.heeds_leases else []
+        return min([snapshot.seq, *begun, *read, *snapshot.tags.seqs.values()])
+
+    def _records(self) -> int:
+        return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
@@ -86,12 +96,6 @@ def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:
         return None
     action = snapshot.definition.commit_action if row[0]["action"] == "create" else row[0]["action"]
     return {"earliest": row[0]["instant"], "action": action}
-
-
-def _needed(metadata: Metadata, snapshot: Snapshot) -> int:
-    """Return the oldest state that a running transaction or a reader with a lease may need, or that has a tag."""
-    begun = [claim.begun_at for claim in claims.read_all(metadata.storage)[0]]
-    return min([snapshot.seq, *begun, *leased(metadata.storage), *snapshot.tags.seqs.values()])
 
 
 def horizon_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> int:

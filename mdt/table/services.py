@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mdt.services.cleaning import CleanReport
     from mdt.services.cluster_table import ClusterResult
     from mdt.services.compaction_strategies import Strategy
+    from mdt.services.purge import PurgeReport
 
 
 class Services(Handle):
@@ -95,6 +96,21 @@ class Services(Handle):
             self._before_write()
             report = cleaning.clean(self._metadata, options)
             facts.update(horizon=report.horizon, files=report.files, records=report.records)
+        return report
+
+    def purge(self, progress: ProgressOption = None) -> PurgeReport:
+        """Leave no byte of rows that were deleted or replaced: in data, logs, statistics, summaries, key indexes, records, checkpoints.
+
+        Every past state ends, whatever leases and tags say; values of columns that were dropped go, too.  File groups that may know of such rows are written anew, all in one
+        commit; the table must be at rest: Conflict if a transaction is running.  Not reached: copies that others have made, caches of
+        other machines, and paths of partitions, as long as Hudi's newest commits name them.
+        """
+        from mdt.services.purge import purge
+
+        with shown(progress, "purge") as told, logs.service(self._storage, self.definition.name, "purge") as facts:
+            self._before_write()
+            report = purge(self._metadata, self.options, told)
+            facts.update(groups=report.groups, objects=report.objects, records=report.records)
         return report
 
     @contextmanager

@@ -396,3 +396,19 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.Monk
     monkeypatch.setattr(cleaning, "_doomed", fail)
     done = table.upsert(rows(range(4), 10, 1.0))
     assert done.updated == 4 and any("clean did not run: no answer" in said for said in done.warnings)
+
+
+def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_goes_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, past = grown(20)
+    with monkeypatch.context() as patch:
+        patch.setattr("mdt.services.archiving.archive", lambda metadata: 0)
+        table.clean(retain_commits=3)
+    first = table.snapshot().retention.first
+    for n in range(12):
+        _upsert(table, past, range(4), 100 + n)
+    table.clean(retain_commits=2)
+    assert table.snapshot().retention.first > first > 0
+    assert mdt.open(table.storage).history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
+    assert_kept(table, past)
