@@ -124,8 +124,9 @@ def tagged_schema(schema: pa.Schema) -> pa.Schema:
 def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part with CONTROL columns; equal keys must be in one part."""
     additions = [batch for batch in batches if batch.num_rows]
-    for part in _tag(source, additions) if additions else ():
-        yield from part.to_batches()
+    if additions:
+        for part in _tag(source, additions):
+            yield from part.to_batches()
 
 
 def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
@@ -190,7 +191,9 @@ class Work:
 def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write the buckets among the rows of one part; return what was written, see :mod:`mdt.write.transfer`."""
     additions = [batch for batch in batches if batch.num_rows]
-    return encode(_write(work, pa.Table.from_batches(additions), attempt)) if additions else None
+    if not additions:
+        return None
+    return encode(_write(work, pa.Table.from_batches(additions), attempt))
 
 
 def _write(work: Work, table: pa.Table, attempt: int) -> Changes:

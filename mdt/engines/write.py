@@ -175,15 +175,14 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         for number, one in enumerate(plan.work):
             if len(one.inserts):
                 takers.setdefault(one.partition, []).append(number)
+        ranges: dict[str, tuple[list[Any], list[int]]] = {name: ([], numbers[:1]) for name, numbers in takers.items()}
         cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
-        samples = self._sample(plan, cut, names) if cut else {}
-        ranges = {}
-        for partition, numbers in takers.items():
-            rows = np.cumsum([len(plan.work[n].inserts) for n in numbers])
-            keys = samples.get(partition, ())
-            at = [min(int(end / rows[-1] * len(keys)), len(keys) - 1) for end in rows[:-1]] if len(keys) else []
-            bounds = [keys[i].as_py() for i in at]
-            ranges[partition] = (bounds, numbers if bounds else numbers[:1])
+        if cut:
+            for partition, keys in self._sample(plan, cut, names).items():
+                numbers = takers[partition]
+                ends = np.cumsum([len(plan.work[n].inserts) for n in numbers])
+                at = np.minimum(ends[:-1] / ends[-1] * len(keys), len(keys) - 1).astype(np.int64)
+                ranges[partition] = (keys.take(pa.array(at)).to_pylist(), numbers)
         return ranges
 
     def _sample(self, plan: TaggedPlan[R], partitions: set[str], names: Sequence[str]) -> dict[str, pa.StructArray]:
@@ -246,7 +245,9 @@ class _WrittenKeys(Mapping[str, KeyHashes]):
         return KeyHashes(np.concatenate([m.hi for m in maps]), np.concatenate([m.lo for m in maps]))
 
     def __iter__(self) -> Iterator[str]:
-        return iter([TABLE] if self._is_global else sorted({f.partition for f in self._files}))
+        if self._is_global:
+            return iter([TABLE])
+        return iter(sorted({f.partition for f in self._files}))
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -80,30 +80,32 @@ class Explanation:
 
     def facts(self) -> dict[str, str]:
         """Return the counts as texts by name."""
-        asked = {
-            "where": self.where or "(everything)",
-            "order by": self.order_by,
-            "limit": "" if self.limit is None else f"{self.limit:,}",
-        }
-        return {
-            "commit": f"{self.seq:,}",
-            **{name: text for name, text in asked.items() if text},
+        found = {"commit": f"{self.seq:,}", "where": self.where or "(everything)"}
+        if self.order_by:
+            found["order by"] = self.order_by
+        if self.limit is not None:
+            found["limit"] = f"{self.limit:,}"
+        found |= {
             "files": f"{self.files_read:,} of {self.files_total:,}",
             "row groups": f"{self.row_groups_read:,} of {self.row_groups_total:,}",
             "rows": f"{self.rows_read:,} of {self.rows_total:,}",
             "bytes": f"{self.bytes_read:,} of {self.bytes_total:,}",
-            **({"ends": self.stops} if self.stops else {}),
         }
+        if self.stops:
+            found["ends"] = self.stops
+        return found
 
     def __repr__(self) -> str:
         read = ", ".join(f"{self.facts()[name]} {name}" for name in ("files", "row groups", "rows"))
         return f"<mdt explanation of a scan at commit {self.seq}: {read}>"
 
     def _repr_html_(self) -> str:
-        notes = (
-            (note.index, f"{note.pruned:,} of {note.covered:,}" if note.used else note.reason, note.detail)
-            for note in self.indexes
-        )
+        notes = []
+        for note in self.indexes:
+            pruned = note.reason
+            if note.used:
+                pruned = f"{note.pruned:,} of {note.covered:,}"
+            notes.append((note.index, pruned, note.detail))
         return html_facts("mdt scan", self.facts()) + html_table("indexes", ("index", "pruned of covered", ""), notes)
 
     def __str__(self) -> str:
@@ -115,12 +117,18 @@ class Explanation:
             f"  bytes      {self.bytes_read:>12,} of {self.bytes_total:,}",
         ]
         for note in self.indexes:
-            done = f"pruned {note.pruned:,} of {note.covered:,} covered" if note.used else f"not used ({note.reason})"
-            done += f" and {note.row_groups:,} row groups" if note.row_groups else ""
+            done = f"not used ({note.reason})"
+            if note.used:
+                done = f"pruned {note.pruned:,} of {note.covered:,} covered"
+            if note.row_groups:
+                done += f" and {note.row_groups:,} row groups"
             lines.append(f"  {note.index}: {done}: {note.detail}")
         if self.stops:
-            asked = [f"order by {self.order_by}"] if self.order_by else []
-            asked += [] if self.limit is None else [f"limit {self.limit:,}"]
+            asked = []
+            if self.order_by:
+                asked.append(f"order by {self.order_by}")
+            if self.limit is not None:
+                asked.append(f"limit {self.limit:,}")
             lines.append(f"  {', '.join(asked)}: {self.stops}")
         if self.caches:
             rates = ", ".join(f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items())
@@ -152,7 +160,10 @@ def plan(
     ``remote``: who is asked to look into large summaries, instead of this process.  ``among``: bool[numbered], the files that
     may be read, all of them with rows, whichever the newest ones are; the key index knows these only and is not asked.
     """
-    work = PlanState(metadata, snapshot, predicate or And(()), snapshot.has_rows.copy() if among is None else among)
+    files = among
+    if files is None:
+        files = snapshot.has_rows.copy()
+    work = PlanState(metadata, snapshot, predicate or And(()), files)
     if predicate is not None:
         by_commit_time(work)
         if among is None and snapshot.finds_keys:
@@ -185,21 +196,25 @@ def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:
                 fixed[test.column] = list(test.value)
     key = snapshot.definition.key
     sizes = [len(fixed.get(name, ())) for name in key]
-    if 0 in sizes or any(s > 1 for s in sizes[1:]) and len(key) > 1 or (len(key) > 1 and sizes[0] > 1):
+    most = KEYS_LOOKED_UP_MAX
+    if len(key) > 1:  # of several fields only one key: the values of each need not belong together
+        most = 1
+    if min(sizes) == 0 or max(sizes) > most:
         return None
-    if sizes[0] > KEYS_LOOKED_UP_MAX:
-        return None
-    schema = pa.schema([snapshot.definition.schema.field(name) for name in key])
-    try:
-        arrays = [pa.array([v for v in fixed[f.name] if v is not None], f.type) for f in schema]
-        exact = all(
-            a.to_pylist() == [v for v in fixed[f.name] if v is not None] for a, f in zip(arrays, schema, strict=True)
-        )
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None
+    schema = pa.schema(map(snapshot.definition.schema.field, key))
+    arrays = []
+    for one in schema:
+        known = [value for value in fixed[one.name] if value is not None]
+        try:
+            array = pa.array(known, one.type)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return None
+        if array.to_pylist() != known:
+            return None
+        arrays.append(array)
     # A field that is only compared with null has no literal left: no key can match then.
     length = min(map(len, arrays))
-    return pa.table([a.slice(0, length) for a in arrays], schema=schema) if exact else None
+    return pa.table([array.slice(0, length) for array in arrays], schema=schema)
 
 
 def _by_key(work: PlanState) -> None:
@@ -301,15 +316,20 @@ def _segments(work: PlanState) -> list[SegmentScan]:
     lists = work.snapshot.files.values("row_group_rows", left)
     row_group_rows = {i: np.array(rows, dtype=np.int64) for i, rows in zip(files, lists, strict=True)}
     several = [i for i in files if len(row_group_rows[i]) > 1 and i not in work.positions]
-    verdicts = _row_group_verdicts(work, several, [len(row_group_rows[i]) for i in several]) if several else {}
+    verdicts: Mapping[int, BoolArray] = {}
+    if several:
+        verdicts = _row_group_verdicts(work, several, [len(row_group_rows[i]) for i in several])
     found = []
     for i in files:
-        positions, row_groups = work.positions.get(i), work.row_groups.get(i)
+        positions, row_groups, maybe = work.positions.get(i), work.row_groups.get(i), verdicts.get(i)
         if positions is not None and row_groups is not None:
             positions = positions & _rows_of(row_groups, row_group_rows[i])
-        maybe = verdicts.get(i) if positions is None else row_groups_with(positions, row_group_rows[i])
-        if row_groups is not None:
-            maybe = row_groups if maybe is None else maybe & row_groups
+        if positions is not None:
+            maybe = row_groups_with(positions, row_group_rows[i])
+        if maybe is None:
+            maybe = row_groups
+        elif row_groups is not None:
+            maybe = maybe & row_groups
         if maybe is None or bool(maybe.all()):
             found.append(SegmentScan(i, None, positions))
         elif maybe.any():
@@ -372,9 +392,14 @@ def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int,
     row_group_rows = snapshot.files.values("row_group_rows", files)
     groups = rows = size = 0
     for scan, mine in zip(found.segments, row_group_rows, strict=True):
-        read = mine if scan.row_groups is None else [mine[z] for z in scan.row_groups]
+        read = mine
+        if scan.row_groups is not None:
+            read = [mine[row_group] for row_group in scan.row_groups]
         groups += len(read)
-        rows += sum(read) if scan.positions is None else len(scan.positions)
+        if scan.positions is None:
+            rows += sum(read)
+        else:
+            rows += len(scan.positions)
         size += int(length[scan.file] * sum(read) / max(1, sum(mine)))
     return Explanation(
         seq=snapshot.seq, where=where, files_total=len(snapshot), files_read=len(found.segments),

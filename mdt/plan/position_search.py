@@ -70,7 +70,9 @@ class PositionSearch:
         for conjunct in conjuncts:
             self._prune([one for one in indexes if not one.index.finds_rows], conjunct)
         finders = [one for one in indexes if one.index.finds_rows]
-        shares = self.remote(self.work, finders) if self.remote and finders else None
+        shares = None
+        if self.remote is not None and finders:
+            shares = self.remote(self.work, finders)
         if shares is None:
             self._locate(finders, conjuncts)
         else:
@@ -82,8 +84,10 @@ class PositionSearch:
         indexes = {one.spec: one for one in self._indexes() if one.spec in specs}
         self._locate(list(indexes.values()), sorted(conjuncts_of(self.work.predicate), key=_cost))
         left = np.flatnonzero(self.work.maybe)
-        found = self.work.positions
-        positions = {i: found[i].serialize() for i in left.tolist() if i in found} if with_positions else {}
+        positions = {}
+        if with_positions:
+            found = self.work.positions
+            positions = {i: found[i].serialize() for i in left.tolist() if i in found}
         used = {spec: (one.asked, one.pruned, one.damaged) for spec, one in indexes.items()}
         lacking = {note.index: (True, 0, [note.detail]) for note in self.work.notes if note.index in specs}
         return Answer(left, positions, {**used, **lacking})
@@ -144,17 +148,16 @@ class PositionSearch:
             usable, conjunct, int(row_groups.sum()), lambda one, leaf: one.row_group_verdicts(leaf, asked, row_groups)
         )
         verdict = np.ones(len(asked), np.bool_)
-        for n, (row, left) in enumerate(
-            zip(asked.tolist(), np.split(of_row_groups, np.cumsum(row_groups)[:-1]), strict=True)
-        ):
-            before = self.work.row_groups.get(row)
-            now = left if before is None else left & before
+        of_file = np.split(of_row_groups, np.cumsum(row_groups)[:-1])
+        for n, (file, left) in enumerate(zip(asked.tolist(), of_file, strict=True)):
+            before = self.work.row_groups.get(file, np.ones(len(left), np.bool_))
+            now = left & before
             verdict[n] = now.any()
             if verdict[n] and not now.all():
-                self.work.row_groups[row] = now
-                fresh = int(np.count_nonzero(~now)) - (0 if before is None else int(np.count_nonzero(~before)))
+                self.work.row_groups[file] = now
                 for one in usable:
-                    one.row_groups += fresh if one.index.row_groups and one.covered[row] else 0
+                    if one.index.row_groups and one.covered[file]:
+                        one.row_groups += int(np.count_nonzero(before & ~now))
         return verdict
 
     # Round 2: positions
@@ -195,10 +198,14 @@ def _narrow(found: Rows, asked: Int64Array, within: Rows, ask: Callable[[Int64Ar
     """Intersect what is ``found`` in each asked shard so far with what ``ask`` answers about shards and the rows that
     matter there.  A shard that has no row left is not asked.
     """
-    live = [n for n, rows in enumerate(found) if rows is None or rows]
-    among = [within[n] if (rows := found[n]) is None else rows for n in live]
+    live, before, among = [], [], []
+    for n, rows in enumerate(found):
+        if rows is None or rows:
+            live.append(n)
+            before.append(rows)
+            among.append(within[n] if rows is None else rows)
     answers = ask(asked[live], among)
-    for n, rows in zip(live, intersected([found[n] for n in live], answers), strict=True):
+    for n, rows in zip(live, intersected(before, answers), strict=True):
         found[n] = rows
 
 

@@ -59,7 +59,9 @@ class TableIndex:
             known = leaf.function in self.index.functions and set(leaf.columns).issubset(self.columns)
         else:
             known = leaf.column in self.columns
-        return [form for form in forms(leaf) if self._is_known(form)] if known else []
+        if not known:
+            return []
+        return [form for form in forms(leaf) if self._is_known(form)]
 
     def _is_known(self, form: Leaf) -> bool:
         try:
@@ -143,7 +145,9 @@ class TableIndex:
         if not self.asked:
             why = "cheaper indexes left no file that it covers"
             return IndexNote(self.spec, False, covered, 0, "nothing_left", why)
-        where = self.work.where if self.index.finds_rows else ""
+        where = ""
+        if self.index.finds_rows:
+            where = self.work.where
         if self.damaged:
             detail = f"{len(self.damaged)} summaries cannot be read, the first: {self.damaged[0]}{where}"
             return IndexNote(self.spec, True, covered, self.pruned, "damaged", detail, self.row_groups)
@@ -174,8 +178,10 @@ class TableIndex:
                 self.damaged.append(str(error) or type(error).__name__)
                 return [guess]
 
-        if self.work.metadata.storage.local_path("") is not None or len(shards) < 2:
-            return list(answer(range(len(shards)))) if len(shards) else []
+        if not len(shards):
+            return []
+        if self.work.metadata.storage.local_path("") is not None or len(shards) == 1:
+            return list(answer(range(len(shards))))
         size = -(-len(shards) // REMOTE_THREADS)
         parts = [range(at, min(at + size, len(shards))) for at in range(0, len(shards), size)]
         with ThreadPoolExecutor(REMOTE_THREADS) as pool:

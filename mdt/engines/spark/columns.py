@@ -17,7 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from indexes import functions, paths, values
-from indexes.like import parse_like
+from indexes.like import parse_like, quote_like
 from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_query
 from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type
@@ -102,11 +102,15 @@ def _leaf(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
 
 def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     place = values.place(leaf.value, type)
-    op = "=" if leaf.op == "<=>" else leaf.op
-    if place.tie:
-        if op in ("=", "!="):
-            return sf.lit(False) if op == "=" else column.isNotNull()
-        op = op[0] + ("=" if (place.tie > 0) == (op[0] == "<") else "")
+    op = leaf.op.replace("<=>", "=")
+    if place.tie and op == "=":
+        return sf.lit(False)
+    if place.tie and op == "!=":
+        return column.isNotNull()
+    if place.tie > 0:  # the literal lies between this value and the next
+        op = {"<": "<=", ">=": ">"}.get(op, op)
+    elif place.tie < 0:
+        op = {"<=": "<", ">": ">="}.get(op, op)
     found: Column = _COMPARISONS[op](column, _literal(place.value, type))
     return found
 
@@ -115,10 +119,14 @@ def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     assert isinstance(leaf.value, tuple), "the parser makes a tuple of it"
     places = [values.place(value, type) for value in leaf.value if value is not None]
     found = [_literal(place.value, type) for place in places if place.tie == 0]
-    among = column.isin(*found) if found else sf.lit(False)
+    among = sf.lit(False)
+    if found:
+        among = column.isin(*found)
     if leaf.op == "in":
         return among
-    return sf.lit(False) if None in leaf.value else ~among & column.isNotNull()
+    if None in leaf.value:
+        return sf.lit(False)
+    return ~among & column.isNotNull()
 
 
 def _literal(value: Any, type: pa.DataType) -> Column:
@@ -126,9 +134,10 @@ def _literal(value: Any, type: pa.DataType) -> Column:
     if pa.types.is_timestamp(type):
         # As text: Spark would take a datetime for one of the driver's own zone.
         moment = _EPOCH + timedelta(microseconds=value * _MICROS_PER_UNIT[type.unit])
-        zone = "" if type.tz is None else "+00:00"
-        text = moment.replace(tzinfo=None).isoformat(" ") + zone
-        return sf.lit(text).cast("timestamp" if zone else "timestamp_ntz")
+        text = moment.replace(tzinfo=None).isoformat(" ")
+        if type.tz is None:
+            return sf.lit(text).cast("timestamp_ntz")
+        return sf.lit(text + "+00:00").cast("timestamp")
     if pa.types.is_date(type):
         return sf.date_from_unix_date(sf.lit(value))
     return sf.lit(value).cast(from_arrow_type(type, prefer_timestamp_ntz=True))
@@ -136,8 +145,10 @@ def _literal(value: Any, type: pa.DataType) -> Column:
 
 def _pattern(value: object) -> str:
     """Return a LIKE pattern with backslashes only where Spark allows them: before a wildcard or a backslash."""
-    parts = parse_like(str(value))
-    return "".join(
-        "%" if part is None else "_" if not part else "".join("\\" + c if c in "%_\\" else c for c in part)
-        for part in parts
-    )
+    found = ""
+    for part in parse_like(str(value)):
+        if part is None:
+            found += "%"
+        else:
+            found += quote_like(part) or "_"
+    return found

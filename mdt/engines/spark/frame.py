@@ -114,9 +114,12 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
 
     Spark evaluates them in Python, after the scan, and so tells the planner nothing of them.
     """
-    parts = () if predicate is None else tuple(conjuncts_of(predicate))
-    found = tuple(part for part in parts if any(isinstance(leaf, Call) for leaf in leaves(part)))
-    return And(found) if found else None
+    if predicate is None:
+        return None
+    found = tuple(part for part in conjuncts_of(predicate) if any(isinstance(leaf, Call) for leaf in leaves(part)))
+    if not found:
+        return None
+    return And(found)
 
 
 def _scratch(spark: SparkSession) -> str | None:
