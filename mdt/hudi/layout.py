@@ -8,7 +8,7 @@ Not here, because it is the same in all versions: base files, the blocks of log 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from mdt.errors import Unsupported
@@ -22,12 +22,13 @@ class Layout(Protocol):
     """What one table version has of its own.  Paths are relative to the table.
 
     ``time``: of an instant, 17 digits.  ``action``: Hudi's word for it while it is pending: commit, deltacommit, compaction, replacecommit.
-    ``version``: as in ``hoodie.table.version``.  ``timeline``: the directory of the instants.  Their names begin with their time,
+    ``version``: as in ``hoodie.table.version``.  ``archive``: the directory of Hudi's archive of instants.  ``timeline``: the directory of the instants.  Their names begin with their time,
     so that a listing has them in order; other names in that directory begin with a letter or a dot.
     """
 
     version: int
     timeline: str
+    archive: str
 
     # names
 
@@ -73,6 +74,13 @@ class Layout(Protocol):
         The first one is at :meth:`completed_path`: with it the commit is seen.  ``told``: what it says.  Of log files it has the slice's
         base file, and all its log files so far.  ``plan``: of a compaction or clustering, see :mod:`mdt.hudi.compaction_plan` and
         :mod:`mdt.hudi.clustering_plan`.
+        """
+        ...
+
+    def archived(self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]) -> tuple[str, bytes]:
+        """Return (path, content) of what Hudi's archive gets of completed instants that leave the timeline, oldest first.
+
+        ``known``: paths in the folder ``archive``.
         """
         ...
 

@@ -35,7 +35,8 @@ POSITIONS, IDENTIFIER, IS_PARTIAL, BASE_INSTANT = range(5, 9)
 
 _MAGIC = b"#HUDI#"
 _FORMAT_VERSION = 1
-_CONTENT_VERSION = 3
+CONTENT_VERSION = 3
+"""Before the records of a data block of Avro, and in a delete block."""
 _MIN_SIZE = 4 + 4 + 4 + 8 + 4 + 8
 
 _STRING_BRANCH = b"\x02"
@@ -89,6 +90,11 @@ def data_block(
     return _block(PARQUET, _header(instant, avro_schema, positions, base_instant), memoryview(parquet))
 
 
+def avro_block(content: bytes, *, avro_schema: str) -> bytes:
+    """Return a block of Avro records without an instant, as Hudi's archive of instants has them."""
+    return _block(AVRO, {SCHEMA: avro_schema}, memoryview(content))[0]
+
+
 def delete_block(
     keys: pa.Array,
     partitions: str | pa.Array,
@@ -107,7 +113,7 @@ def delete_block(
         raise Invalid("a null key cannot be deleted")
     assert positions is None or len(positions) == len(keys), (len(keys), positions)
     body = _delete_list(keys, partitions)
-    content = struct.pack(">ii", _CONTENT_VERSION, len(body)) + body
+    content = struct.pack(">ii", CONTENT_VERSION, len(body)) + body
     return _block(DELETE, _header(instant, avro_schema, positions, base_instant), memoryview(content))[0]
 
 
@@ -280,7 +286,7 @@ def decode_delete_block(content: bytes | memoryview) -> pa.Table:
     Raises Corrupt if ``content`` is not exactly one list of delete records.
     """
     data = bytes(content)
-    if len(data) < 8 or struct.unpack(">ii", data[:8]) != (_CONTENT_VERSION, len(data) - 8):
+    if len(data) < 8 or struct.unpack(">ii", data[:8]) != (CONTENT_VERSION, len(data) - 8):
         raise Corrupt("damaged delete block: version or length is wrong", offset=0)
     source = BytesIO(data[8:])
     try:

@@ -8,7 +8,7 @@ nobody needs to know of before.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Invalid
@@ -35,6 +35,7 @@ class Version6:
 
     version = 6
     timeline = HUDI
+    archive = f"{HUDI}/archived"
 
     def path_of(self, instant: Instant) -> str:
         """Return the path of an instant's file; an inflight ``commit`` has the short form ``<time>.inflight``.
@@ -124,6 +125,12 @@ class Version6:
             (self.path_of(Instant(time, action, REQUESTED)), encode(plan)),
             (self.path_of(Instant(time, action, INFLIGHT)), b""),
         ]
+
+    def archived(self, known: Iterable[str], instants: Sequence[tuple[Instant, bytes]]) -> tuple[str, bytes]:
+        """Return a log file with one Avro block."""
+        from mdt.hudi import archived_timeline  # as above
+
+        return archived_timeline.next_path(known), archived_timeline.encode(instants)
 
     def cleaned(self, told: Cleaned) -> Sequence[tuple[str, bytes]]:
         """Return the completed instant; after it, for Java readers, the pending ones with the plan."""

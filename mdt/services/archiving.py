@@ -69,7 +69,7 @@ def _is_before(path: str, seq: int) -> bool:
 
 
 def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Remove the instants of archived records from Hudi's active timeline, oldest first.
+    """Move the instants of archived records from Hudi's active timeline to its archive, oldest first.
 
     The newest one that tells of files stays: readers take the schema from there.
     """
@@ -80,9 +80,13 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         if instant is not None:
             found.append((instant, info.path))
     newest = max((i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default="")
-    for instant, path in sorted(found):
-        if instant.time <= snapshot.retention.instant and instant.time < newest:
-            storage.delete(path)
+    old = sorted((i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < newest)
+    told = [(i, storage.read(path)) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
+    if told:
+        known = [info.path for info in storage.list_dir(layout.archive)]
+        storage.put_if_absent(*layout.archived(known, told))
+    for _, path in old:
+        storage.delete(path)
 
 
 def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:

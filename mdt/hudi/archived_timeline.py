@@ -1,0 +1,133 @@
+"""Hudi's archive of instants that have left its active timeline, as table version 6 has it: log files with Avro blocks.
+
+Each record is a HoodieArchivedMetaEntry: time, action, state, and what the completed instant said.  The writer's schema has the
+fields that we know of; Hudi's reader fills in the others by their defaults.  Field lists: Apache Hudi,
+``HoodieArchivedMetaEntry.avsc``, ``HoodieCommitMetadata.avsc``, ``HoodieReplaceCommitMetadata.avsc``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from mdt.errors import Corrupt
+from mdt.hudi import log_file
+from mdt.hudi.file_names import HUDI
+from mdt.hudi.timeline import COMPLETED, Instant
+
+FOLDER = f"{HUDI}/archived"
+_NAME = re.compile(r"\.commits_\.archive\.([0-9]{1,9})_[0-9]+-[0-9]+-[0-9]+")
+_COMMITS = frozenset(("commit", "deltacommit"))
+
+
+def next_path(known: Iterable[str]) -> str:
+    """Return where the next file of the archive belongs.  ``known``: paths in its folder.
+
+    >>> next_path([]), next_path([f"{FOLDER}/.commits_.archive.7_1-0-1"])
+    ('.hoodie/archived/.commits_.archive.1_1-0-1', '.hoodie/archived/.commits_.archive.8_1-0-1')
+    """
+    matches = (_NAME.fullmatch(path.rpartition("/")[2]) for path in known)
+    last = max((int(match[1]) for match in matches if match), default=0)
+    return f"{FOLDER}/.commits_.archive.{last + 1}_1-0-1"
+
+
+def encode(instants: Sequence[tuple[Instant, bytes]]) -> bytes:
+    """Return a file of the archive with completed instants and their content, oldest first."""
+    records = [_encoded(_entry(instant, body)) for instant, body in instants]
+    content = b"".join(
+        [
+            log_file.CONTENT_VERSION.to_bytes(4, "big"),
+            len(records).to_bytes(4, "big"),
+            *(len(record).to_bytes(4, "big") + record for record in records),
+        ]
+    )
+    return log_file.avro_block(content, avro_schema=json.dumps(_ENTRY, separators=(",", ":")))
+
+
+def _entry(instant: Instant, body: bytes) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "commitTime": instant.time, "actionType": instant.action, "actionState": COMPLETED.upper(),
+        "hoodieCommitMetadata": None, "hoodieReplaceCommitMetadata": None,
+    }  # fmt: skip
+    if instant.action in _COMMITS:
+        entry["hoodieCommitMetadata"] = _told(body)
+    if instant.action == "replacecommit":
+        entry["hoodieReplaceCommitMetadata"] = _told(body)
+    return entry
+
+
+def _told(body: bytes) -> Mapping[str, Any]:
+    """Return what the JSON of a commit says, by the names of Hudi's Avro.  Raises Corrupt for other bytes."""
+    try:
+        told = json.loads(body)
+        stats = {
+            partition: [{name: stat[name] for name in _STAT_NAMES if stat.get(name) is not None} for stat in found]
+            for partition, found in told["partitionToWriteStats"].items()
+        }
+        return {**{name: told[name] for name in _COMMIT_NAMES if name in told}, "partitionToWriteStats": stats}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Corrupt(f"a completed instant is no commit metadata: {error!r}") from error
+
+
+def _encoded(entry: Mapping[str, Any]) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, _PARSED, entry)
+    return out.getvalue()
+
+
+def _optional(name: str, type: Any) -> dict[str, Any]:
+    return {"name": name, "type": ["null", type], "default": None}
+
+
+def _array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _map(values: Any) -> dict[str, Any]:
+    return {"type": "map", "values": values}
+
+
+_TEXTS = ("fileId", "path", "prevCommit", "partitionPath", "baseFile")
+_LONGS = (
+    "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors", "totalLogRecords",
+    "totalUpdatedRecordsCompacted", "numInserts", "totalLogBlocks", "totalCorruptLogBlock", "totalRollbackBlocks",
+    "fileSizeInBytes", "logOffset",
+)  # fmt: skip
+_STAT_NAMES = (*_TEXTS, *_LONGS, "logVersion", "logFiles")
+_COMMIT_NAMES = ("compacted", "extraMetadata", "operationType", "partitionToReplaceFileIds")
+
+_STAT = {
+    "type": "record", "name": "HoodieWriteStat",
+    "fields": [
+        *(_optional(name, "string") for name in _TEXTS), *(_optional(name, "long") for name in _LONGS),
+        _optional("logVersion", "int"), _optional("logFiles", _array("string")),
+    ],
+}  # fmt: skip
+_COMMIT_FIELDS = [
+    _optional("compacted", "boolean"), _optional("extraMetadata", _map("string")),
+    {"name": "version", "type": ["int", "null"], "default": 1}, _optional("operationType", "string"),
+]  # fmt: skip
+_COMMIT = {
+    "type": "record", "name": "HoodieCommitMetadata",
+    "fields": [_optional("partitionToWriteStats", _map(_array(_STAT))), *_COMMIT_FIELDS],
+}  # fmt: skip
+_REPLACE = {
+    "type": "record", "name": "HoodieReplaceCommitMetadata",
+    "fields": [
+        _optional("partitionToWriteStats", _map(_array("HoodieWriteStat"))), *_COMMIT_FIELDS,
+        _optional("partitionToReplaceFileIds", _map(_array("string"))),
+    ],
+}  # fmt: skip
+_ENTRY = {
+    "type": "record", "name": "HoodieArchivedMetaEntry", "namespace": "org.apache.hudi.avro.model",
+    "fields": [
+        _optional("hoodieCommitMetadata", _COMMIT), _optional("commitTime", "string"), _optional("actionType", "string"),
+        _optional("actionState", "string"), _optional("hoodieReplaceCommitMetadata", _REPLACE),
+    ],
+}  # fmt: skip
+_PARSED = fastavro.parse_schema(json.loads(json.dumps(_ENTRY)))

@@ -1,0 +1,117 @@
+"""Apache Hudi on Spark reads a table after each of our services: see README.md of this folder.  Not collected by pytest.
+
+Without ``--read`` it makes the tables with this package; with it, in Hudi's environment, it reads them and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+CALLS = ("show_commits", "show_archived_commits", "show_cleans", "show_savepoints")
+
+
+def texts(rows: list[dict[str, Any]]) -> list[list[list[str]]]:
+    return sorted(sorted([name, str(value)] for name, value in row.items()) for row in rows)
+
+
+def make(root: Path) -> None:
+    """Make tables of both types, and a copy of each after each service, with the rows that it must have."""
+    import pyarrow as pa
+
+    import mdt
+    from mdt.services import cleaning
+
+    cleaning.ARCHIVE_RECORDS_MIN = 4
+    schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
+    jobs: list[dict[str, Any]] = []
+
+    def rows(ids: range, ts: int) -> pa.Table:
+        n = list(ids)
+        columns = [[f"k{i}" for i in n], ["xy"[i % 2] for i in n], [ts] * len(n), [i + ts for i in n]]
+        return pa.table(columns, schema=schema)
+
+    def save(table: mdt.Table, live: Path, name: str) -> None:
+        shutil.copytree(live, root / name)
+        jobs.append({"name": name, "path": str(root / name), "rows": texts(table.scan().to_arrow().to_pylist())})
+
+    for kind in ("MERGE_ON_READ", "COPY_ON_WRITE"):
+        live = root / f"live_{kind}"
+        t = mdt.create(
+            live, schema, key=["id"], partition_by=["city"], ordering="ts", table_type=kind,
+            options={"mdt.metadata.compact.records": 3},
+        )  # fmt: skip
+        t.bulk_insert(rows(range(200), 1))
+        for n in range(12):
+            t.upsert(rows(range(n * 10, n * 10 + 15), n + 2))
+        t.delete(rows(range(5), 0))
+        save(t, live, f"{kind}_start")
+        t.cluster(["v"])
+        save(t, live, f"{kind}_clustered")
+        t.upsert(rows(range(50, 80), 50))
+        t.compact()
+        save(t, live, f"{kind}_compacted")
+        t.savepoint("kept")
+        t.upsert(rows(range(60, 220), 60))
+        save(t, live, f"{kind}_savepoint")
+        t.untag("kept")
+        for n in range(10):
+            t.upsert(rows(range(n * 10, n * 10 + 15), n + 70))
+        t.clean(retain_commits=3)
+        save(t, live, f"{kind}_cleaned")
+        t.upsert(rows(range(40), 90))
+        t.alter(add={"extra": pa.string()})
+        t.upsert({"id": ["k1"], "city": ["y"], "ts": [100], "v": [7], "extra": ["e"]})
+        save(t, live, f"{kind}_altered")
+        t.alter(widen={"v": pa.int64()})
+        t.upsert({"id": ["k2"], "city": ["x"], "ts": [101], "v": [2**40], "extra": ["w"]})
+        save(t, live, f"{kind}_widened")
+        t.purge()
+        save(t, live, f"{kind}_purged")
+    (root / "jobs.json").write_text(json.dumps(jobs))
+
+
+def read(root: Path, jar: str) -> None:
+    """Read every copy with Hudi, compare, and say how many rows Hudi's procedures have about its timeline."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.jars", jar).config("spark.ui.enabled", "false")
+        .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
+        .config("spark.sql.extensions", "org.apache.spark.sql.hudi.HoodieSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.hudi.catalog.HoodieCatalog").getOrCreate()
+    )  # fmt: skip
+    for job in json.loads((root / "jobs.json").read_text()):
+        frame = spark.read.format("hudi").load(job["path"])
+        names = [name for name in frame.columns if not name.startswith("_hoodie")]
+        same = texts([row.asDict() for row in frame.select(names).collect()]) == job["rows"]
+        spark.sql(f"create table {job['name']} using hudi location '{job['path']}'")
+        told = {}
+        for call in CALLS:
+            more = ", start_ts => '2000', end_ts => '2100'" if call == "show_archived_commits" else ""
+            limit = "" if call == "show_savepoints" else ", limit => 500"
+            told[call] = spark.sql(f"call {call}(table => '{job['name']}'{limit}{more})").count()
+        print("same rows" if same else "OTHER ROWS", job["name"], told)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", help="of Hudi's environment")
+    parser.add_argument("--jar", required=True)
+    parser.add_argument("--root", type=Path, required=True, help="a directory that does not exist yet")
+    parser.add_argument("--read", action="store_true")
+    given = parser.parse_args()
+    if given.read:
+        read(given.root, given.jar)
+        return
+    make(given.root)
+    again = [given.python, __file__, "--read", "--jar", given.jar, "--root", str(given.root)]
+    subprocess.run(again, check=True)
+
+
+if __name__ == "__main__":
+    main()
