@@ -290,6 +290,17 @@ def test_an_upsert_that_evolves_adds_columns_and_widens_numbers(tmp_path: Path) 
     assert table.scan("extra = 'text'").to_arrow()["id"].to_pylist() == ["b"]
 
 
+def test_values_of_python_keep_the_fields_that_the_table_lacks(tmp_path: Path) -> None:
+    table = made(tmp_path, "COPY_ON_WRITE")
+    table.alter(add={"items": pa.list_(pa.struct([("n", pa.int8())]))})
+    row = {"id": "new", "city": "x", "ts": 1, "must": 1, "n": 3, "s": {"a": 1, "z": [1]}, "items": [{"n": 1, "m": "x"}]}
+    table.upsert([row, {**row, "id": "old", "s": None, "items": []}], evolve=True)
+    assert table.schema.field("n").type == pa.int32() and table.schema.field("s").type.field("a").type == pa.int32()
+    found = table.scan("id = 'new'").to_arrow().to_pylist()[0]
+    assert (found["s"], found["items"]) == ({"a": 1, "b": None, "z": [1]}, [{"n": 1, "m": "x"}])
+    same_everywhere(table)
+
+
 def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
     table = made(tmp_path)
     other = mdt.open(tmp_path)

@@ -21,8 +21,10 @@ def may_match(snapshot: Snapshot, predicate: Predicate) -> BoolArray | None:
     O(versions + files).
     """
     versions = snapshot.definition.versions
+    if not versions:
+        return None
     tested = {leaf.column for leaf in leaves(predicate) if not isinstance(leaf, Call)}
-    ways = {path: way for path, way in _ways(versions[-1]) if path in tested} if versions else {}
+    ways = {path: way for path, way in _ways(versions[-1]) if path in tested}
     maybe = [_may_match(version, versions[-1], ways, predicate) for version in versions]
     if all(maybe):
         return None

@@ -6,15 +6,45 @@ data lack is null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from mdt.errors import Invalid
 from mdt.schema.alter import Alteration, may_widen
 from mdt.schema.convert import is_encoded, is_list, lengths
-from mdt.schema.declared import plain
+from mdt.schema.declared import plain, with_element
 from mdt.schema.definition import TableDefinition
+from mdt.schema.input import to_table
+
+
+def typed(data: Any, known: pa.Schema) -> pa.Table:
+    """Return ``data`` as an Arrow table; values of Python get the types of the columns ``known``, and keep fields that these lack.
+
+    Raises Invalid as :func:`mdt.schema.input.to_table` does.
+    """
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or not isinstance(data, Iterable):
+        return to_table(data, known)
+    data = data if isinstance(data, Mapping) else list(data)
+    try:
+        more = {field.name: field.type for field in to_table(data).schema}
+    except Invalid:  # values of several types, which those of the columns may hold
+        return to_table(data, known)
+    fields = [field.with_type(_with_more(plain(field.type), more.get(field.name, field.type))) for field in known]
+    return to_table(data, pa.schema(fields))
+
+
+def _with_more(known: pa.DataType, given: pa.DataType) -> pa.DataType:
+    """Return a type with the fields that ``given`` has besides."""
+    if pa.types.is_struct(known) and pa.types.is_struct(given):
+        more = {field.name: field for field in given}
+        fields = [f.with_type(_with_more(f.type, more.pop(f.name, f).type)) for f in known]
+        return pa.struct([*fields, *(field for field in more.values() if not pa.types.is_null(field.type))])
+    if is_list(known) and is_list(given):
+        return with_element(known, known.value_field.with_type(_with_more(known.value_type, given.value_type)))
+    return known
 
 
 def evolution(data: pa.Schema, definition: TableDefinition) -> Alteration:

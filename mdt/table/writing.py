@@ -97,7 +97,7 @@ class Writing(Handle):
 
     def _evolved(self, data: Any) -> Any:
         """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
-        from mdt.schema.evolve import completed, evolution
+        from mdt.schema.evolve import completed, evolution, typed
         from mdt.services.altering import Alter
 
         self._before_rows()
@@ -106,7 +106,7 @@ class Writing(Handle):
 
             given = engine.schema_of(data)
         else:
-            data = to_table(data, self.schema)
+            data = typed(data, self.schema)
             given = data.schema
         if evolution(given, self.definition):
             self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))

@@ -334,6 +334,17 @@ def test_a_clustering_is_refused_that(wrong: str) -> None:
         mdt.open(storage).scan().to_arrow()
 
 
+def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused() -> None:
+    storage = good()
+    table = mdt.open(storage)
+    table.alter(reorder=["v"])
+    table.upsert(rows(range(3), 9))
+    seq = table.snapshot().seq
+    forge(storage, seq, lambda header, tables: header.update(begun_at=seq - 2))
+    with pytest.raises(Corrupt, match="files of a schema that was altered before it"):
+        mdt.open(storage)
+
+
 QUICK = settings(
     max_examples=60,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

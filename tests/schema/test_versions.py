@@ -1,0 +1,130 @@
+"""Versions of a schema follow each other by rules that readers rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from documents import ROOT
+
+from mdt.schema.forms import form_between, widened
+from mdt.schema.versions import (
+    SchemaVersion,
+    check_succession,
+    first_version,
+    from_json,
+    statistics_names,
+    version_of,
+)
+
+STRUCT = pa.struct([("a", pa.int32()), ("b", pa.string())])
+SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int32()), ("s", STRUCT)])
+FIRST = first_version(SCHEMA, SCHEMA)
+
+
+def version(since: int, ids: Sequence[int], *fields: Any) -> SchemaVersion:
+    schema = pa.schema(list(fields))
+    return SchemaVersion(since, schema, schema, tuple(ids))
+
+
+ID, N, S = ("id", pa.string()), ("n", pa.int32()), ("s", STRUCT)
+WRONG: dict[str, tuple[SchemaVersion, str]] = {
+    "no later": (version(0, (0, 1, 2, 3, 4), ID, N, S), "begins before the one"),
+    "narrower": (version(1, (0, 1), ID, ("n", pa.bool_())), "int32 cannot be read as bool"),
+    "other digits": (version(1, (0, 1), ID, ("n", pa.decimal128(9, 0))), "cannot be read as"),
+    "a struct": (version(1, (0, 1, 5), ID, ("n", pa.struct([("x", pa.int32())]))), "cannot be read as"),
+    "no struct": (version(1, (0, 2), ID, ("s", pa.int32())), "cannot be read as"),
+    "moved out": (version(1, (0, 3), ID, ("a", pa.int32())), "moved into another column"),
+    "moved in": (version(1, (0, 2, 1, 4), ID, S), "moved into another column"),
+    "required": (version(1, (0, 1), ID, pa.field("n", pa.int32(), nullable=False)), "became required"),
+    "another key": (version(1, (1, 0, 2, 3, 4), ("n", pa.int32()), ("key", pa.string()), S), "of the key"),
+    "a key of another id": (version(1, (5,), ID), "of the key"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_version_that_cannot_follow_is_refused(name: str) -> None:
+    new, reason = WRONG[name]
+    with pytest.raises(ValueError, match=reason):
+        check_succession((FIRST, new), ("id",))
+
+
+def test_ids_of_dropped_columns_are_never_given_again() -> None:
+    dropped, added = version(1, (0, 2, 3, 4), ID, S), version(2, (0, 2, 3, 4, 1), ID, S, N)
+    check_succession((FIRST, dropped, added), ("id",))  # the same column, as after a restore
+    other = version(2, (0, 2, 3, 4, 1), ID, S, ("n", pa.string()))
+    with pytest.raises(ValueError, match="int32 cannot be read as string"):
+        check_succession((FIRST, dropped, other), ("id",))
+    gap = version(1, (0, 2, 3, 4, 9), ID, S, N)
+    with pytest.raises(ValueError, match="given before"):
+        check_succession((FIRST, gap, version(2, (0, 2, 3, 4, 7), ID, S, ("x", pa.int32()))), ("id",))
+
+
+DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "too few ids": lambda value: value["ids"].pop(),
+    "too many ids": lambda value: value["ids"].append(9),
+    "an id twice": lambda value: value.update(ids=[0, 1, 1, 3, 4]),
+    "no number": lambda value: value.update(ids=[0, 1, True, 3, 4]),
+    "a large id": lambda value: value.update(ids=[0, 1, 2, 3, 2**31]),
+    "no list": lambda value: value.update(ids="01234"),
+    "no seq": lambda value: value.update(since=-1),
+    "no schema": lambda value: value.update(schema="AAAA"),
+    "no base64": lambda value: value.update(schema="é"),
+    "defaults of nobody": lambda value: value.update(defaults="AAAA"),
+    "nothing": lambda value: value.clear(),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_version_of_a_wrong_form_is_refused(name: str) -> None:
+    value = FIRST.to_json()
+    assert from_json(value).ids == FIRST.ids
+    DAMAGE[name](value)
+    with pytest.raises((ValueError, TypeError, KeyError, OSError, pa.ArrowException)):
+        from_json(value)
+
+
+def test_a_segment_has_the_version_of_its_commit() -> None:
+    versions = (FIRST, version(3, (0,), ID), version(7, (0,), ID))
+    assert [version_of(versions, seq << 20 | 5).since for seq in (0, 2, 3, 6, 7, 99)] == [0, 0, 3, 3, 7, 7]
+
+
+def test_statistics_keep_their_name_where_keys_and_values_stay() -> None:
+    wide = pa.schema(
+        [("id", pa.string()), ("n", pa.int64()), ("s", pa.struct([("z", pa.int32()), ("b", pa.string())]))]
+    )
+    second = SchemaVersion(1, wide, wide, FIRST.ids)
+    third = version(2, (0, 1, 5), ID, ("n", pa.float64()), ("s", pa.int32()))
+    assert statistics_names((FIRST, second))[0] == {"id": "id", "n": "n", "s": "s", "s.z": "s.a", "s.b": "s.b"}
+    found, ended = statistics_names((FIRST, second, third))
+    assert found == {"id": "id", "n": "n@1.2", "s": "s@5.2"} and ended == {"n", "s", "s.a", "s.b"}
+
+
+def test_a_file_that_has_none_of_the_columns_still_has_its_rows() -> None:
+    newest = version(1, (0, 5), ID, ("x", pa.int32()))
+    form = form_between(FIRST, newest, pa.schema([("x", pa.int32())]))
+    assert form is not None and form.stored.names == ["_hoodie_commit_time"]
+    rows = form.converted(pa.table({"_hoodie_commit_time": ["1", "2"]}))
+    assert rows.to_pylist() == [{"x": None}, {"x": None}]
+
+
+def test_columns_that_stay_are_read_as_they_are() -> None:
+    newest = version(1, (0, 2, 3, 4), ID, S)
+    assert form_between(FIRST, newest, SCHEMA.remove(1)) is None
+    assert form_between(FIRST, FIRST, SCHEMA) is None
+
+
+def test_floats_rise_as_their_texts_do() -> None:
+    floats = pa.array([-1e30, -0.1, -0.0, 0.0, 1e-45, 0.1, 1464095.25, float("inf"), float("nan"), None], pa.float32())
+    wide = widened(floats, pa.float64())
+    assert wide.to_pylist()[:2] == [-1e30, -0.1] and str(wide[8]) == "nan" and wide[9].as_py() is None
+    assert wide.cast(pa.float32()).slice(0, 8) == floats.slice(0, 8)
+
+
+def test_nobody_reads_rows_of_files_past_their_version() -> None:
+    knowing = {"mdt/metadata/segment_columns.py", "mdt/services/check.py", "mdt/parquet/segment_rows.py"}
+    callers = {p.relative_to(ROOT).as_posix() for p in Path(ROOT, "mdt").rglob("*.py") if "read_rows(" in p.read_text()}
+    assert callers == knowing, "call mdt.metadata.segment_columns.read_columns"
