@@ -17,11 +17,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import planning
+from benchmarks import life, planning
 from benchmarks.harness import BENCHES, Figure, Job, run
 from benchmarks.peers import PEERS
 
 PLANNING = "planning"
+LIFE = "life"
 Reference = dict[tuple[str, str], Figure]
 
 
@@ -68,7 +69,9 @@ def chosen(peers: str) -> list[str]:
 
 
 def main(
-    benches: Annotated[list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING])}")],
+    benches: Annotated[
+        list[str], typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING, LIFE])}")
+    ],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
     peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow,pyiceberg",
     seed: Annotated[int, typer.Option(help="of all random data")] = 7,
@@ -79,13 +82,18 @@ def main(
     files: Annotated[
         list[int] | None, typer.Option(min=1, help="planning: files of the tables, may be repeated")
     ] = None,
+    commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
+    batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
         )
-    benches = [name for name in benches if name != PLANNING]
+    if LIFE in benches:
+        wanted = [name for name in chosen(peers) if name in life.PEERS]
+        life.run(wanted, rows, commits, batch, seed, partial(print, flush=True))
+    benches = [name for name in benches if name not in (PLANNING, LIFE)]
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
     results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=116)

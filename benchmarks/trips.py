@@ -105,6 +105,12 @@ class Trips:
         """Return a batch: 90 % updates spread over all keys, 10 % inserts (W2)."""
         return self._batch(0)
 
+    def small(self, rows: int) -> pa.Table:
+        """Return a batch of so many rows: nine in ten updates spread over all keys, the others inserts."""
+        live, fresh = len(self.fare), -(-rows // 10)
+        updated = self._random.choice(live, rows - fresh, replace=False)
+        return self._remember(np.concatenate([updated, np.arange(live, live + fresh)]))
+
     def newest(self) -> pa.Table:
         """Return a batch: 90 % updates of the newest 2 % of the keys (each at most once), 10 % inserts (W3)."""
         return self._batch(int(len(self.fare) * (1 - NEWEST_SHARE)))

@@ -66,6 +66,14 @@ class Peer(ABC):
         """Replace or insert by key, durable on return."""
         raise NotImplementedError
 
+    def tidy(self) -> None:
+        """Compact small files and delete what no reader needs, as far as the peer does not do that by itself."""
+        return
+
+    def reopen(self) -> None:
+        """Forget what is known of the table, and open it as another process would."""
+        raise NotImplementedError
+
 
 def open_peer(name: str, path: str) -> Peer:
     """Return the peer called ``name`` at ``path``."""

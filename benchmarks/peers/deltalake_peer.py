@@ -25,6 +25,15 @@ class DeltaLake(Peer):
         merge = self.table.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
+    def tidy(self) -> None:
+        self.table.optimize.compact()
+        self.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        self.table.create_checkpoint()
+        self.table.cleanup_metadata()
+
+    def reopen(self) -> None:
+        self.table = DeltaTable(self.path)
+
     def lookup(self, keys: Sequence[Key]) -> pa.Table:
         return self._query(f"select * from trips where id in {sql_list(keys)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import lance
 import pyarrow as pa
@@ -27,6 +28,14 @@ class Lance(Peer):
 
     def upsert(self, rows: pa.Table) -> None:
         self.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    def tidy(self) -> None:
+        self.dataset.optimize.compact_files()
+        self.dataset.optimize.optimize_indices()
+        self.dataset.cleanup_old_versions(timedelta(0))
+
+    def reopen(self) -> None:
+        self.dataset = lance.dataset(f"{self.path}/trips")
 
     def lookup(self, keys: Sequence[Key]) -> pa.Table:
         return self.dataset.to_table(filter=f"id in {sql_list(keys)}")

@@ -41,6 +41,9 @@ class Mdt(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.table.upsert(rows)
 
+    def reopen(self) -> None:
+        self.table = mdt.open(self.path)
+
     def lookup(self, keys: Sequence[Key]) -> pa.Table:
         return self.table.get(list(keys))
 
