@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from mdt.hudi import properties, timeline
-from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
+from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
 from mdt.metadata import paths
@@ -21,7 +21,7 @@ from mdt.stores.storage import Storage
 NO_INSTANTS = ("rollback", "index", "tag")
 """Actions of ours that leave no instant of their own on Hudi's timeline."""
 
-_OPERATIONS = {"create": "INSERT", "compaction": "COMPACT"}
+_OPERATIONS = {"create": "insert", "compaction": "compact"}
 """What Hudi calls the operation of an action, where it is not the record's own word."""
 
 
@@ -117,7 +117,7 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
     told = CommitMetadata(
         files=pa.table([*files.columns, *slices.columns], [*files.column_names, *slices.column_names]),
         schema_json=avro_schema(definition.at(record.seq)),
-        operation=_OPERATIONS.get(record.action, str(record.header["operation"]).upper()),
+        operation=operation_type(_OPERATIONS.get(record.action, str(record.header["operation"]))),
         compacted=record.action == "compaction",
         extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},
         replaced=record.replaced if is_replace else None,

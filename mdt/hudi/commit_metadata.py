@@ -18,6 +18,14 @@ from mdt.errors import Corrupt
 NO_PREVIOUS = "null"
 """``prevCommit`` of a new file group; the word, not the JSON value."""
 
+OPERATIONS = frozenset(
+    (
+        "INSERT", "UPSERT", "BULK_INSERT", "DELETE", "INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION", "CLUSTER",
+        "COMPACT", "LOG_COMPACT", "INDEX", "ALTER_SCHEMA", "BOOTSTRAP",
+    )
+)  # fmt: skip
+"""Hudi's words for what a commit did; in Java they are an enumeration, which takes no other."""
+
 WRITTEN = pa.schema(
     [
         ("partition", pa.string()), ("file_id", pa.string()), ("name", pa.string()), ("log_version", pa.int32()),
@@ -56,6 +64,18 @@ class Cleaned:
     earliest: str
     action: str
     files: Mapping[str, Sequence[str]]
+
+
+def operation_type(name: str) -> str:
+    """Return Hudi's word for an operation, ``UNKNOWN`` if it has none of this name.
+
+    >>> operation_type("upsert"), operation_type("touch")
+    ('UPSERT', 'UNKNOWN')
+    """
+    word = name.upper()
+    if word not in OPERATIONS:
+        return "UNKNOWN"
+    return word
 
 
 def encode_commit(told: CommitMetadata) -> bytes:

@@ -211,11 +211,14 @@ def test_ctrl_c_ends_a_watch_well(path: Path) -> None:
 
 
 def _interrupt_a_watch(path: Path) -> None:
-    command = [sys.executable, "-m", "mdt", "index", "build", str(path), "--watch", "--seconds", "0.1"]
+    program = "import mdt.cli.main; print('ready', flush=True); mdt.cli.main.app()"
+    command = [sys.executable, "-c", program, "index", "build", str(path), "--watch", "--seconds", "0.1"]
     with subprocess.Popen(
         command, cwd=mdt.__path__[0] + "/..", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        time.sleep(3)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(2)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=30)
     assert process.returncode in (0, 130)

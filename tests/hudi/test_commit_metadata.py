@@ -98,6 +98,14 @@ def test_a_commit_of_another_form_has_no_private_texts(data: bytes) -> None:
     assert commit_metadata.decode_extra(data) == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("upsert", "UPSERT"), ("bulk_insert", "BULK_INSERT"), ("compact", "COMPACT"), ("alter_schema", "ALTER_SCHEMA"), ("purge", "UNKNOWN")],
+)  # fmt: skip
+def test_hudi_is_told_only_words_that_its_enumeration_has(name: str, word: str) -> None:
+    assert commit_metadata.operation_type(name) == word
+
+
 PLAN = [
     {
         "baseInstantTime": "20261121053000001", "fileId": "f-0", "partitionPath": "city=x", "dataFilePath": "f.parquet",
