@@ -1,0 +1,171 @@
+"""The processes of the soak: writers, services, readers and a follower of one table, any of which may be killed at any moment.
+
+A writer has some keys of its own, and every commit of it writes them all with one number, or deletes them all.  So whoever sees two numbers
+among the keys of one writer, or some of them only, has seen half a commit.  Before a commit the writer notes its number in a journal, and after it
+that it was acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+import mdt
+from mdt.errors import Conflict, Expired
+from mdt.services import cleaning
+
+KEYS = 40
+GONE = -1
+"""Number of a writer whose keys are deleted."""
+SCHEMA = pa.schema([("id", pa.int64()), ("writer", pa.int64()), ("n", pa.int64())])
+OPTIONS = {
+    "mdt.durable": False,
+    "mdt.rollback.after.seconds": 1,
+    "mdt.metadata.compact.records": 8,
+    "mdt.clean.retain.commits": 6,
+}
+
+
+def rows(writer: int, n: int) -> pa.Table:
+    ids = list(range(writer * KEYS, (writer + 1) * KEYS))
+    return pa.table([ids, [writer] * KEYS, [n] * KEYS], schema=SCHEMA)
+
+
+def create(folder: Path) -> None:
+    """Make the table."""
+    options = {**OPTIONS, "mdt.max.file.bytes": 4096}
+    mdt.create(folder / "t", SCHEMA, ["id"], partition_by=["writer"], indexes=["bitmap(n)"], options=options)
+
+
+def seen(table: pa.Table) -> dict[int, int]:
+    """Return the number of each writer that has rows; asserts that all of its keys have it."""
+    numbers: dict[int, list[int]] = {}
+    for row in table.select(["writer", "n"]).to_pylist():
+        numbers.setdefault(row["writer"], []).append(row["n"])
+    for writer, found in numbers.items():
+        assert len(found) == KEYS and len(set(found)) == 1, (
+            f"half a commit of writer {writer}: {sorted(set(found))}, {len(found)} rows"
+        )
+    return {writer: found[0] for writer, found in numbers.items()}
+
+
+def note(path: Path, text: str) -> None:
+    """Add a line to a file so that it survives the end of this process."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, f"{text}\n".encode())
+    os.close(descriptor)
+
+
+def journal(folder: Path, writer: int) -> tuple[int, list[int]]:
+    """Return what a writer's rows may be: the number that was acknowledged last (GONE: none), and those that were tried since."""
+    path = folder / f"journal-{writer}"
+    acknowledged, tried = GONE, list[int]()
+    for line in path.read_text().splitlines() if path.exists() else ():
+        what, _, number = line.partition(" ")
+        if what == "ok":
+            acknowledged, tried = int(number), []
+        else:
+            tried.append(int(number))
+    return acknowledged, tried
+
+
+def write(folder: Path, writer: int, seed: int) -> None:
+    """Upsert and delete for ever."""
+    draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
+    n = seed * 1_000_000
+    while True:
+        n += 1
+        number = GONE if draw.random() < 0.15 else n
+        note(folder / f"journal-{writer}", f"try {number}")
+        try:
+            if number == GONE:
+                table.delete(rows(writer, 0))
+            else:
+                table.upsert(rows(writer, n))
+        except Conflict:
+            continue  # nothing of it was committed
+        note(folder / f"journal-{writer}", f"ok {number}")
+
+
+def look_after(folder: Path, writer: int, seed: int) -> None:
+    """Compact, cluster, clean and abort for ever."""
+    cleaning.ARCHIVE_RECORDS_MIN = 8
+    draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
+    while True:
+        service = draw.choice([table.compact, lambda: table.cluster(["n"]), lambda: table.clean(retain_commits=5)])
+        try:
+            service()
+        except Conflict:
+            continue
+        note(folder / "services", "done")
+
+
+def read(folder: Path, writer: int, seed: int) -> None:
+    """Scan for ever, also states that were there a moment ago."""
+    table = mdt.open(folder / "t", OPTIONS)
+    while True:
+        scan = table.scan()
+        try:
+            first = seen(scan.to_arrow())
+            assert seen(scan.to_arrow()) == first, "a snapshot changed under its reader"
+            for writer_, n in first.items():
+                assert table.scan(f"n = {n} and writer = {writer_}", as_of=scan.snapshot.seq).count() == KEYS
+        except Expired:
+            note(folder / "expired", "reader")
+            continue
+        note(folder / "reads", "done")
+
+
+def applied(state: dict[int, tuple[int, int]], changes: pa.Table) -> None:
+    """Apply changes to a copy: key -> (writer, n)."""
+    for row in changes.to_pylist():
+        if row["_change"] in ("delete", "update_before"):
+            assert state.pop(row["id"]) == (row["writer"], row["n"]), "a row died that the copy does not have"
+        else:
+            assert row["id"] not in state, "a row came that the copy has"
+            state[row["id"]] = row["writer"], row["n"]
+
+
+def copied(table: mdt.Table, seq: int) -> dict[int, tuple[int, int]]:
+    """Return the rows after commit ``seq``."""
+    return {row["id"]: (row["writer"], row["n"]) for row in table.scan(as_of=seq).to_arrow().to_pylist()}
+
+
+def follow(folder: Path, writer: int, seed: int) -> None:
+    """Apply changes to a copy for ever, and compare it; a range that was cleaned means to begin again."""
+    table = mdt.open(folder / "t", OPTIONS)
+    at, state, mode = -1, dict[int, tuple[int, int]](), "net"
+    while True:
+        newest = table.snapshot().seq
+        try:
+            if at < 0:
+                at, state = newest, copied(table, newest)
+            applied(state, table.changes(at, newest, mode=mode).to_arrow())
+            at, mode = newest, "all" if mode == "net" else "net"
+            assert state == copied(table, at), f"the copy differs from the state after commit {at}"
+        except Expired:
+            note(folder / "expired", "follower")
+            at = -1
+            continue
+        note(folder / "followed", "done")
+        time.sleep(0.05)
+
+
+ACTORS: Mapping[str, Callable[[Path, int, int], None]] = {
+    "writer 0": write, "writer 1": write, "writer 2": write, "services": look_after, "reader 0": read, "reader 1": read,
+    "follower": follow,
+}  # fmt: skip
+
+
+def act(name: str, folder: str, seed: int) -> None:
+    """Be an actor until killed; what goes wrong is noted."""
+    try:
+        ACTORS[name](Path(folder), int(name[-1]) if name[-1].isdigit() else 0, seed)
+    except BaseException as error:
+        note(Path(folder) / "failed", f"{name}: {type(error).__name__}: {error}".replace("\n", " "))
+        raise
