@@ -149,6 +149,18 @@ class TableAgainstDictionary(RuleBasedStateMachine):
             self._expect(write(self._arrow(list(again.values()))), self._put(list(again.values())))
         self._compare_pruned(data)
 
+    @precondition(lambda self: len(self.past) > 1)
+    @rule(data=st.data(), rolls_back=st.booleans())
+    def restore(self, data: st.DataObject, rolls_back: bool) -> None:
+        seq = data.draw(st.sampled_from(sorted(self.past)), label="seq")
+        writer = self._writer(data)
+        if rolls_back and seq + 1 <= self.table.snapshot().seq:
+            writer.rollback(seq + 1)
+        else:
+            writer.restore(seq)
+        self.model = {self.shape.identity(row): row for row in self.past[seq]}
+        self._compare_pruned(data)
+
     # What must not change any row
 
     @rule(data=st.data(), name=st.sampled_from(("a", "b", "c")), is_savepoint=st.booleans())

@@ -240,7 +240,7 @@ def test_check_names_a_damaged_file_and_counts_what_it_saw(tmp_path: Path) -> No
 
 
 def test_rollback_of_nothing_is_nothing(scanned: mdt.Table) -> None:
-    found = scanned.rollback()
+    found = scanned.abort()
     assert (found.published, found.rolled_back, found.files_removed) == ((), (), 0)
 
 

@@ -80,7 +80,9 @@ WRITES: dict[str, Callable[[mdt.Table], Any]] = {
     "create_index": lambda t: t.create_index("bloom(id)"),
     "drop_index": lambda t: t.drop_index("n"),
     "build_indexes": lambda t: t.build_indexes(),
-    "rollback": lambda t: t.rollback(),
+    "abort": lambda t: t.abort(),
+    "restore": lambda t: t.restore(0),
+    "rollback": lambda t: t.rollback(1),
 }
 
 

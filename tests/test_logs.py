@@ -167,13 +167,13 @@ def test_recovery_says_what_it_removed(caplog: pytest.LogCaptureFixture) -> None
     with pytest.raises(Crash):
         mdt.open(FaultyStorage(storage, k, "before")).upsert(worlds.rows(range(3), 5, 5.0))
     caplog.set_level(logging.INFO, "mdt")
-    done = mdt.open(storage).rollback()
+    done = mdt.open(storage).abort()
     (told,) = facts(caplog, "mdt.recovery")
     assert done.rolled_back and told["rolled_back"] == done.rolled_back[0]
     assert told["files_removed"] == done.files_removed > 0
     assert [f["operation"] for f in facts(caplog, "mdt.commit")] == [Rollback(()).name]
     caplog.clear()
-    mdt.open(storage).rollback()
+    mdt.open(storage).abort()
     assert not facts(caplog, "mdt.recovery")
 
 

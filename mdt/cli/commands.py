@@ -121,12 +121,14 @@ _SEQ_DIGITS_MAX = 10
 
 def opened(path: str, option: Sequence[str] = (), as_of: str | None = None) -> table.Table:
     """Open a table with the options of the command line, perhaps as of a point."""
-    return table.open(path, settings(option), storage_options=_storage_options.get(), as_of=point(as_of))
+    return table.open(
+        path, settings(option), storage_options=_storage_options.get(), as_of=None if as_of is None else point(as_of)
+    )
 
 
-def point(text: str | None) -> int | str | None:
+def point(text: str) -> int | str:
     """Return what stands for a point in history: few digits are a seq."""
-    if text is not None and text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
+    if text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
         return int(text)
     return text
 

@@ -169,8 +169,7 @@ def changes(
     option: Settings = [],  # noqa: B006 - as above
 ) -> None:
     """Write what changed between two states."""
-    first, last = point(since), point(until)
-    assert first is not None, "it is required"
+    first, last = point(since), None if until is None else point(until)
     named = _names(columns) or None
     t = opened(path, option)
     found = t.changes(first, last, mode=mode, where=where, columns=named, params=pairs("--param", param))
@@ -365,9 +364,21 @@ def check(path: TablePath) -> None:
 
 
 @command(app)
-def rollback(path: TablePath) -> None:
-    """Roll back every unfinished transaction now, running ones included (their writers will try again)."""
-    found = opened(path).rollback()
+def restore(path: TablePath, to: Annotated[str, typer.Argument(help="A seq, a tag, an instant, or a time.")]) -> None:
+    """Make the rows of an earlier state the table's rows again, in one commit."""
+    _tell(opened(path).restore(point(to)))
+
+
+@command(app)
+def rollback(path: TablePath, commit: Annotated[str, typer.Argument(help="A seq or an instant.")]) -> None:
+    """Take back a commit and all that came after it, in one commit."""
+    _tell(opened(path).rollback(point(commit)))
+
+
+@command(app)
+def abort(path: TablePath) -> None:
+    """Declare every unfinished transaction dead now, running ones included (their writers will try again)."""
+    found = opened(path).abort()
     tell(
         asdict(found),
         f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",

@@ -33,7 +33,8 @@ def tag(
 ) -> None:
     """Name a state, which cleaning then keeps."""
     t = opened(path)
-    seq = t.savepoint(name, point(at), comment) if savepoint else t.tag(name, point(at))
+    seen = None if at is None else point(at)
+    seq = t.savepoint(name, seen, comment) if savepoint else t.tag(name, seen)
     tell({"name": name, "seq": seq}, f"{name} is commit {seq}")
 
 

@@ -28,7 +28,7 @@ class Footprint:
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
     specifications of indexes may say.  ``tags``: those that it adds or drops.
-    ``horizon``: seq of the oldest state that it leaves.
+    ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
 
     txn: str
@@ -41,6 +41,7 @@ class Footprint:
     alters: bool = False
     tags: frozenset[str] = frozenset()
     horizon: int = 0
+    everything: bool = False
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -75,6 +76,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     if min(told.get("add", {}).values(), default=mine.horizon) < mine.horizon:
         return f"commit {theirs.seq} named a state before commit {mine.horizon}"
     files = theirs.table("files")
+    if mine.everything and (len(files) or len(theirs.table("vectors"))):
+        return f"commit {theirs.seq} changed files"
     changed = mine.groups & theirs.changed_groups
     if changed:
         return f"commit {theirs.seq} changed file group {min(changed)}"

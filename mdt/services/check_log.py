@@ -159,10 +159,10 @@ def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
     for path in left.files:
         token = leftovers.token_of(path)
         known = token not in left.unknown or not left.foreign
-        remedy = "t.rollback() removes it" if known else "it may be another writer's, so nothing removes it"
+        remedy = "t.abort() removes it" if known else "it may be another writer's, so nothing removes it"
         yield Problem(path, -1, f"belongs to no commit; {remedy}")
     for path in left.instants:
-        yield Problem(path, -1, "belongs to a transaction that was rolled back; t.rollback() removes it")
+        yield Problem(path, -1, "belongs to a transaction that was rolled back; t.abort() removes it")
 
 
 def _check_claims(metadata: Metadata) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from mdt import logs
 from mdt.arguments import one_text, whole_number
+from mdt.errors import Invalid
 from mdt.progress import ProgressOption, shown
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
@@ -17,6 +18,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.commit.recovery import Recovery
     from mdt.metadata.points import Point
+    from mdt.metadata.snapshot import Snapshot
     from mdt.services.check import CheckReport
     from mdt.services.cleaning import CleanReport
     from mdt.services.cluster_table import ClusterResult
@@ -128,8 +130,38 @@ class Services(Handle):
         finally:
             leases.give_back(self._storage, lease)
 
-    def rollback(self) -> Recovery:
-        """Roll back every unfinished transaction now, running ones of other writers included (they will retry)."""
+    def restore(self, to: Point, progress: ProgressOption = None) -> WriteResult:
+        """Make the rows of an earlier state the table's rows again, in one commit; restoring the state before it undoes it.
+
+        ``to``: as for :meth:`snapshot`.  It reads and writes what has changed since.  The schema, indexes and tags stay as they are.
+        Raises Invalid if there is no such state, Expired if it was cleaned, Unsupported if columns were altered since.
+        """
+        from mdt.metadata.points import seq_at
+
+        return self._restore(lambda newest: seq_at(newest, to, "to"), progress)
+
+    def rollback(self, commit: Point, progress: ProgressOption = None) -> WriteResult:
+        """Take back a commit and all that came after it: :meth:`restore` the state before.  Raises as that does."""
+        from mdt.metadata.points import seq_at
+
+        def before(newest: Snapshot) -> int:
+            seq = seq_at(newest, commit, "commit")
+            if not 0 < seq <= newest.seq:
+                raise Invalid(f"there is no commit {seq} to take back", hint=f"commits 1 to {newest.seq} can be")
+            return seq - 1
+
+        return self._restore(before, progress)
+
+    def _restore(self, state: Callable[[Snapshot], int], progress: ProgressOption) -> WriteResult:
+        from mdt.services.restoring import Restore
+
+        with shown(progress, "restore") as told, logs.service(self._storage, self.definition.name, "restore"):
+            self._before_rows()
+            action = self.definition.commit_action
+            return WriteResult.of(self._commit(Restore(self._metadata, self.options, state, action, told)))
+
+    def abort(self) -> Recovery:
+        """Declare every unfinished transaction dead now, running ones of other writers included (they will retry)."""
         from mdt.commit.recovery import recover
 
         self._before_write(roll_back=False)

@@ -60,14 +60,16 @@ def assign(
     inserts: Mapping[str, int],
     row_bytes_hint: float = _ROW_BYTES_GUESS,
     use_small_files: bool = True,
+    rewritten: Collection[int] = (),
 ) -> list[Assignment]:
     """Return one assignment for each file group that changes.
 
     ``touched``: groups with rows that are replaced or deleted.  ``returns``: groups to which keys return.  ``inserts``: partition
     path -> number of rows.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
+    ``rewritten``: groups that must have a new base file.
     """
     inserts_of: dict[int, range] = {}
-    rewrites: set[int] = set()
+    rewrites = set(rewritten)
     fresh: list[Assignment] = []
     is_mor = snapshot.definition.is_mor
     for partition, rows in inserts.items():

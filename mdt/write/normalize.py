@@ -62,6 +62,11 @@ def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
     return _unique(_batch(table, definition, definition.partition_by), definition)
 
 
+def stored_batch(table: pa.Table, definition: TableDefinition) -> Batch:
+    """Return rows as the table keeps them, each key once, as a batch."""
+    return _batch(table, definition, definition.partition_by)
+
+
 def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
     """Return a batch that was normalized by this or an older version of the schema, as the table keeps its rows now.
 

@@ -164,7 +164,7 @@ class Upsert(RowOperation):
         }
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
         return RowPlan(
-            _footprint(snapshot, txn, located, work, absent), _partitions(work), counts, bool(work), work, located,
+            footprint_of(snapshot, txn, located, work, absent), partitions_of(work), counts, bool(work), work, located,
             updates, deletes, returns, inserts, batch,
         )  # fmt: skip
 
@@ -186,7 +186,7 @@ class Delete(RowOperation):
         counts = {"inserted": 0, "updated": 0, "deleted": len(rows), "late": 0, "missing": missing}
         absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
         return RowPlan(
-            _footprint(snapshot, txn, located, work, absent), _partitions(work), counts, bool(work), work, located,
+            footprint_of(snapshot, txn, located, work, absent), partitions_of(work), counts, bool(work), work, located,
             deletes=deletes,
         )  # fmt: skip
 
@@ -227,7 +227,7 @@ def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
     raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
 
 
-def _footprint(
+def footprint_of(
     snapshot: Snapshot, txn: str, located: Located, work: Sequence[Assignment], absent: Mapping[str, KeyHashes]
 ) -> Footprint:
     """Return the footprint of everything that was read."""
@@ -236,7 +236,8 @@ def _footprint(
     return Footprint(txn, frozenset(snapshot.file_groups.names(written)), absent)
 
 
-def _partitions(work: Sequence[Assignment]) -> list[str]:
+def partitions_of(work: Sequence[Assignment]) -> list[str]:
+    """Return the paths of the partitions of ``work``."""
     return sorted({w.partition for w in work})
 
 

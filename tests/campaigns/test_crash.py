@@ -16,6 +16,7 @@ from worlds import (
     MODES,
     MOR,
     Flow,
+    State,
     assert_clean,
     cluster_while_another_commits,
     compact_while_another_commits,
@@ -91,6 +92,11 @@ def saved() -> MemoryStorage:
     return storage
 
 
+def upserted_first() -> State:
+    """Return what the world of :func:`worlds.filled` holds after its first commit."""
+    return {key: (1, 1.0) for key in BASE_STATE}
+
+
 FLOWS = [
     Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
@@ -107,11 +113,13 @@ FLOWS = [
     Flow("clustering beside an upsert", lambda: spread(MOR, "record"), cluster_while_another_commits, CLUSTERED_STATE, upserted(CLUSTERED_STATE, [0], 3, 3.0)),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
+    flow("restore, record", MOR, "record", lambda s: mdt.open(s).restore(1), upserted_first()),
+    flow("restore, bloom", COW, "bloom", lambda s: mdt.open(s).restore(1), upserted_first()),
     flow("tag", MOR, "record", again("t", lambda t: t.tag("t")), BASE_STATE),
     flow("savepoint", MOR, "record", again("s", lambda t: t.savepoint("s")), BASE_STATE),
     Flow("untag of a savepoint", saved, lambda s: mdt.open(s).untag("s") if "s" in mdt.open(s).snapshot().tags.seqs else None, BASE_STATE, BASE_STATE),
-    Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).rollback(), BASE_STATE, BASE_STATE),
-    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).rollback(), BASE_STATE, MIXED),
+    Flow("rollback", lambda: died(filled(MOR, "record"), 6), lambda s: mdt.open(s).abort(), BASE_STATE, BASE_STATE),
+    Flow("rollback that publishes", lambda: died(filled(MOR, "bloom"), 9, "after"), lambda s: mdt.open(s).abort(), BASE_STATE, MIXED),
     Flow("upsert that rolls back another", lambda: died(filled(COW, "bloom"), 6, "after"), upsert_mixed, BASE_STATE, MIXED),
 ]  # fmt: skip
 FLOWS += [
@@ -166,7 +174,7 @@ def assert_whole(flow: Flow, storage: MemoryStorage, where: str) -> Any:
 def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: Flow) -> None:
     for where, survivor in crashes(flow):
         seen = assert_whole(flow, survivor, where)
-        mdt.open(survivor).rollback()
+        mdt.open(survivor).abort()
         assert ours(survivor) == seen == theirs(survivor), f"rollback changed rows {where}"
         assert_clean(survivor)
         flow.run(survivor)
@@ -192,7 +200,7 @@ def test_a_writer_that_does_not_wait_for_the_dead_one_commits_beside_it(flow: Fl
         mdt.open(survivor).upsert(rows([0, 20], 9, 9.0))
         expected = upserted(seen, [0, 20], 9, 9.0)
         assert ours(survivor) == expected == theirs(survivor), where
-        mdt.open(survivor).rollback()
+        mdt.open(survivor).abort()
         assert ours(survivor) == expected == theirs(survivor), where
         assert_clean(survivor)
 
@@ -215,7 +223,7 @@ def test_a_crash_while_a_table_is_made_leaves_none_or_one_that_opens(mode: Any) 
             with pytest.raises(Invalid, match="mdt.open"):
                 make(survivor, MOR, "record")
         rolled = survivor.copy()
-        mdt.open(rolled).rollback()
+        mdt.open(rolled).abort()
         assert_clean(rolled)
         assert ours(survivor) == {}
         mdt.open(survivor).upsert(rows(range(3), 1, 1.0))
@@ -229,11 +237,11 @@ def test_a_crash_during_the_recovery_of_a_crash_is_recovered_too(first: int, tab
     for mode in ("torn", "after"):
         start = died(filled(table_type, "record"), first, mode)
         seen = ours(start)
-        for _, survivor in survivors(start.copy, lambda s: mdt.open(s).rollback()):
+        for _, survivor in survivors(start.copy, lambda s: mdt.open(s).abort()):
             count("crash points, second level")
             assert ours(survivor) == seen
             assert theirs(survivor) in (seen, BASE_STATE)
-            mdt.open(survivor).rollback()
+            mdt.open(survivor).abort()
             assert ours(survivor) == seen == theirs(survivor)
             assert_clean(survivor)
             upsert_mixed(survivor)
@@ -247,10 +255,10 @@ def test_a_crash_in_a_third_process_in_a_row_is_recovered_too() -> None:
             survivor = start.copy()
             for at in (first, second):
                 try:
-                    mdt.open(FaultyStorage(survivor, at, "after")).rollback()
+                    mdt.open(FaultyStorage(survivor, at, "after")).abort()
                 except Crash:
                     count("crash points, second level")
-            mdt.open(survivor).rollback()
+            mdt.open(survivor).abort()
             assert ours(survivor) == BASE_STATE == theirs(survivor)
             assert_clean(survivor)
 
@@ -303,7 +311,7 @@ def test_a_read_that_fails_surfaces_as_unavailable_and_changes_nothing_by_half(f
         count("failed reads")
         seen = assert_whole(flow, storage, f"at read {k}")
         assert not acknowledged or seen == flow.after, "acknowledged means readable"
-        mdt.open(storage).rollback()
+        mdt.open(storage).abort()
         assert ours(storage) == seen == theirs(storage)
         assert_clean(storage)
 

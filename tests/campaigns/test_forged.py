@@ -92,7 +92,7 @@ ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.clean(retain_commits=2),
     lambda t: t.check(),
     lambda t: t.untag("kept"),
-    lambda t: t.rollback(),
+    lambda t: t.abort(),
 ]
 """What users do with a table."""
 

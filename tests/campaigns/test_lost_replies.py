@@ -76,7 +76,7 @@ def test_a_lost_reply_is_a_success_or_unavailable_and_the_retry_gives_the_right_
         assert theirs(storage) in (BASE_STATE, seen), operation
         run(storage)
         assert ours(storage) == after == theirs(storage), operation
-        mdt.open(storage).rollback()
+        mdt.open(storage).abort()
         assert ours(storage) == after == theirs(storage), operation
         assert_clean(storage)
 
@@ -85,7 +85,7 @@ def test_a_lost_reply_is_a_success_or_unavailable_and_the_retry_gives_the_right_
 def test_after_a_lost_reply_rollback_alone_makes_the_table_whole(name: str) -> None:
     for operation, storage, _ in losses(name):
         seen = ours(storage)
-        mdt.open(storage).rollback()
+        mdt.open(storage).abort()
         assert ours(storage) == seen == theirs(storage), operation
         assert_clean(storage)
 
@@ -119,15 +119,15 @@ def test_recovery_that_loses_a_reply_can_be_repeated() -> None:
         upsert_mixed(FaultyStorage(start, 5, "lost_reply"))
     start.sleep(LATER_SECONDS)
     whole = FaultyStorage(start.copy())
-    mdt.open(whole).rollback()
+    mdt.open(whole).abort()
     for k in range(1, len(whole.operations) + 1):
         storage = start.copy()
         try:
-            mdt.open(FaultyStorage(storage, k, "lost_reply")).rollback()
+            mdt.open(FaultyStorage(storage, k, "lost_reply")).abort()
         except Unavailable:
-            mdt.open(storage).rollback()
+            mdt.open(storage).abort()
         count("lost replies")
-        mdt.open(storage).rollback()
+        mdt.open(storage).abort()
         assert ours(storage) == BASE_STATE == theirs(storage)
         assert_clean(storage)
 
@@ -147,7 +147,7 @@ def test_two_lost_replies_in_one_upsert_still_give_each_key_once(first: int) -> 
             pytest.fail("the storage lost two replies, but four tries failed")
         count("lost replies", 2)
         assert ours(storage) == MIXED
-        mdt.open(storage).rollback()
+        mdt.open(storage).abort()
         assert ours(storage) == MIXED == theirs(storage)
         assert_clean(storage)
 
@@ -187,6 +187,6 @@ def test_a_commit_that_can_be_neither_heard_nor_read_is_unavailable_and_stands()
         table.upsert(rows(range(3), 1, 1.0))
     assert ours(storage) == upserted({}, range(3), 1, 1.0)
     table.upsert(rows(range(3), 1, 1.0))
-    table.rollback()
+    table.abort()
     assert ours(storage) == upserted({}, range(3), 1, 1.0) == theirs(storage)
     assert_clean(storage)

@@ -248,7 +248,7 @@ def test_two_recoveries_of_one_dead_writer_agree() -> None:
     actors = (rollback_of_all(), rollback_of_all())
     for run in explore(start, actors, preemptions=2):
         count("schedules")
-        mdt.open(run.storage).rollback()
+        mdt.open(run.storage).abort()
         assert_serial(actors, run)
         assert_clean(run.storage)
 

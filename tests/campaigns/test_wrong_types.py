@@ -102,6 +102,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "compact": (lambda **a: table().compact(**a), {"progress": None}),
     "check": (lambda **a: table().check(**a), {"progress": None}),
     "snapshot": (lambda **a: table().snapshot(**a), {"as_of": 1}),
+    "restore": (lambda **a: table().restore(**{"to": 1, **a}), {"to": 1, "progress": None}),
+    "rollback": (lambda **a: table().rollback(**{"commit": 1, **a}), {"commit": 1, "progress": None}),
     "tag": (lambda **a: table().tag(**{"name": "a", **a}), {"name": "b", "at": 1}),
     "savepoint": (lambda **a: table().savepoint(**{"name": "a", **a}), {"name": "b", "at": 1, "comment": "c"}),
     "untag": (lambda **a: table().untag(**a), {"name": "a"}),

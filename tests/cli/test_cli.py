@@ -90,6 +90,14 @@ def test_tags_are_given_shown_used_and_forgotten(path: Path) -> None:
     assert "there is no tag 'kept'" in run("untag", path, "kept", code=2).stderr
 
 
+def test_restore_and_rollback_bring_a_state_back(path: Path) -> None:
+    mdt.open(path).delete(ROWS.slice(0, 2))
+    assert run("restore", path, "1").stdout.startswith("2 inserted; commit 3 at ")
+    assert run("count", path).stdout == "3\n"
+    assert json.loads(run("rollback", path, 3, "--json").stdout)["deleted"] == 2
+    assert "no commit 9" in run("restore", path, 9, code=2).stderr
+
+
 def test_history_and_files_have_a_line_for_each(path: Path) -> None:
     assert [run("history", path).stdout.count(word) for word in ("create", "upsert")] == [2, 1]
     shown = run("files", path).stdout
@@ -222,7 +230,7 @@ def test_compact_says_what_it_did(path: Path, tmp_path: Path) -> None:
     run("upsert", path, file_of(tmp_path, "u.parquet", ROWS.set_column(2, "v", pa.array([5, 5, 5]))))
     assert run("compact", path).stdout.startswith("commit 3 at ")
     assert run("compact", path).stdout == "nothing to compact\n"
-    assert run("rollback", path).stdout == "0 instants published, 0 rolled back, 0 files removed\n"
+    assert run("abort", path).stdout == "0 instants published, 0 rolled back, 0 files removed\n"
 
 
 def test_check_fails_when_something_is_wrong(path: Path) -> None:

@@ -96,7 +96,7 @@ def test_results_of_changes_are_one_document(path: Path, tmp_path: Path) -> None
     assert document("delete", path, rows)["deleted"] == 3
     assert document("compact", path)["seq"] == 4
     assert document("compact", path) == {"seq": 4, "instant": "", "warnings": []}
-    assert document("rollback", path)["rolled_back"] == []
+    assert document("abort", path)["rolled_back"] == []
     assert document("index", "create", path, "bitmap(id)") == {"summaries": 0, "bytes": 0, "commits": 0}
     assert document("index", "rebuild", path)["commits"] == 0
     assert document("index", "build", path)["summaries"] == 0

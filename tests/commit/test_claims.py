@@ -74,7 +74,7 @@ def test_a_claim_that_makes_no_sense_is_set_aside_and_named_by_check(data: bytes
     storage = filled("MERGE_ON_READ", "record")
     put(storage, data)
     before = everything(storage)
-    result = mdt.open(storage).rollback()
+    result = mdt.open(storage).abort()
     assert (result.set_aside, result.rolled_back, result.files_removed) == ((paths.pending(OLD),), (), 0)
     assert everything(storage) == before
     mdt.open(storage).upsert(rows([0, 20], 9, 9.0))
@@ -100,7 +100,7 @@ def test_a_claim_with_the_instant_or_the_token_of_a_commit_deletes_nothing_of_it
                 forged = {**GOOD, "instant": instant, "token": token, "partitions": ["", "city=x", "city=y"]}
                 put(storage, json.dumps(forged).encode(), instant)
                 before = everything(storage)
-                assert mdt.open(storage).rollback().set_aside == (paths.pending(instant),)
+                assert mdt.open(storage).abort().set_aside == (paths.pending(instant),)
                 assert everything(storage) == before
                 assert [p.path for p in mdt.open(storage).check().problems] == [paths.pending(instant)]
                 storage.delete(paths.pending(instant))
@@ -146,7 +146,7 @@ def test_recovery_deletes_nothing_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "t/lnk").symlink_to(home)
     put(LocalStorage(tmp_path / "t"), json.dumps({**GOOD, "partitions": ["", "lnk", "lnk/docs"]}).encode())
     mdt.open(str(tmp_path / "t")).upsert(pa.table({"id": ["b"], "v": [2]}))
-    mdt.open(str(tmp_path / "t")).rollback()
+    mdt.open(str(tmp_path / "t")).abort()
     assert sorted(os.listdir(home)) == sorted([*names, "docs"])
     assert sorted(os.listdir(home / "docs")) == sorted(names)
     assert mdt.open(str(tmp_path / "t")).check().ok
@@ -193,7 +193,7 @@ def test_what_a_writer_leaves_that_went_on_after_it_was_rolled_back_is_named_and
     state = ours(storage)
     named = [p.path for p in mdt.open(storage).check().problems]
     assert bool(named) == (phase == "claimed"), "the files of one that had written went with the rollback"
-    assert mdt.open(storage).rollback().files_removed == len(named)
+    assert mdt.open(storage).abort().files_removed == len(named)
     assert ours(storage) == state == theirs(storage)
     assert_clean(storage)
 
@@ -205,7 +205,7 @@ def test_pending_instants_of_a_dead_writer_are_named_and_removed() -> None:
     (stray, content), *_ = announced(storage, dead)
     storage.create(stray, content)
     assert [p.path for p in mdt.open(storage).check().problems] == [stray]
-    mdt.open(storage).rollback()
+    mdt.open(storage).abort()
     assert_clean(storage)
 
 
@@ -219,7 +219,7 @@ def test_files_whose_claim_was_lost_are_declared_dead_before_they_go() -> None:
     for path, _ in announced(storage, claim.instant):
         storage.delete(path)
     assert len(mdt.open(storage).check().problems) == 2
-    assert mdt.open(storage).rollback().files_removed == 2
+    assert mdt.open(storage).abort().files_removed == 2
     assert claim.token in mdt.open(storage).snapshot().log.dead_tokens
     for _ in writer:
         pass
@@ -233,7 +233,7 @@ def test_files_that_another_hudi_writer_may_have_made_stay() -> None:
     storage.create(theirs_file, b"x")
     for path, content in announced(storage, OLD):
         storage.create(path, content)
-    assert mdt.open(storage).rollback().files_removed == 0
+    assert mdt.open(storage).abort().files_removed == 0
     assert storage.size(theirs_file) == 1
     (problem,) = mdt.open(storage).check().problems
     assert problem.path == theirs_file
@@ -273,11 +273,11 @@ def test_a_rollback_of_everything_beside_a_living_writer_costs_it_an_attempt_and
 
 
 def sweeping_rollback() -> Actor:
-    """Somebody who calls t.rollback() three times."""
+    """Somebody who calls t.abort() three times."""
 
     def start(storage: Storage) -> Any:
         for _ in range(3):
-            mdt.open(storage).rollback()
+            mdt.open(storage).abort()
             yield "rolled back"
         return Ended()
 
@@ -293,7 +293,7 @@ def test_recoveries_beside_each_other_leave_nothing_of_a_dead_writer_that_goes_o
     actors = (upsert([0, 20], 3, 3.0, pauses=EVERY_PAUSE), rollback_of_all(), sweeping_rollback())
     for number, run in enumerate(explore(start, actors, preemptions=1)):
         count("schedules")
-        mdt.open(run.storage).rollback()
+        mdt.open(run.storage).abort()
         assert ours(run.storage) == upserted(BASE_STATE, [0, 20], 3, 3.0), run.schedule
         if number % 5 == 0:
             assert_clean(run.storage)

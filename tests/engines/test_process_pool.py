@@ -94,7 +94,7 @@ def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(st
             count("crash points of the engine of processes")
             before = seen(survivor)
             assert before in (BASE_STATE, AFTER), f"a mixture {mode} {k} {operation}"
-            mdt.open(survivor).rollback()
+            mdt.open(survivor).abort()
             assert seen(survivor) == before
             assert_clean(survivor)
             upsert_mixed(survivor)
@@ -119,7 +119,7 @@ def test_a_task_that_fails_after_it_wrote_commits_nothing(
     monkeypatch.undo()
     engine.executor.shutdown()
     assert seen(on(start)) == BASE_STATE
-    mdt.open(on(start)).rollback()
+    mdt.open(on(start)).abort()
     assert_clean(on(start))
     upsert_mixed(on(start))
     assert seen(on(start)) == AFTER

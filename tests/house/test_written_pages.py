@@ -255,6 +255,10 @@ def alter(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], obj
     return run
 
 
+def restore(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return lambda: table.restore(1)
+
+
 RUNS = {
     "1": upsert,
     "2": upsert_in_tasks,
@@ -267,6 +271,7 @@ RUNS = {
     "10": changes,
     "11": clean,
     "12": alter,
+    "13": restore,
 }
 
 

@@ -119,7 +119,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
     "compact": lambda table: table.compact(),
     "create_index": lambda table: table.create_index("bitmap(v)"),
     "build_indexes": lambda table: table.build_indexes(),
-    "rollback": lambda table: table.rollback(),
+    "rollback": lambda table: table.abort(),
 }
 
 

@@ -205,7 +205,7 @@ def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(p
             pass
     expected = upserted(expected, range(20, 24), 1000, 1000.0)
     assert ours(table.storage) == expected == theirs(table.storage)  # type: ignore[arg-type]
-    table.rollback()
+    table.abort()
     assert_clean(table.storage)
     assert ours(table.storage) == expected
     count("writers that slept while their past was archived")
@@ -275,7 +275,7 @@ def test_a_cleaning_that_dies_is_finished_by_the_next_writer_or_the_next_cleanin
             mdt.open(FaultyStorage(survivor, k, "after" if k % 2 else "before")).clean(retain_commits=2)
         count("crash points")
         opened = mdt.open(survivor)
-        opened.rollback()
+        opened.abort()
         assert ours(survivor) == past[max(past)]
         assert_clean(survivor)
         opened.clean(retain_commits=2)

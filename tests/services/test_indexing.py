@@ -233,7 +233,7 @@ def test_a_build_that_dies_anywhere_goes_on_where_it_was_and_ends_like_one_that_
         build(survivor)
         assert content(survivor) == expected, where
         assert ours(survivor) == BASE_STATE == theirs(survivor), where
-        mdt.open(survivor).rollback()
+        mdt.open(survivor).abort()
         assert_clean(survivor)
 
 
@@ -253,7 +253,7 @@ def test_a_change_of_indexes_that_dies_anywhere_has_happened_or_not(change: str)
     for where, survivor in survivors(start, run):
         count("crash points of an index build")
         assert ours(survivor) == BASE_STATE == theirs(survivor), where
-        mdt.open(survivor).rollback()
+        mdt.open(survivor).abort()
         assert_answers(mdt.open(survivor))
         mdt.open(survivor).build_indexes()
         assert set(coverage(mdt.open(survivor))) == {100.0}

@@ -192,7 +192,7 @@ def test_a_purge_that_dies_is_carried_out_by_the_next() -> None:
         expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
         assert read(mdt.open(storage)) == expected
         table = mdt.open(storage)
-        table.rollback()
+        table.abort()
         table.purge()
         assert holding(storage, gone(live)) == {}
         assert read(table) == expected

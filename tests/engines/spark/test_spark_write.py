@@ -269,7 +269,7 @@ def test_a_job_that_fails_is_rolled_back_and_says_why(
     monkeypatch.setattr(tasks, "write", failing_tasks.loses_its_executor)
     with pytest.raises(Unavailable, match="could not write the files: RuntimeError: this executor was lost"):
         both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
-    assert len(both.on_spark.rollback().rolled_back) == 1
+    assert len(both.on_spark.abort().rolled_back) == 1
     assert {p: d for p, d in contents(tmp_path).items() if "/.mdt/log/" not in p} == {
         p: d for p, d in before.items() if "/.mdt/log/" not in p
     }

@@ -1,0 +1,131 @@
+"""Restoring: one commit after which the rows are those of an earlier state; it is undone like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+
+import mdt
+from mdt.commit.transaction import run
+from mdt.errors import Invalid, Unsupported
+from mdt.services.restoring import Restore
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])
+KINDS = [
+    (kind, key_index, scope, ordering)
+    for kind in ("MERGE_ON_READ", "COPY_ON_WRITE")
+    for key_index, scope in (("record", "partition"), ("bloom", "partition"), ("record", "table"))
+    for ordering in ("ts", None)
+]
+
+
+def rows(*found: tuple[str, str, int, int]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], schema=SCHEMA)
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
+    """Return a table with updates, inserts, deletes, a key that returned, and services between them."""
+    kind, key_index, scope, ordering = request.param
+    found = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering=ordering, table_type=kind, key_index=key_index,
+        scope=scope, indexes=["bitmap(n)"], options={"mdt.services.auto": False},
+    )  # fmt: skip
+    found.upsert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3), ("d", "y", 1, 4)))
+    found.upsert(rows(("a", "x", 2, 10), ("e", "z", 2, 5)))
+    found.delete(rows(("b", "x", 0, 0), ("d", "y", 0, 0)))
+    found.compact()
+    found.upsert(rows(("b", "x", 5, 20), ("c", "y", 6, 30), ("f", "x", 7, 6)))
+    return found
+
+
+def states(table: mdt.Table) -> list[Any]:
+    return [bag(table.scan(as_of=seq).to_arrow()) for seq in range(table.snapshot().seq + 1)]
+
+
+def test_every_state_comes_back_for_every_reader_and_each_restore_can_be_undone(table: mdt.Table) -> None:
+    known = states(table)
+    for seq in (1, 0, 2, 3, len(known) - 1, 1):
+        before = table.snapshot().seq
+        result = table.restore(seq)
+        assert result.seq == before + 1 or bag(table.scan().to_arrow()) == known[before]
+        known += [known[seq]] * (table.snapshot().seq - before)
+        assert bag(table.scan().to_arrow()) == known[seq] == bag(hudi_table(table.path, SCHEMA))
+        assert states(table) == known, "the past is what it was"
+        assert table.check().ok
+    for found in table.scan().to_arrow().to_pylist():
+        assert table.get(found) == found, "keys that came back are found"
+        assert table.scan([("n", "=", found["n"])]).count() == 1, "and by indexes"
+
+
+def test_a_restored_table_is_written_to_and_compacted_as_any_other(table: mdt.Table) -> None:
+    table.restore(1)
+    written = table.upsert(rows(("a", "x", 9, 90), ("d", "y", 9, 40), ("g", "z", 9, 7)))
+    assert (written.inserted, written.updated) == (1, 2)
+    table.compact()
+    table.delete(rows(("c", "y", 0, 0)))
+    expected = bag(rows(("a", "x", 9, 90), ("b", "x", 1, 2), ("d", "y", 9, 40), ("g", "z", 9, 7)))
+    assert bag(table.scan().to_arrow()) == expected == bag(hudi_table(table.path, SCHEMA))
+    assert table.check().ok
+
+
+def test_the_changes_of_a_restore_are_those_that_it_undoes(table: mdt.Table) -> None:
+    newest = table.snapshot().seq
+    undone = table.changes(1, newest).to_arrow().to_pylist()
+    result = table.restore(1)
+    made = table.changes(newest).to_arrow().to_pylist()
+    other = {"insert": "delete", "delete": "insert", "update_before": "update_after", "update_after": "update_before"}
+    told = sorted((other[row["_change"]], row["id"], row["n"]) for row in undone)
+    assert sorted((row["_change"], row["id"], row["n"]) for row in made) == told
+    counts = {kind: sum(row["_change"] == kind for row in made) for kind in ("insert", "update_after", "delete")}
+    assert (result.inserted, result.updated, result.deleted) == tuple(counts.values())
+    images: dict[str, list[Any]] = {"update_before": [], "update_after": []}
+    for row in table.changes(1).to_arrow().to_pylist():
+        images[row["_change"]].append((row["id"], row["ts"], row["n"]))
+    assert sorted(images["update_before"]) == sorted(images["update_after"]), "written, and the same again"
+    assert table.scan(since=newest).count() == counts["insert"] + counts["update_after"], "with a new commit time"
+
+
+def test_rollback_takes_back_a_commit_and_all_after_it(table: mdt.Table) -> None:
+    known, newest = states(table), table.snapshot().seq
+    table.rollback(newest)
+    assert bag(table.scan().to_arrow()) == known[newest - 1]
+    table.rollback(table.history()["instant"][2].as_py())
+    assert bag(table.scan().to_arrow()) == known[1] == bag(hudi_table(table.path, SCHEMA))
+    assert table.history()["operation"].to_pylist()[-2:] == ["restore", "restore"]
+    for wrong in (0, table.snapshot().seq + 1):
+        with pytest.raises(Invalid, match="to take back"):
+            table.rollback(wrong)
+
+
+def test_what_cannot_be_restored_is_refused(table: mdt.Table) -> None:
+    newest = table.snapshot().seq
+    assert table.restore(newest).instant is None or table.snapshot().seq == newest, "nothing to do"
+    with pytest.raises(Invalid, match="no commit 99"):
+        table.restore(99)
+    with pytest.raises(Invalid, match="cannot be written to"):
+        mdt.open(table.path, as_of=1).restore(0)
+    table.alter(add={"more": pa.string()})
+    with pytest.raises(Unsupported, match="altered since commit 1"):
+        table.restore(1)
+
+
+def test_a_restore_that_meets_another_commit_begins_again_on_it(table: mdt.Table) -> None:
+    newest = table.snapshot().seq
+    late = rows(("z", "new", 1, 1))
+
+    class Met(Restore):
+        def write(self, *given: Any) -> Any:
+            if table.snapshot().seq == newest:
+                mdt.open(table.path).upsert(late)
+            return super().write(*given)
+
+    known = bag(table.scan(as_of=1).to_arrow())
+    done = run(table.metadata, Met(table.metadata, table.options, lambda _: 1, table.definition.commit_action))
+    assert done.attempts == 2
+    assert bag(table.scan().to_arrow()) == known == bag(hudi_table(table.path, SCHEMA)), "the late row is gone, too"
+    assert table.check().ok
