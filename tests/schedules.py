@@ -27,6 +27,7 @@ from mdt.services.altering import Alter
 from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
+from mdt.services.restoring import Restore
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.normalize import normalize, normalize_keys
 from mdt.write.operations import Delete, Upsert
@@ -117,6 +118,16 @@ def delete(ids: Sequence[int]) -> Actor:
         return Delete(metadata, _options(definition), batch, "delete", definition.commit_action)
 
     return Actor(f"delete {ids}", lambda s: _driven(s, make, PAUSES), lambda state: deleted(state, ids))
+
+
+def restore(seq: int, state: State) -> Actor:
+    """Somebody who brings the state after commit ``seq`` back."""
+
+    def make(metadata: Metadata) -> Restore:
+        definition = metadata.newest().definition
+        return Restore(metadata, _options(definition), lambda _: seq, definition.commit_action)
+
+    return Actor(f"restore {seq}", lambda s: _driven(s, make, PAUSES), lambda _: state)
 
 
 def compaction() -> Actor:

@@ -20,6 +20,7 @@ from schedules import (
     index_build,
     index_change,
     reader,
+    restore,
     rollback_of_all,
     upsert,
 )
@@ -114,6 +115,17 @@ def test_of_two_writers_of_one_key_with_equal_ordering_values_the_later_commit_w
 def test_writers_of_different_keys_in_one_file_group_both_succeed(kind: tuple[str, str]) -> None:
     runs = explored(kind, upsert([0], 3, 3.0), upsert([2], 3, 4.0))
     assert {run.conflicts for run in runs} == {0, 1}
+
+
+@kinds(2, 0, 1)
+def test_a_restore_undoes_what_was_committed_before_it_and_nothing_after_it(kind: tuple[str, str]) -> None:
+    runs = explored(kind, restore(1, upserted_first()), upsert([0, 9], 3, 3.0))
+    assert {run.conflicts for run in runs} >= {0, 1}
+
+
+@pytest.mark.nightly
+def test_a_restore_and_a_delete_are_one_after_the_other() -> None:
+    explored((MOR, "record"), restore(1, upserted_first()), delete([1]))
 
 
 @kinds(0, 2)
