@@ -181,6 +181,11 @@ class Options:
         "mdt.services.auto", True, "after a write, services that are due do one step each, in the writer's process",
         aliases=("hoodie.clean.automatic",),
     )  # fmt: skip
+    compact_log_files: int = _option(
+        "mdt.compact.log.files", 10,
+        "log files after which a file group is compacted by itself; a group of more than 40 MiB waits for one more for each 4 MiB",
+        minimum=1, maximum=1 << 20, aliases=("hoodie.compact.inline.max.delta.commits",),
+    )  # fmt: skip
     clean_policy: str = _option(
         "mdt.clean.policy", "KEEP_LATEST_COMMITS",
         "what cleaning keeps: the newest commits, those of the last hours, or the newest versions of each file group",

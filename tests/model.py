@@ -33,7 +33,7 @@ from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid
 from mdt.metadata.file_group import LOG
-from mdt.services import cleaning
+from mdt.services import cleaning, small_files
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.curves import CURVES
 from mdt.stores.storage import LocalStorage
@@ -41,6 +41,7 @@ from mdt.stores.storage import LocalStorage
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 _STEPS = 12
+JOINED_MIN = small_files.JOINED_MIN
 INDEXES = (
     "bitmap(note)", "bitmap(x)", "bitmap(ts)", "bitmap(day)", "bitmap(id)", "bloom(id)", "bloom(x)", "bloom(city)",
     "text(note)", "text(note, tokenizer='ngram(2)')", "column_stats(sub)",
@@ -72,10 +73,12 @@ class TableAgainstDictionary(RuleBasedStateMachine):
     def create(self, shape: Shape) -> None:
         self.shape = shape
         self.schema = shape.schema
+        small_files.JOINED_MIN = shape.joined_min
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened()
 
     def teardown(self) -> None:
+        small_files.JOINED_MIN = JOINED_MIN
         if hasattr(self, "table") and sys.exc_info()[0] is None:  # else the step that failed is what to show
             report = self.table.check()
             assert report.ok and not report.warnings, str(report)

@@ -28,6 +28,7 @@ from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
 from mdt.services.restoring import Restore
+from mdt.services.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.normalize import normalize, normalize_keys
 from mdt.write.operations import Delete, Upsert
@@ -146,6 +147,16 @@ def clustering(by: Sequence[str] = ("fare", "id"), curve: str = "sort") -> Actor
         return Clustering(metadata, _options(metadata.newest().definition), by, curve)
 
     return Actor("clustering", lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def joining() -> Actor:
+    """A table service that joins small file groups."""
+
+    def make(metadata: Metadata) -> Joining:
+        definition = metadata.newest().definition
+        return Joining(metadata, _options(definition), definition.key, "sort")
+
+    return Actor("joining", lambda s: _driven(s, make, PAUSES), lambda state: state)
 
 
 def index_build() -> Actor:

@@ -34,7 +34,8 @@ _NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 @dataclass(frozen=True)
 class Shape:
     """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None;
-    ``declared``: whether columns have types that are stored as others."""
+    ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
+    and small file groups a table takes care by itself."""
 
     table_type: str
     key_index: str
@@ -47,6 +48,8 @@ class Shape:
     max_file_bytes: int
     row_group_rows: int
     compact_records: int
+    compact_log_files: int
+    joined_min: int
     positions: bool
 
     @property
@@ -78,6 +81,7 @@ class Shape:
             "hoodie.parquet.max.file.size": self.max_file_bytes,
             "mdt.row.group.rows": self.row_group_rows,
             "mdt.metadata.compact.records": self.compact_records,
+            "mdt.compact.log.files": self.compact_log_files,
             "hoodie.write.record.positions": self.positions,
         }
         return {
@@ -110,6 +114,8 @@ def shapes() -> st.SearchStrategy[Shape]:
         max_file_bytes=st.sampled_from((1024, 8192, 1 << 20)),
         row_group_rows=st.sampled_from((2, 5, 1024)),
         compact_records=st.sampled_from((2, 5, 32)),
+        compact_log_files=st.sampled_from((10, 1, 2)),
+        joined_min=st.sampled_from((8, 2)),
         positions=st.booleans(),
     )
 

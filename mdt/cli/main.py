@@ -21,6 +21,7 @@ import mdt
 from mdt import config, table
 from mdt.cli import index as cli_index
 from mdt.cli import json_text
+from mdt.cli import services as cli_services
 from mdt.cli import tags as cli_tags
 from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows
 from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_index.app, name="index")
 cli_tags.register(app)
+app.add_typer(cli_services.app, name="services")
 
 
 def _show_version(is_asked: bool) -> None:

@@ -130,6 +130,17 @@ class Services(Handle):
         finally:
             leases.give_back(self._storage, lease)
 
+    def tidy(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Let every service that is due do one bounded step, wherever in the table; return which did something, and what went wrong.
+
+        Writers do this for what they have changed (``mdt.services.auto``).  Call it, until nothing is done any more, for tables that others
+        write: compaction of file groups with many log files, joining of small ones, cleaning.
+        """
+        from mdt.services import inline
+
+        self._before_write()
+        return inline.run_due(self._metadata, self.options)
+
     def restore(self, to: Point, progress: ProgressOption = None) -> WriteResult:
         """Make the rows of an earlier state the table's rows again, in one commit; restoring the state before it undoes it.
 

@@ -2,7 +2,9 @@
 
 Inserts go first to small file groups of their partition, then to new ones.  On a merge-on-read table whose key index
 cannot see log files, inserts go to the smallest file group without log files, whose base file is then rewritten: this is
-how HUDI's merge-on-read upsert handles small files.
+how HUDI's merge-on-read upsert handles small files.  A base file is rewritten for inserts only if it is not many times as large as they
+are, or if it is rewritten anyway: ten rows go into a small file of their own, and such are joined later
+(:mod:`mdt.services.small_files`).
 
 A key that returns after it was deleted goes to the file group where its dead row stands.  Hudi's own indexes take that row
 for a live one: elsewhere, the next writer of Hudi's would bring it back beside the new one, or update it instead.  In a table with
@@ -27,6 +29,10 @@ NEW = -1
 
 _ROW_BYTES_GUESS = 64
 _ROWS_THAT_MEASURE = 1_000
+REWRITTEN_BYTES_MIN = 1 << 16
+"""A base file of so many bytes costs no more to rewrite than a new one costs beside it."""
+REWRITTEN_TIMES_MAX = 8
+"""A larger base file is rewritten for inserts that have at least this part of its bytes: files grow by this factor until they are full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,8 @@ def assign(
         row_bytes = _row_bytes(snapshot, partition, row_bytes_hint)
         small: Iterator[_Small] = iter(())
         if use_small_files:
-            small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files)
+            affordable = max(REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * row_bytes))
+            small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files, touched, affordable)
         taken = 0
         while taken < rows and (place := next(small, None)) is not None:
             part = range(taken, min(rows, taken + place.capacity_rows))
@@ -118,11 +125,27 @@ def _row_bytes(snapshot: Snapshot, partition: str, hint: float) -> float:
 
 
 def _small_groups(
-    snapshot: Snapshot, options: Options, partition: str, row_bytes: float, can_index_log_files: bool
-) -> Iterator[_Small]:
-    """Yield the file groups of ``partition`` that may take inserts, smallest first."""
+    snapshot: Snapshot, options: Options, partition: str, row_bytes: float, can_index_log_files: bool,
+    touched: Collection[int], affordable: int,
+) -> Iterator[_Small]:  # fmt: skip
+    """Yield the file groups of ``partition`` that may take inserts: those that are rewritten anyway, then the smallest first.
+
+    ``affordable``: bytes of the largest group that is rewritten for the inserts alone.
+    """
     is_mor = snapshot.definition.is_mor
+    anyway: set[int] = set()
+    if not is_mor:
+        for number in touched:
+            group = snapshot.file_groups.group(number)
+            if group.partition == partition and group.bytes < options.small_file_bytes:
+                anyway.add(number)
+                if capacity := int((options.max_file_bytes - group.bytes) / row_bytes):
+                    yield _Small(number, capacity)
     for small in snapshot.file_groups.small(partition, options.small_file_bytes):
+        if small.bytes > affordable and not (is_mor and can_index_log_files):
+            return
+        if small.group in anyway:
+            continue
         capacity = int((options.max_file_bytes - small.bytes) / row_bytes)
         if capacity > 0 and (not small.logs or (is_mor and can_index_log_files)):
             yield _Small(small.group, capacity)

@@ -19,6 +19,7 @@ from schedules import (
     explore,
     index_build,
     index_change,
+    joining,
     reader,
     restore,
     rollback_of_all,
@@ -33,6 +34,7 @@ from mdt.commit.recovery import pending
 from mdt.errors import MdtError
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import LOG
+from mdt.services import small_files
 from mdt.stores.storage import MemoryStorage
 
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
@@ -216,6 +218,15 @@ def test_two_clusterings_and_one_beside_a_compaction_keep_every_row() -> None:
     for run in explored((MOR, "bloom"), clustering(), compaction(), is_spread=True, check_every=2):
         groups = mdt.open(run.storage).files()["file_id"].to_pylist()
         assert len(groups) == len(set(groups)), "no log files are left"
+
+
+def test_joining_small_file_groups_ends_as_one_after_the_other_with_writers_and_services(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small_files, "JOINED_MIN", 2)
+    for other in (upsert([0, 20], 3, 3.0), compaction(), joining()):
+        for run in explored((MOR, "bloom"), joining(), other, is_spread=True):
+            assert len({row["file_id"] for row in mdt.open(run.storage).files().to_pylist()}) <= 4, run.schedule
 
 
 def test_a_clustering_beside_the_builder_of_an_index_keeps_what_is_covered_right() -> None:

@@ -1,0 +1,148 @@
+"""Small commits: inserts leave large files alone, log files and small files are joined by themselves, and their number has a bound."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import trees
+from reader import bag, hudi_table
+
+import mdt
+from mdt.config import parse_options
+from mdt.metadata.file_group import BASE
+from mdt.services import inline, small_files
+from mdt.stores.storage import MemoryStorage
+from mdt.write import assign
+
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+KINDS = [("MERGE_ON_READ", "bloom"), ("MERGE_ON_READ", "record"), ("COPY_ON_WRITE", "bloom")]
+
+
+def rows(ids: Any, x: float = 0.0) -> pa.Table:
+    return pa.table([pa.array(ids, pa.int64()), [x] * len(ids)], schema=SCHEMA)
+
+
+def made(table_type: str, key_index: str, path: Path | None = None, **options: Any) -> mdt.Table:
+    storage = MemoryStorage() if path is None else path
+    given = {"mdt.durable": False, **options}
+    return mdt.create(storage, SCHEMA, ["id"], table_type=table_type, key_index=key_index, options=given)
+
+
+def bases(table: mdt.Table) -> set[str]:
+    return {row["name"] for row in table.files().to_pylist() if row["kind"] == BASE}
+
+
+@pytest.mark.parametrize(("table_type", "key_index"), KINDS)
+def test_an_insert_of_ten_rows_leaves_a_base_file_of_ten_thousand_alone(table_type: str, key_index: str) -> None:
+    table = made(table_type, key_index, **{"mdt.compact.log.files": 100})
+    table.bulk_insert(rows(range(10_000)))
+    [large] = bases(table)
+    for first in range(10_000, 10_200, 10):
+        table.insert(rows(range(first, first + 10)))
+        assert large in bases(table)
+    assert len(table.files()) <= 21 and table.scan().count() == 10_200
+    assert table.check().ok
+
+
+def test_inserts_go_into_a_file_that_is_rewritten_anyway() -> None:
+    table = made("COPY_ON_WRITE", "bloom")
+    table.bulk_insert(rows(range(10_000)))
+    table.upsert(rows([5, *range(10_000, 10_010)], 1.0))
+    assert len(table.files()) == 1 and table.scan().count() == 10_010
+
+
+@pytest.mark.parametrize("key_index", ["bloom", "record"])
+def test_a_file_group_with_many_log_files_is_compacted_by_itself(key_index: str, tmp_path: Path) -> None:
+    table = made("MERGE_ON_READ", key_index, tmp_path / "t", **{"mdt.compact.log.files": 4})
+    table.insert(rows(range(50)))
+    for number in range(20):
+        assert table.upsert(rows(range(3), number)).warnings == ()
+        assert len(table.files()) <= 4
+    assert Counter(table.history()["operation"].to_pylist())["compact"] == 5
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
+    assert table.check().ok
+
+
+def test_a_large_file_group_waits_for_more_log_files() -> None:
+    options = parse_options({"mdt.compact.log.files": 3})
+    assert small_files.log_files_max(options, 1 << 20) == 3
+    assert small_files.log_files_max(options, 120 << 20) == 30
+
+
+@pytest.mark.parametrize(("table_type", "key_index"), KINDS[::2])
+def test_small_file_groups_are_joined_by_themselves(
+    table_type: str, key_index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assign, "REWRITTEN_BYTES_MIN", 0)
+    monkeypatch.setattr(assign, "REWRITTEN_TIMES_MAX", 0)
+    table = made(table_type, key_index, tmp_path / "t")
+    order = np.random.default_rng(1).permutation(60)
+    for number in order.tolist():
+        table.insert(rows(range(10 * number, 10 * number + 10), number))
+        assert len(table.files()) <= 2 * small_files.JOINED_MIN
+    assert Counter(table.history()["operation"].to_pylist())["cluster"] >= 7
+    assert table.upsert(rows(range(600), 7.0)).updated == 600
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow()) == bag(rows(range(600), 7.0))
+    assert table.check().ok
+
+
+def test_whoever_wants_many_files_keeps_them() -> None:
+    for options in ({"mdt.small.file.bytes": 0}, {"mdt.services.auto": False}):
+        table = made("MERGE_ON_READ", "bloom", **options)
+        for number in range(20):
+            table.bulk_insert(rows(range(10 * number, 10 * number + 10)))
+        table.insert(rows(range(500, 505)))
+        assert len(table.files()) >= 20
+
+
+def test_services_that_look_everywhere_find_what_writers_left() -> None:
+    table = made("MERGE_ON_READ", "record", **{"mdt.services.auto": False})
+    table.insert(rows(range(50)))
+    for number in range(20):
+        table.upsert(rows(range(3), number))
+    for number in range(10):
+        table.bulk_insert(rows(range(100 + 10 * number, 110 + 10 * number)))
+    assert len(table.files()) == 31
+    assert inline.run_due(table.metadata, table.options) == (("compact", "join"), ())
+    assert len(table.files()) <= 3
+    assert inline.run_due(table.metadata, table.options) == ((), ())
+    assert table.check().ok
+
+
+def bound(table: mdt.Table) -> float:
+    """Return how many live files the law of the module allows in a table without partitions."""
+    size = sum(table.files()["size"].to_pylist())
+    groups = small_files.JOINED_MIN * small_files.SIZES + size / small_files.small_bytes(table.options)
+    return groups * (1 + table.options.compact_log_files) + size / small_files.LOG_FILE_BYTES
+
+
+def many_commits(table: mdt.Table, commits: int) -> int:
+    """Upsert ten rows at a time, half of them new; return the largest number of live files."""
+    rng, most = np.random.default_rng(3), 0
+    for number in range(commits):
+        new = np.arange(5 * number, 5 * number + 5)
+        ids = np.unique(np.concatenate([new, rng.integers(0, 5 * number + 1, 5)]))
+        assert table.upsert(rows(ids, number)).warnings == ()
+        most = max(most, len(table.snapshot()))
+    assert table.scan().count() == 5 * commits
+    return most
+
+
+@pytest.mark.parametrize(("table_type", "key_index"), KINDS)
+def test_the_number_of_live_files_has_a_bound_that_commits_do_not_raise(table_type: str, key_index: str) -> None:
+    table = made(table_type, key_index, **{"mdt.max.file.bytes": 40_000})
+    assert many_commits(table, 150) <= bound(table)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("table_type", "key_index"), KINDS)
+def test_two_thousand_small_commits_leave_few_live_files(table_type: str, key_index: str) -> None:
+    table = made(table_type, key_index)
+    assert many_commits(table, 2_000) <= 2 * table.options.compact_log_files + 2 * small_files.JOINED_MIN
+    assert table.scan().count() == 10_000 and trees.ordered(table.scan().to_arrow())
