@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from indexes.buffers import mask, numbers
 from mdt.commit import claims
 from mdt.hudi import timeline
 from mdt.hudi.layout import Layout, layout_of
@@ -29,7 +30,7 @@ from mdt.stores.contract import Listing
 class Leftovers:
     """What was found.  ``files``: paths of data files and objects of summaries; ``instants``: paths of pending instants.
 
-    ``unknown``: tokens of ``files`` whose transactions neither committed nor were declared dead.  ``foreign``: whether
+    ``waiting``: those of ``files`` that states referred to which were cleaned: the next listing removes them.  ``unknown``: tokens of ``files`` whose transactions neither committed nor were declared dead.  ``foreign``: whether
     another writer has been here, so that files of unknown tokens may be its own.
     """
 
@@ -37,6 +38,7 @@ class Leftovers:
     instants: tuple[str, ...]
     unknown: frozenset[int]
     foreign: bool
+    waiting: frozenset[str] = frozenset()
 
 
 def find(metadata: Metadata) -> Leftovers:
@@ -60,7 +62,22 @@ def find(metadata: Metadata) -> Leftovers:
     foreign = any(
         instant.time not in known for instant in instants.values() if instant.time > snapshot.retention.instant
     )
-    return Leftovers(tuple(files), tuple(pending), frozenset(unknown), foreign)
+    return Leftovers(tuple(files), tuple(pending), frozenset(unknown), foreign, _waiting(files, snapshot))
+
+
+def _waiting(files: Mapping[str, int], snapshot: Snapshot) -> frozenset[str]:
+    """Return those of ``files`` whose transactions had committed before the horizon."""
+    if not snapshot.retention.horizon:
+        return frozenset()
+    history = snapshot.history
+    committed = history.filter(mask(numbers(history["seq"]) <= snapshot.retention.horizon))
+    tokens = frozenset(committed["token"].to_pylist())
+    waiting = set()
+    for path, token in files.items():
+        instant = _instant_of(path)
+        if token in tokens or (instant is not None and instant <= snapshot.retention.instant):
+            waiting.add(path)
+    return frozenset(waiting)
 
 
 def _being_cleaned(metadata: Metadata, snapshot: Snapshot, found: Sequence[claims.Pending]) -> set[str]:

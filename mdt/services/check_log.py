@@ -157,6 +157,8 @@ def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
     except Corrupt:
         return  # a record that is gone or damaged was named before
     for path in left.files:
+        if path in left.waiting:
+            continue
         token = leftovers.token_of(path)
         known = token not in left.unknown or not left.foreign
         remedy = "t.abort() removes it" if known else "it may be another writer's, so nothing removes it"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from counting import count
-from worlds import LATER_SECONDS, MOR, State, as_state, assert_clean, make, ours, rows, theirs, upserted
+from worlds import COW, LATER_SECONDS, MOR, State, as_state, assert_clean, make, ours, rows, theirs, upserted
 
 import mdt
 from mdt.commit.transaction import steps
@@ -415,3 +415,20 @@ def test_history_has_no_gap_if_a_cleaning_dies_before_it_archives_and_the_next_g
     assert table.snapshot().retention.first > first > 0
     assert mdt.open(table.storage).history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert_kept(table, past)
+
+
+@pytest.mark.parametrize("table_type", [MOR, COW])
+def test_what_waits_for_the_next_listing_is_no_problem_and_a_file_of_nobody_is_one(table_type: str) -> None:
+    table, past = grown(5, table_type, **{"mdt.clean.retain.commits": 4})
+    for n in range(40):
+        _upsert(table, past, range(4), 10 + n)
+        report = table.check()
+        assert report.ok, str(report)
+    assert table.snapshot().retention.horizon > 0
+    seq = table.snapshot().seq
+    attempt = commit_log.read(table.storage, seq)
+    assert attempt is not None
+    name = table.files()["name"][-1].as_py()
+    stray = f"city=x/{name.replace(f'-{attempt.token}-0', f'-{attempt.token}-1')}"
+    table.storage.create(stray, b"of a task that was tried twice")
+    assert stray in str(table.check())
