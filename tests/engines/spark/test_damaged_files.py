@@ -119,8 +119,8 @@ def test_a_write_task_stops_at_a_damaged_page_and_nothing_is_committed(
     file, seq = file_of(table, tmp_path, 0), table.snapshot().seq
     damaged = Damaged(file, body_of(file, "v"))
     with pytest.raises(Corrupt, match=NOT_AS_WRITTEN) as caught:
-        # New keys go into the file, which is small: it is read and written anew.
-        table.upsert(spark.createDataFrame(rows(range(N, N + 3), 2)))
+        # As many new keys go into the file, which is small beside them: it is read and written anew.
+        table.upsert(spark.createDataFrame(rows(range(N, 2 * N), 2)))
     assert file.name in str(caught.value)
     damaged.mend()
     again = mdt.open(tmp_path / "t")
