@@ -31,7 +31,7 @@ import mdt
 from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.metadata.file_group import LOG
 from mdt.services import cleaning, small_files
 from mdt.services.check_placement import misplaced_keys
@@ -157,6 +157,10 @@ class TableAgainstDictionary(RuleBasedStateMachine):
     def restore(self, data: st.DataObject, rolls_back: bool) -> None:
         seq = data.draw(st.sampled_from(sorted(self.past)), label="seq")
         writer = self._writer(data)
+        if not self.table.snapshot(seq).definition.schema.equals(self.table.snapshot().definition.schema):
+            with pytest.raises(Unsupported, match="were altered since"):
+                writer.restore(seq)
+            return
         if rolls_back and seq + 1 <= self.table.snapshot().seq:
             writer.rollback(seq + 1)
         else:
