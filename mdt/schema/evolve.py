@@ -20,12 +20,16 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.input import to_table
 
 
+_ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
+"""What is not made of values of Python."""
+
+
 def typed(data: Any, known: pa.Schema) -> pa.Table:
     """Return ``data`` as an Arrow table; values of Python get the types of the columns ``known``, and keep fields that these lack.
 
     Raises Invalid as :func:`mdt.schema.input.to_table` does.
     """
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or not isinstance(data, Iterable):
+    if any(hasattr(data, name) for name in _ARRAYS) or not isinstance(data, Iterable):
         return to_table(data, known)
     data = data if isinstance(data, Mapping) else list(data)
     try:

@@ -184,7 +184,7 @@ def test_a_purge_that_dies_is_carried_out_by_the_next() -> None:
     whole = FaultyStorage(start.storage.copy())  # type: ignore[attr-defined]
     mdt.open(whole).purge()
     steps = len(whole.operations)
-    for k in range(1, steps + 1, max(1, steps // 25)):
+    for k in range(1, steps + 1, max(1, steps // 12)):
         storage = start.storage.copy()  # type: ignore[attr-defined]
         with pytest.raises(Crash):
             mdt.open(FaultyStorage(storage, k, "after")).purge()
