@@ -19,7 +19,6 @@ from mdt.schema.declared import plain, with_element
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import to_table
 
-
 _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 """What is not made of values of Python."""
 
