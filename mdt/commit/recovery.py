@@ -20,7 +20,7 @@ from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.reclaim import reclaim
 from mdt.commit.transaction import remove_files, run
-from mdt.errors import Corrupt, Missing
+from mdt.errors import Corrupt
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -181,10 +181,7 @@ def _publish_committed(metadata: Metadata, snapshot: Snapshot, found: Sequence[P
         return ()
     instants = []
     claimed = {claim.txn for _, claim in committed}
-    for seq in range(committed[0][0], snapshot.seq + 1):
-        record = metadata.record(seq)
-        if record is None:
-            raise Missing("a commit record is gone", path=paths.commit(seq))
+    for record in metadata.records(committed[0][0], snapshot.seq):
         is_new = not publish.is_published(metadata.storage, record, snapshot.definition)
         if is_new or record.txn in claimed:
             publish.publish(metadata.storage, record, snapshot.definition)

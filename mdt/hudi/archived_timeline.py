@@ -17,6 +17,7 @@ import fastavro
 
 from mdt.errors import Corrupt
 from mdt.hudi import log_file
+from mdt.hudi.avro import NAMESPACE, VERSION, array, mapping, optional
 from mdt.hudi.file_names import HUDI
 from mdt.hudi.timeline import COMPLETED, Instant
 
@@ -80,18 +81,6 @@ def _encoded(entry: Mapping[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _optional(name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type], "default": None}
-
-
-def _array(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _map(values: Any) -> dict[str, Any]:
-    return {"type": "map", "values": values}
-
-
 _TEXTS = ("fileId", "path", "prevCommit", "partitionPath", "baseFile")
 _LONGS = (
     "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "totalWriteErrors", "totalLogRecords",
@@ -104,30 +93,30 @@ _COMMIT_NAMES = ("compacted", "extraMetadata", "operationType", "partitionToRepl
 _STAT = {
     "type": "record", "name": "HoodieWriteStat",
     "fields": [
-        *(_optional(name, "string") for name in _TEXTS), *(_optional(name, "long") for name in _LONGS),
-        _optional("logVersion", "int"), _optional("logFiles", _array("string")),
+        *(optional(name, "string") for name in _TEXTS), *(optional(name, "long") for name in _LONGS),
+        optional("logVersion", "int"), optional("logFiles", array("string")),
     ],
 }  # fmt: skip
 _COMMIT_FIELDS = [
-    _optional("compacted", "boolean"), _optional("extraMetadata", _map("string")),
-    {"name": "version", "type": ["int", "null"], "default": 1}, _optional("operationType", "string"),
+    optional("compacted", "boolean"), optional("extraMetadata", mapping("string")),
+    VERSION, optional("operationType", "string"),
 ]  # fmt: skip
 _COMMIT = {
     "type": "record", "name": "HoodieCommitMetadata",
-    "fields": [_optional("partitionToWriteStats", _map(_array(_STAT))), *_COMMIT_FIELDS],
+    "fields": [optional("partitionToWriteStats", mapping(array(_STAT))), *_COMMIT_FIELDS],
 }  # fmt: skip
 _REPLACE = {
     "type": "record", "name": "HoodieReplaceCommitMetadata",
     "fields": [
-        _optional("partitionToWriteStats", _map(_array("HoodieWriteStat"))), *_COMMIT_FIELDS,
-        _optional("partitionToReplaceFileIds", _map(_array("string"))),
+        optional("partitionToWriteStats", mapping(array("HoodieWriteStat"))), *_COMMIT_FIELDS,
+        optional("partitionToReplaceFileIds", mapping(array("string"))),
     ],
 }  # fmt: skip
 _ENTRY = {
-    "type": "record", "name": "HoodieArchivedMetaEntry", "namespace": "org.apache.hudi.avro.model",
+    "type": "record", "name": "HoodieArchivedMetaEntry", "namespace": NAMESPACE,
     "fields": [
-        _optional("hoodieCommitMetadata", _COMMIT), _optional("commitTime", "string"), _optional("actionType", "string"),
-        _optional("actionState", "string"), _optional("hoodieReplaceCommitMetadata", _REPLACE),
+        optional("hoodieCommitMetadata", _COMMIT), optional("commitTime", "string"), optional("actionType", "string"),
+        optional("actionState", "string"), optional("hoodieReplaceCommitMetadata", _REPLACE),
     ],
 }  # fmt: skip
 _PARSED = fastavro.parse_schema(json.loads(json.dumps(_ENTRY)))

@@ -6,17 +6,15 @@ The encoding is a pure function of its argument, byte for byte.  Field lists: Ap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from io import BytesIO
 from typing import Any
 
 import fastavro
 
+from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, field, mapping, one_record, optional
 from mdt.hudi.commit_metadata import Cleaned
 from mdt.hudi.timeline import COMPLETED
 
 _SYNC = b"mdt.cleaning/1.."
-_NAMESPACE = "org.apache.hudi.avro.model"
 
 
 def encode_plan(told: Cleaned) -> bytes:
@@ -35,7 +33,7 @@ def encode_plan(told: Cleaned) -> bytes:
         "filePathsToBeDeletedPerPartition": paths,
         "partitionsToBeDeleted": [],
     }
-    return _encoded(_PLAN, plan)
+    return one_record(_PLAN, plan, _SYNC)
 
 
 def encode_metadata(told: Cleaned) -> bytes:
@@ -57,69 +55,49 @@ def encode_metadata(told: Cleaned) -> bytes:
         "version": 2,
         "bootstrapPartitionMetadata": {},
     }
-    return _encoded(_METADATA, metadata)
+    return one_record(_METADATA, metadata, _SYNC)
 
 
-def _encoded(schema: Any, record: Mapping[str, Any]) -> bytes:
-    out = BytesIO()
-    fastavro.writer(out, schema, [record], sync_marker=_SYNC)
-    return out.getvalue()
-
-
-def _optional(name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type], "default": None}
-
-
-def _map(values: Any) -> dict[str, Any]:
-    return {"type": "map", "values": values}
-
-
-def _field(name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": type}
-
-
-_STRINGS = {"type": "array", "items": "string"}
-_VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
 _INSTANT = {
     "type": "record", "name": "HoodieActionInstant",
-    "fields": [_field("timestamp", "string"), _field("action", "string"), _field("state", "string")],
+    "fields": [field("timestamp", "string"), field("action", "string"), field("state", "string")],
 }  # fmt: skip
 _FILE = {
     "type": "record", "name": "HoodieCleanFileInfo",
-    "fields": [_optional("filePath", "string"), _optional("isBootstrapBaseFile", "boolean")],
+    "fields": [optional("filePath", "string"), optional("isBootstrapBaseFile", "boolean")],
 }  # fmt: skip
 _PLAN = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieCleanerPlan", "namespace": _NAMESPACE,
+        "type": "record", "name": "HoodieCleanerPlan", "namespace": NAMESPACE,
         "fields": [
-            _optional("earliestInstantToRetain", _INSTANT),
+            optional("earliestInstantToRetain", _INSTANT),
             {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
-            _field("policy", "string"),
-            _optional("filesToBeDeletedPerPartition", _map(_STRINGS)),
-            _VERSION,
-            _optional("filePathsToBeDeletedPerPartition", _map({"type": "array", "items": _FILE})),
-            _optional("partitionsToBeDeleted", _STRINGS),
+            field("policy", "string"),
+            optional("filesToBeDeletedPerPartition", mapping(STRINGS)),
+            VERSION,
+            optional("filePathsToBeDeletedPerPartition", mapping(array(_FILE))),
+            optional("partitionsToBeDeleted", STRINGS),
         ],
     }
 )  # fmt: skip
 _OF_PARTITION = {
     "type": "record", "name": "HoodieCleanPartitionMetadata",
     "fields": [
-        _field("partitionPath", "string"), _field("policy", "string"), _field("deletePathPatterns", _STRINGS),
-        _field("successDeleteFiles", _STRINGS), _field("failedDeleteFiles", _STRINGS),
-        _optional("isPartitionDeleted", "boolean"),
+        field("partitionPath", "string"), field("policy", "string"), field("deletePathPatterns", STRINGS),
+        field("successDeleteFiles", STRINGS), field("failedDeleteFiles", STRINGS),
+        optional("isPartitionDeleted", "boolean"),
     ],
 }  # fmt: skip
 _METADATA = fastavro.parse_schema(
     {
-        "type": "record", "name": "HoodieCleanMetadata", "namespace": _NAMESPACE,
+        "type": "record", "name": "HoodieCleanMetadata", "namespace": NAMESPACE,
         "fields": [
-            _field("startCleanTime", "string"), _field("timeTakenInMillis", "long"), _field("totalFilesDeleted", "int"),
-            _field("earliestCommitToRetain", "string"),
+            field("startCleanTime", "string"), field("timeTakenInMillis", "long"), field("totalFilesDeleted", "int"),
+            field("earliestCommitToRetain", "string"),
             {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
-            _field("partitionMetadata", _map(_OF_PARTITION)),
-            _VERSION,
-            _optional("bootstrapPartitionMetadata", _map("HoodieCleanPartitionMetadata")),
+            field("partitionMetadata", mapping(_OF_PARTITION)),
+            VERSION,
+            optional("bootstrapPartitionMetadata", mapping("HoodieCleanPartitionMetadata")),
         ],
     }
 )  # fmt: skip

@@ -7,10 +7,11 @@ The encoding is a pure function of its argument, byte for byte.  Field lists: Ap
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any
 
 import fastavro
+
+from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, mapping, one_record, optional
 
 _SYNC = b"mdt.clustering/1"
 
@@ -39,72 +40,60 @@ def encode(units: Sequence[Mapping[str, Any]]) -> bytes:
         "preserveHoodieMetadata": True,
         "missingSchedulePartitions": None,
     }
-    out = BytesIO()
     told = {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": None, "version": 1}
-    fastavro.writer(out, _REQUESTED_REPLACE, [told], sync_marker=_SYNC)
-    return out.getvalue()
+    return one_record(_REQUESTED_REPLACE, told, _SYNC)
 
 
-def _optional(name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type], "default": None}
-
-
-def _map(values: str) -> dict[str, str]:
-    return {"type": "map", "values": values}
-
-
-_STRINGS = {"type": "array", "items": "string"}
-_VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
 _SLICE = {
     "type": "record",
     "name": "HoodieSliceInfo",
     "fields": [
-        _optional("dataFilePath", "string"),
-        _optional("deltaFilePaths", _STRINGS),
+        optional("dataFilePath", "string"),
+        optional("deltaFilePaths", STRINGS),
         {"name": "fileId", "type": ["null", "string"]},
-        _optional("partitionPath", "string"),
-        _optional("bootstrapFilePath", "string"),
-        _VERSION,
+        optional("partitionPath", "string"),
+        optional("bootstrapFilePath", "string"),
+        VERSION,
     ],
 }
 _GROUP = {
     "type": "record",
     "name": "HoodieClusteringGroup",
     "fields": [
-        _optional("slices", {"type": "array", "items": _SLICE}),
-        _optional("metrics", _map("double")),
+        optional("slices", array(_SLICE)),
+        optional("metrics", mapping("double")),
         {"name": "numOutputFileGroups", "type": ["int", "null"], "default": 1},
-        _optional("extraMetadata", _map("string")),
-        _VERSION,
+        optional("extraMetadata", mapping("string")),
+        VERSION,
     ],
 }
 _STRATEGY = {
     "type": "record",
     "name": "HoodieClusteringStrategy",
-    "fields": [_optional("strategyClassName", "string"), _optional("strategyParams", _map("string")), _VERSION],
+    "fields": [optional("strategyClassName", "string"), optional("strategyParams", mapping("string")), VERSION],
 }
 _PLAN = {
     "type": "record",
     "name": "HoodieClusteringPlan",
     "fields": [
-        _optional("inputGroups", {"type": "array", "items": _GROUP}),
-        _optional("strategy", _STRATEGY),
-        _optional("extraMetadata", _map("string")),
-        _VERSION,
-        _optional("preserveHoodieMetadata", "boolean"),
-        _optional("missingSchedulePartitions", _STRINGS),
+        optional("inputGroups", array(_GROUP)),
+        optional("strategy", _STRATEGY),
+        optional("extraMetadata", mapping("string")),
+        VERSION,
+        optional("preserveHoodieMetadata", "boolean"),
+        optional("missingSchedulePartitions", STRINGS),
     ],
 }
 _REQUESTED_REPLACE = fastavro.parse_schema(
     {
         "type": "record",
         "name": "HoodieRequestedReplaceMetadata",
-        "namespace": "org.apache.hudi.avro.model",
+        "namespace": NAMESPACE,
         "fields": [
-            _optional("operationType", "string"),
-            _optional("clusteringPlan", _PLAN),
-            _optional("extraMetadata", _map("string")),
-            _VERSION,
+            optional("operationType", "string"),
+            optional("clusteringPlan", _PLAN),
+            optional("extraMetadata", mapping("string")),
+            VERSION,
         ],
     }
 )

@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 
 from mdt.errors import Corrupt
+from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, mapping, one_record, optional
 
 _SYNC = b"mdt.compaction/1"
 
@@ -30,9 +31,7 @@ def encode(operations: Sequence[Mapping[str, Any]]) -> bytes:
         "preserveHoodieMetadata": True,
         "missingSchedulePartitions": None,
     }
-    out = BytesIO()
-    fastavro.writer(out, _COMPACTION_PLAN, [plan], sync_marker=_SYNC)
-    return out.getvalue()
+    return one_record(_COMPACTION_PLAN, plan, _SYNC)
 
 
 def decode(data: bytes) -> dict[str, Any]:
@@ -46,46 +45,36 @@ def decode(data: bytes) -> dict[str, Any]:
     return dict(plans[0])
 
 
-def _optional(name: str, type: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", type], "default": None}
-
-
-def _map(values: str) -> dict[str, str]:
-    return {"type": "map", "values": values}
-
-
-_STRINGS = {"type": "array", "items": "string"}
-_VERSION = {"name": "version", "type": ["int", "null"], "default": 1}
 _OPERATION = {
     "type": "record",
     "name": "HoodieCompactionOperation",
     "fields": [
         {"name": "baseInstantTime", "type": ["null", "string"]},
-        _optional("deltaFilePaths", _STRINGS),
-        _optional("dataFilePath", "string"),
+        optional("deltaFilePaths", STRINGS),
+        optional("dataFilePath", "string"),
         {"name": "fileId", "type": ["null", "string"]},
-        _optional("partitionPath", "string"),
-        _optional("metrics", _map("double")),
-        _optional("bootstrapFilePath", "string"),
+        optional("partitionPath", "string"),
+        optional("metrics", mapping("double")),
+        optional("bootstrapFilePath", "string"),
     ],
 }
 _STRATEGY = {
     "type": "record",
     "name": "HoodieCompactionStrategy",
-    "fields": [_optional("compactorClassName", "string"), _optional("strategyParams", _map("string")), _VERSION],
+    "fields": [optional("compactorClassName", "string"), optional("strategyParams", mapping("string")), VERSION],
 }
 _COMPACTION_PLAN = fastavro.parse_schema(
     {
         "type": "record",
         "name": "HoodieCompactionPlan",
-        "namespace": "org.apache.hudi.avro.model",
+        "namespace": NAMESPACE,
         "fields": [
-            _optional("operations", {"type": "array", "items": _OPERATION}),
-            _optional("extraMetadata", _map("string")),
-            _VERSION,
-            _optional("strategy", _STRATEGY),
+            optional("operations", array(_OPERATION)),
+            optional("extraMetadata", mapping("string")),
+            VERSION,
+            optional("strategy", _STRATEGY),
             {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
-            _optional("missingSchedulePartitions", _STRINGS),
+            optional("missingSchedulePartitions", STRINGS),
         ],
     }
 )

@@ -6,9 +6,10 @@ The encoding is a pure function of its arguments, byte for byte.  Field list: Ap
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 
 import fastavro
+
+from mdt.hudi.avro import NAMESPACE, STRINGS, field, mapping, one_record
 
 _SYNC = b"mdt.savepoint/1."
 
@@ -23,29 +24,27 @@ def encode(by: str, at_ms: int, comment: str, files: Mapping[str, Sequence[str]]
         for partition, names in sorted(files.items())
     }
     told = {"savepointedBy": by, "savepointedAt": at_ms, "comments": comment, "partitionMetadata": partitions}
-    out = BytesIO()
-    fastavro.writer(out, _SAVEPOINT, [told], sync_marker=_SYNC)
-    return out.getvalue()
+    return one_record(_SAVEPOINT, told, _SYNC)
 
 
 _PARTITION = {
     "type": "record",
     "name": "HoodieSavepointPartitionMetadata",
     "fields": [
-        {"name": "partitionPath", "type": "string"},
-        {"name": "savepointDataFile", "type": {"type": "array", "items": "string"}},
+        field("partitionPath", "string"),
+        field("savepointDataFile", STRINGS),
     ],
 }
 _SAVEPOINT = fastavro.parse_schema(
     {
         "type": "record",
         "name": "HoodieSavepointMetadata",
-        "namespace": "org.apache.hudi.avro.model",
+        "namespace": NAMESPACE,
         "fields": [
-            {"name": "savepointedBy", "type": "string"},
-            {"name": "savepointedAt", "type": "long"},
-            {"name": "comments", "type": "string"},
-            {"name": "partitionMetadata", "type": {"type": "map", "values": _PARTITION}},
+            field("savepointedBy", "string"),
+            field("savepointedAt", "long"),
+            field("comments", "string"),
+            field("partitionMetadata", mapping(_PARTITION)),
         ],
     }
 )

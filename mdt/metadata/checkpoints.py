@@ -73,16 +73,6 @@ class Checkpoints:
         found = (paths.seq_of(info.path) for info in self.storage.list_dir(paths.checkpoints_dir()))
         return sorted((seq for seq in found if seq is not None), reverse=True)
 
-    def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint that can be opened, None without any; the hint saves the listing."""
-        try:
-            seq = self.hinted()
-            if seq is not None:
-                return self.open(seq)
-        except Corrupt as error:
-            self.damaged(error)
-        return self.before(None)
-
     def before(self, seq: int | None) -> Checkpoint | None:
         """Return the newest checkpoint at or before ``seq`` (None: of all) that can be opened, or None."""
         for found in self.listed():

@@ -152,12 +152,12 @@ class Metadata:
             raise newest.expired(f"the state after commit {seq} was cleaned")
         if checkpoint_seq is not None:
             return self._advanced(self._standing_on(checkpoint_seq), seq)
-        found = self._past.get(seq)
-        return self._past.put(seq, self._advanced(self._base_of(seq), seq)) if found is None else found
+        return self.state(seq)
 
     def state(self, seq: int) -> Snapshot:
         """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.  Raises Missing if records are."""
-        return self._advanced(self._base_of(seq), seq)
+        found = self._past.get(seq)
+        return self._past.put(seq, self._advanced(self._base_of(seq), seq)) if found is None else found
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[None]:
@@ -202,14 +202,14 @@ class Metadata:
         found = self._checkpoints.before(checkpoint_seq - 1)
         return self._advanced(self._from_log() if found is None else found.snapshot, checkpoint_seq)
 
-    def history(self) -> pa.Table:
-        """Return one row per commit record since the table was made, oldest first, schema HISTORY.
+    def history(self, *, since: int = -1) -> pa.Table:
+        """Return one row per commit record since the table was made, or of those after ``since`` at least, oldest first, schema HISTORY.
 
-        Raises Corrupt if the archive is damaged.
+        The archive is read only for records that have left the log.  Raises Corrupt if it is damaged.
         """
         snapshot = self.newest()
         oldest = snapshot.retention.first
-        if not oldest:
+        if oldest <= since + 1:
             return snapshot.history
         archived = archive.read(self.storage)
         left = self.history_of(len(archived), oldest - 1)  # whoever cleans next puts it there
@@ -217,13 +217,16 @@ class Metadata:
 
     def history_of(self, first_seq: int, last_seq: int) -> pa.Table:
         """Return one row for each of some records that are in the log, schema HISTORY.  Raises Missing if one is not."""
-        rows = []
+        rows = [history_row(record) for record in self.records(first_seq, last_seq)]
+        return pa.Table.from_pylist(rows, schema=HISTORY)
+
+    def records(self, first_seq: int, last_seq: int) -> Iterator[CommitRecord]:
+        """Yield some records that are in the log.  Raises Missing at one that is not."""
         for seq in range(first_seq, last_seq + 1):
             record = self.record(seq)
             if record is None:
-                raise Missing("a commit record is neither in the log nor in the archive", path=paths.commit(seq))
-            rows.append(history_row(record))
-        return pa.Table.from_pylist(rows, schema=HISTORY)
+                raise Missing("a commit record is gone", path=paths.commit(seq))
+            yield record
 
     def record(self, seq: int) -> CommitRecord | None:
         """Return commit record ``seq`` or None; recent ones come from memory."""
@@ -415,9 +418,6 @@ class Metadata:
         return self._checkpoints
 
     def _advanced(self, snapshot: Snapshot, seq: int) -> Snapshot:
-        while snapshot.seq < seq:
-            record = self.record(snapshot.seq + 1)
-            if record is None:
-                raise Missing("a commit record is gone", path=paths.commit(snapshot.seq + 1))
+        for record in self.records(snapshot.seq + 1, seq):
             snapshot = apply(snapshot, record)
         return snapshot

@@ -5,15 +5,11 @@ Who owns an object that several files share?  Nobody: it stays while any state t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.errors import Corrupt, Missing
-from mdt.metadata import paths
+from mdt.errors import Corrupt
 from mdt.metadata.columns import no_rows
-from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import FILES
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -21,25 +17,14 @@ from mdt.metadata.snapshot import Snapshot
 _NAMES = ["partition", "name", "key_map_path"]
 
 
-def _files(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Table:
-    """Return partition, name and key_map_path of all files of the states of ``snapshot`` that can be read.  O(files)."""
-    tables = [state.listing().select(_NAMES) for state in _states(metadata, horizon)]
-    tables += [record.table("files").select(_NAMES) for record in records(metadata, horizon + 1, snapshot.seq)]
+def _files(metadata: Metadata, snapshot: Snapshot, oldest: Snapshot) -> pa.Table:
+    """Return partition, name and key_map_path of all files of the states from ``oldest`` to ``snapshot``.  O(files).
+
+    States after the oldest have no file that is not there or in the records between.
+    """
+    tables = [oldest.listing().select(_NAMES)]
+    tables += [record.table("files").select(_NAMES) for record in metadata.records(oldest.seq + 1, snapshot.seq)]
     return pa.concat_tables([no_rows(pa.schema([FILES.field(name) for name in _NAMES])), *tables])
-
-
-def _states(metadata: Metadata, horizon: int) -> list[Snapshot]:
-    """Return the state at the horizon; those after it have nothing that is not there or in the records between."""
-    return [metadata.state(horizon)]
-
-
-def records(metadata: Metadata, first: int, last: int) -> Iterator[CommitRecord]:
-    """Yield the records ``first`` to ``last``.  Raises Missing if one is gone."""
-    for seq in range(first, last + 1):
-        record = metadata.record(seq)
-        if record is None:
-            raise Missing("a commit record is gone", path=paths.commit(seq))
-        yield record
 
 
 def file_paths(table: pa.Table) -> pa.ChunkedArray:
@@ -53,7 +38,8 @@ def data_files(metadata: Metadata, snapshot: Snapshot, horizon: int | None = Non
 
     ``horizon``: the oldest of these states, if it shall be another one.
     """
-    return file_paths(_files(metadata, snapshot, snapshot.retention.horizon if horizon is None else horizon)).unique()
+    oldest = metadata.state(snapshot.retention.horizon if horizon is None else horizon)
+    return file_paths(_files(metadata, snapshot, oldest)).unique()
 
 
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
@@ -62,14 +48,12 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     Beside what the states refer to: key parts of every checkpoint, and of every record that is in the log, because a state is made
     from them.  Raises Missing if a record is gone: then nobody knows what it referred to.
     """
-    horizon = snapshot.retention.horizon
-    files = _files(metadata, snapshot, horizon)
-    found = [file_paths(files), files["key_map_path"]]
-    for state in _states(metadata, horizon):
-        found += [state.summary_table(spec)["path"] for spec in state.definition.indexes]
-        found.append(_key_parts(state))
-    for record in records(metadata, snapshot.retention.first, snapshot.seq):
-        sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
+    oldest = metadata.state(snapshot.retention.horizon)
+    files = _files(metadata, snapshot, oldest)
+    found = [file_paths(files), files["key_map_path"], _key_parts(oldest)]
+    found += [oldest.summary_table(spec)["path"] for spec in oldest.definition.indexes]
+    for record in metadata.records(snapshot.retention.first, snapshot.seq):
+        sections = ("key_parts",) if record.seq <= oldest.seq else ("key_parts", "summaries", "covers")
         found += [record.table(section)["path"] for section in sections]
     for seq in metadata.checkpoints.listed():
         try:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array
-from mdt.errors import Corrupt, Missing
+from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import paths
 from mdt.metadata.apply import apply
@@ -121,10 +121,7 @@ def history_range(metadata: Metadata, since: int, until: int) -> HistoryRange:
     oldest = snapshot = metadata.at(since)
     told = []
     with metadata.reading(oldest):
-        for seq in range(since + 1, until + 1):
-            record = metadata.record(seq)
-            if record is None:
-                raise Missing("a commit record is gone", path=paths.commit(seq))
+        for record in metadata.records(since + 1, until):
             snapshot = apply(snapshot, record)
             told.append(_Told.by(record))
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())

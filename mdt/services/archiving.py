@@ -53,14 +53,28 @@ def archive(metadata: Metadata) -> int:
         return 0
     storage = metadata.storage
     last = archived.last_archived(storage)
+    gone = sorted(info.path for info in storage.list_dir(paths.log_dir()) if _is_before(info.path, oldest))
+    if gone or last < oldest - 1:
+        _require_checkpoint(metadata, snapshot)
     if last < oldest - 1:
         archived.add(storage, metadata.history_of(last + 1, oldest - 1))
     _archive_timeline(metadata, snapshot)
-    gone = sorted(info.path for info in storage.list_dir(paths.log_dir()) if _is_before(info.path, oldest))
     for path in gone:
         storage.delete(path)
     _remove_checkpoints(metadata, snapshot)
     return len(gone)
+
+
+def _require_checkpoint(metadata: Metadata, snapshot: Snapshot) -> None:
+    """Raise Corrupt unless the checkpoint stands, whole, that the log is to begin after: a record that says so is not believed."""
+    seq = snapshot.retention.first - 1
+    metadata.check_checkpoint(seq)
+    instant = metadata.checkpoints.open(seq).snapshot.last_instant
+    if instant != snapshot.retention.instant:
+        raise Corrupt(
+            "a cleaning names another instant than the checkpoint that the log is to begin after",
+            path=paths.checkpoint_manifest(seq), expected=instant, got=snapshot.retention.instant,
+        )  # fmt: skip
 
 
 def _is_before(path: str, seq: int) -> bool:

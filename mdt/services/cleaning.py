@@ -121,7 +121,7 @@ def _horizon_by_versions(metadata: Metadata, snapshot: Snapshot, count: int) -> 
     old = snapshot.retention.horizon
     state = metadata.at(old)
     tables = [(old, state.listing())]
-    tables += [(record.seq, record.table("files")) for record in references.records(metadata, old + 1, snapshot.seq)]
+    tables += [(record.seq, record.table("files")) for record in metadata.records(old + 1, snapshot.seq)]
     names = pa.chunked_array([c for _, t in tables for c in _base(t)["file_id"].chunks], pa.string())
     seqs = np.concatenate([np.full(len(_base(table)), seq, np.int64) for seq, table in tables])
     if not len(seqs):

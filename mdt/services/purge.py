@@ -168,14 +168,11 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
         run(metadata, DropTag(name), attempts=options.commit_attempts)
     removed = 0
     if done.record is not None or not _has_no_past(metadata):
-        metadata.compact(whole=True)
-        for _ in range(
-            2
-        ):  # the log ends behind the older of two checkpoints, neither of which knows more than the newest state
-            last = metadata.newest().seq
+        # Twice: the log is to begin after the older of two checkpoints, and neither may know more than the newest state.
+        for _ in range(2):
+            last = metadata.compact(whole=True).seq
             clean = Clean(metadata, options, horizon=last, records_min=1, heeds_leases=False)
             removed += len(run(metadata, clean, attempts=options.commit_attempts).plan.files)
-            metadata.compact(whole=True)
     _refuse_company(metadata)
     removed += sweep(metadata)
     records = archiving.archive(metadata)
