@@ -111,6 +111,10 @@ class Trips:
         updated = self._random.choice(live, rows - fresh, replace=False)
         return self._remember(np.concatenate([updated, np.arange(live, live + fresh)]))
 
+    def of(self, numbers: Int64Array) -> pa.Table:
+        """Return new rows for these key numbers, old or new ones, int64[n]."""
+        return self._remember(numbers)
+
     def newest(self) -> pa.Table:
         """Return a batch: 90 % updates of the newest 2 % of the keys (each at most once), 10 % inserts (W3)."""
         return self._batch(int(len(self.fare) * (1 - NEWEST_SHARE)))

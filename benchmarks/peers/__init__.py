@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
@@ -17,6 +18,7 @@ PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
     "duckdb": "benchmarks.peers.duckdb_peer:DuckDB",
     "deltalake": "benchmarks.peers.deltalake_peer:DeltaLake",
+    "deltalake with feed": "benchmarks.peers.deltalake_peer:DeltaLakeFeed",
     "lance": "benchmarks.peers.lance_peer:Lance",
     "arrow": "benchmarks.peers.arrow_peer:ArrowDataset",
 }
@@ -69,6 +71,24 @@ class Peer(ABC):
     def tidy(self) -> None:
         """Compact small files and delete what no reader needs, as far as the peer does not do that by itself."""
         return
+
+    def compact(self) -> None:
+        """Rewrite what commits have left into fewer or better files; nothing is deleted."""
+        raise NotImplementedError
+
+    def commit(self) -> int:
+        """Return the number of the newest commit, for :meth:`changes`."""
+        raise NotImplementedError
+
+    def changes(self, commit: int) -> pa.Table:
+        """Return every row that one commit inserted, deleted or replaced, and what it replaced it by."""
+        raise NotImplementedError
+
+    @contextmanager
+    def reads_counted(self) -> Iterator[None]:
+        """Read by system calls alone, as far as the peer has other ways, on a table opened anew."""
+        self.reopen()
+        yield
 
     def reopen(self) -> None:
         """Forget what is known of the table, and open it as another process would."""

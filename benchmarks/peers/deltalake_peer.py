@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
@@ -17,8 +18,12 @@ BYTES_A_ROW = 110
 class DeltaLake(Peer):
     """A Delta table."""
 
+    configuration: ClassVar[dict[str, str | None]] = {}
+    """Properties of the table."""
+
     def load(self, rows: pa.Table) -> None:
-        write_deltalake(self.path, rows, target_file_size=max(1, rows.num_rows * BYTES_A_ROW // FILES))
+        size = max(1, rows.num_rows * BYTES_A_ROW // FILES)
+        write_deltalake(self.path, rows, target_file_size=size, configuration=self.configuration)
         self.table = DeltaTable(self.path)
 
     def upsert(self, rows: pa.Table) -> None:
@@ -31,6 +36,15 @@ class DeltaLake(Peer):
         self.table.create_checkpoint()
         self.table.cleanup_metadata()
 
+    def compact(self) -> None:
+        self.table.optimize.compact()
+
+    def commit(self) -> int:
+        return self.table.version()
+
+    def changes(self, commit: int) -> pa.Table:
+        return pa.table(self.table.load_cdf(commit, commit))
+
     def reopen(self) -> None:
         self.table = DeltaTable(self.path)
 
@@ -42,3 +56,9 @@ class DeltaLake(Peer):
 
     def _query(self, sql: str) -> pa.Table:
         return pa.table(QueryBuilder().register("trips", self.table).execute(sql).read_all())
+
+
+class DeltaLakeFeed(DeltaLake):
+    """A Delta table that keeps a change data feed."""
+
+    configuration: ClassVar[dict[str, str | None]] = {"delta.enableChangeDataFeed": "true"}

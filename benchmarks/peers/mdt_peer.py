@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from obstore.store import LocalStore
 
 import mdt
 from benchmarks.peers import Peer, sql_list
 from benchmarks.queries import Query
 from benchmarks.trips import FILES, Key
+from mdt.stores.object_store import ObjectStorage
 
 BYTES_A_ROW = 47
 """Of a base file, measured: sets the number of files."""
@@ -40,6 +43,22 @@ class Mdt(Peer):
 
     def upsert(self, rows: pa.Table) -> None:
         self.table.upsert(rows)
+
+    def compact(self) -> None:
+        self.table.compact()
+
+    def commit(self) -> int:
+        return self.table.snapshot().seq
+
+    def changes(self, commit: int) -> pa.Table:
+        return self.table.changes(commit - 1, commit, mode="all").to_arrow()
+
+    @contextmanager
+    def reads_counted(self) -> Iterator[None]:
+        """Open the table as in an object store, whose files no process can map."""
+        self.table = mdt.open(ObjectStorage(f"file://{self.path}", LocalStore(self.path)))
+        yield
+        self.reopen()
 
     def reopen(self) -> None:
         self.table = mdt.open(self.path)
