@@ -186,11 +186,12 @@ class Scan(ArrowStream):
 
     @cached_property
     def plan(self) -> ScanPlan:
-        """What will be read; with an order or a filter and a limit, what may be read."""
+        """What will be read; with an order or a filter and a limit, what may be read.  Raises Expired if the state was cleaned."""
         from mdt.plan.planner import plan
         from mdt.scan import top
 
-        found = plan(self._metadata, self.snapshot, self.predicate)
+        with self._metadata.reading(self.snapshot):
+            found = plan(self._metadata, self.snapshot, self.predicate)
         if self.limit is None or self.order or self.predicate is not None:
             return found
         return top.within(found, self.limit)
@@ -236,7 +237,8 @@ class Scan(ArrowStream):
         from mdt.plan.planner import plan
 
         tasks = IndexTasks(SparkEngine(classic(spark)), with_positions=True)
-        return plan(self._metadata, self.snapshot, self.predicate, tasks)
+        with self._metadata.reading(self.snapshot):
+            return plan(self._metadata, self.snapshot, self.predicate, tasks)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, streamed: a few row groups are in memory at a time.

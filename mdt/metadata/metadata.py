@@ -99,17 +99,39 @@ class Metadata:
 
         Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.
         """
+        while True:
+            try:
+                return self._looked(watched)
+            except Missing as error:
+                self._begin_again(error)
+
+    def _looked(self, watched: bool) -> Snapshot:
         known = self._newest
         snapshot = known or self._opened()
         seen = self.watch.look(layout_of(snapshot.definition)) if watched else None
         snapshot = self._replayed_on(snapshot)
         if not self._is_end(snapshot, known, watched):
             snapshot = self._replayed_on(self._opened_by_listing())
-        if snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > METADATA_COMPACT_RECORDS:
+        if self._may_be_rebased(snapshot):
             snapshot = self._rebased(snapshot)
         self._newest = snapshot
         self.watch.accept(seen, snapshot)
         return snapshot
+
+    def _begin_again(self, error: Missing) -> None:
+        """Stand on the newest checkpoint: the one before was cleaned while it was read.  Raises ``error`` if there is no newer one."""
+        stood_on = -1 if self._checkpoint is None else self._checkpoint.snapshot.seq
+        found = self._checkpoints.before(None)
+        if found is None or found.snapshot.seq <= stood_on:
+            raise error
+        self._newest = self._stand_on(found)
+
+    def _may_be_rebased(self, snapshot: Snapshot) -> bool:
+        """Return whether another process may have written a newer checkpoint, or has removed the one that ``snapshot`` stands on."""
+        if snapshot.checkpoint.seq < snapshot.retention.first - 1:
+            return True
+        records = min(self.options(snapshot.definition).metadata_compact_records, METADATA_COMPACT_RECORDS)
+        return snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > records
 
     def _is_end(self, snapshot: Snapshot, known: Snapshot | None, watched: bool) -> bool:
         """Return whether no record follows ``snapshot`` because there is none, and not because it was archived.
@@ -166,9 +188,14 @@ class Metadata:
             yield
         except Missing as error:
             newest = self.newest()
-            if newest.is_kept(snapshot.seq):
+            if not newest.is_kept(snapshot.seq):
+                text = f"the state after commit {snapshot.seq} was cleaned while it was read"
+            elif snapshot.checkpoint.seq < newest.retention.first - 1:
+                text = f"the metadata that commit {snapshot.seq} was read from were cleaned meanwhile, begin again"
+                self._past = Recent(PAST_SNAPSHOTS_CACHED_MAX)
+            else:
                 raise
-            raise newest.expired(f"the state after commit {snapshot.seq} was cleaned while it was read") from error
+            raise newest.expired(text) from error
 
     def _base_of(self, seq: int) -> Snapshot:
         """Return the snapshot of a checkpoint from which few records lead to ``seq``, or of record 0."""

@@ -147,9 +147,9 @@ class StoredColumns(Columns):
     def _fall_back(self, error: Corrupt) -> Columns:
         with self._lock:
             if self._rebuilt is None:
+                self._rebuilt = self._rebuild()  # raises Missing if the checkpoint was cleaned, which is no damage
                 self._damage = error
                 self._damaged(error)
-                self._rebuilt = self._rebuild()
             return self._rebuilt
 
     def _page(self, place: Placed, n: int) -> pa.Table:

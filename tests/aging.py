@@ -1,0 +1,52 @@
+"""Tables with a past, and what is to be readable of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from counting import count
+from worlds import MOR, State, as_state, assert_clean, make, ours, rows, theirs, upserted
+
+import mdt
+from mdt.errors import Expired
+from mdt.stores.storage import MemoryStorage
+from mdt.table import Table
+
+ARCHIVE_RECORDS = 4
+"""In the tests of cleaning the log is archived when so many records may leave it."""
+
+
+def grown(commits: int, table_type: str = MOR, **options: Any) -> tuple[Table, dict[int, State]]:
+    """Return a table with so many upserts, every fifth followed by a compaction, and what it held after each commit."""
+    table = make(MemoryStorage(), table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
+    past: dict[int, State] = {0: {}}
+    for n in range(commits):
+        upsert(table, past, range(n % 5, n % 5 + 4), n + 1)
+        if n % 5 == 4:
+            past[table.compact().seq] = past[max(past)]
+    return table, past
+
+
+def upsert(table: Table, past: dict[int, State], ids: range, ts: int) -> None:
+    done = table.upsert(rows(ids, ts, float(ts)))
+    past[done.seq] = upserted(past[max(past)], ids, ts, float(ts))
+
+
+def assert_kept(table: Table, past: dict[int, State]) -> None:
+    """Assert that every state from the horizon on reads as it was, by a process of its own, and none before it."""
+    horizon = table.snapshot().retention.horizon
+    other = mdt.open(table.storage)
+    for seq, state in past.items():
+        if seq >= horizon:
+            assert as_state(other.scan(as_of=seq).to_arrow()) == state
+        else:
+            with pytest.raises(Expired, match=f"after commits {horizon} to {other.snapshot().seq}"):
+                other.scan(as_of=seq)
+        count("past states read or refused after a cleaning")
+    assert ours(table.storage) == past[max(past)] == theirs(table.storage)  # type: ignore[arg-type]
+    assert_clean(table.storage)
+
+
+def names(table: Table) -> list[str]:
+    return [info.path for info in table.storage.list("")]

@@ -1,0 +1,86 @@
+"""Readers, writers and archives that meet a cleaning of others, or a forged one."""
+
+from __future__ import annotations
+
+import pytest
+from aging import ARCHIVE_RECORDS, grown, names, upsert
+from worlds import State, as_state
+
+import mdt
+from mdt.errors import Corrupt, Expired
+from mdt.metadata import commit_log, paths
+from mdt.metadata.apply import apply
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.services import archiving, cleaning
+from mdt.stores.storage import MemoryStorage
+
+
+@pytest.fixture(autouse=True)
+def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
+
+
+def _cleaned(storage: MemoryStorage, past: dict[int, State]) -> None:
+    """Upsert, compact the metadata and clean until every older checkpoint has gone."""
+    writer = mdt.open(storage)
+    for n in range(20):
+        upsert(writer, past, range(4), 1000 + n)
+    writer.clean(retain_commits=2)
+
+
+def test_a_process_opens_a_table_whose_checkpoint_is_cleaned_at_that_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, past = grown(20)
+    upsert(table, past, range(4), 500)
+    assert isinstance(table.storage, MemoryStorage)
+    found = list[Snapshot]()
+
+    def meanwhile(snapshot: Snapshot, record: commit_log.CommitRecord) -> Snapshot:
+        if not found:
+            found.append(snapshot)
+            _cleaned(table.storage, past)
+        return apply(snapshot, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mdt.metadata.metadata.apply", meanwhile)
+        reader = mdt.open(table.storage)
+    assert found[0].checkpoint.seq not in reader._metadata.checkpoints.listed(), "the premise of this test"
+    assert as_state(reader.scan().to_arrow()) == past[max(past)]
+    assert reader.check().ok
+
+
+def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one() -> None:
+    table, past = grown(20)
+    assert isinstance(table.storage, MemoryStorage)
+    slow = mdt.open(table.storage, {"mdt.metadata.compact.records": 30})
+    for n in range(10):
+        upsert(table, past, range(4), 500 + n)
+    seq = slow.snapshot().seq
+    scan = slow.scan("fare > 0")
+    with table.leased():
+        _cleaned(table.storage, past)
+        assert slow.snapshot().retention.horizon <= seq, "the lease keeps the state, though not what it was read from"
+        for read in (scan.explain, scan.to_arrow):
+            with pytest.raises(Expired, match="begin again"):
+                read()
+        assert as_state(slow.scan("fare > 0", as_of=seq).to_arrow()) == past[max(n for n in past if n <= seq)]
+    assert as_state(slow.scan().to_arrow()) == past[max(past)]
+
+
+def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> None:
+    table, _ = grown(20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mdt.services.archiving.archive", lambda metadata: 0)
+        table.clean(retain_commits=3)
+    seq, storage = table.snapshot().seq, table.storage
+    record = commit_log.read(storage, seq)
+    assert record is not None
+    told = record.header["retention"]
+    kept = [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
+    for first, instant in ((told["horizon"] + 1, told["instant"]), (told["first"], "20990101000000000")):
+        storage.delete(paths.commit(seq))
+        header = {**record.header, "retention": {**told, "first": first, "instant": instant}}
+        assert commit_log.append(storage, commit_log.CommitRecord(seq, header, record.tables))
+        with pytest.raises(Corrupt, match="checkpoint|such object"):
+            archiving.archive(Metadata(storage))
+        assert kept == [path for path in names(table) if "/log/" in path and path != paths.commit(seq)]
