@@ -1,8 +1,9 @@
 """``python -m benchmarks changes``: what it costs to read what changed, beside a full scan of the same table.
 
-One commit each that changes a hundredth of the rows: inserts; updates of keys among the newest; updates spread over all keys;
-then the last one again after compaction.  Seconds and CPU, of a table just opened, medians; and the bytes that an object store is asked for
-(of a peer those that its process reads).  Peer: deltalake with its change data feed, for which it writes what it replaces once more.  Every change is counted.
+One commit each that changes a hundredth of the rows: inserts; updates of keys among the newest; updates spread over all keys.  They are
+read with the rows before updates and without, and once more after compaction.  Seconds and CPU, of a table just opened, medians; and
+the bytes that an object store is asked for (of a peer those that its process reads).  Peer: deltalake with its change data feed, for which
+it writes what it replaces once more.  Every change is counted.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any
         figures = [_figure(peer, "full scan", _cost(table, table.scan, len(trips.fare), times), None)]
         scan = figures[0]
         figures += [_of_commit(peer, table, kind, *commit, times, scan) for kind, commit in commits.items()]
+        for kind, (commit, expected) in commits.items() if table.after_only else ():
+            cost = _cost(table, lambda commit=commit: table.changes(commit, before=False), min(expected, some), times)
+            figures.append(_figure(peer, f"{kind}, after only", cost, scan))
         table.compact()
         for kind, commit in commits.items():
             figures.append(_of_commit(peer, table, f"{kind}, compacted since", *commit, times, scan))

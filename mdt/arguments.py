@@ -75,6 +75,13 @@ def whole_number(argument: str, value: object) -> int:
     raise Invalid(f"{argument} takes a whole number, not a {type(value).__name__}", hint=f"write {argument}=3")
 
 
+def flag(argument: str, value: object) -> bool:
+    """Return True or False.  Raises Invalid for anything else."""
+    if not isinstance(value, bool):
+        raise Invalid(f"{argument} takes True or False, not a {type(value).__name__}")
+    return value
+
+
 def shown(value: object) -> str:
     """Return a short text of a value that is refused."""
     return repr(value)[:80]

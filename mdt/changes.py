@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt.arguments import one_of
+from mdt.arguments import flag, one_of
 from mdt.display import visible
 from mdt.errors import Invalid
 from mdt.filters.where import parse_where
@@ -42,13 +42,13 @@ class ChangeStream(ArrowStream):
 
     def __init__(
         self, metadata: Metadata, since: int, until: int, mode: str, where: Where, columns: Sequence[str] | None,
-        *, params: Mapping[str, object] | None = None, threads: int = 1,
+        *, params: Mapping[str, object] | None = None, before: bool = True, threads: int = 1,
     ) -> None:  # fmt: skip
         if since > until:
             raise Invalid(
                 f"a range from commit {since} to commit {until} goes backwards", hint="give the older point first"
             )
-        self.mode = one_of("mode", mode, MODES)
+        self.mode, self.before = one_of("mode", mode, MODES), flag("before", before)
         self.metadata = metadata
         self.since, self.until = since, until
         self.range = history_range(metadata, since, until)
@@ -73,7 +73,7 @@ class ChangeStream(ArrowStream):
 
     def __reduce__(self) -> Any:
         """A pickle is the table's place, the range and what was asked for."""
-        asked = (self.since, self.until, self.mode, self.columns, self.predicate, self.threads)
+        asked = (self.since, self.until, self.mode, self.columns, self.predicate, self.threads, self.before)
         return _again, (self.metadata.storage, dict(self.metadata.overrides), *asked)
 
     def _prepare(self) -> None:
@@ -81,7 +81,7 @@ class ChangeStream(ArrowStream):
 
     def _rows(self) -> ChangedRows:
         is_net = self.mode == "net"
-        return ChangedRows(self.metadata, self.range, is_net, self.columns, self.predicate, self.threads)
+        return ChangedRows(self.metadata, self.range, is_net, self.columns, self.predicate, self.threads, self.before)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes as record batches, streamed.
@@ -113,9 +113,10 @@ class ChangeStream(ArrowStream):
 
 def _again(
     storage: Storage, overrides: Mapping[str, object], since: int, until: int, mode: str, columns: Sequence[str],
-    predicate: Predicate | None, threads: int,
+    predicate: Predicate | None, threads: int, before: bool,
 ) -> ChangeStream:  # fmt: skip
     """Return a stream as it was pickled.  Raises Expired if its range was cleaned."""
-    found = ChangeStream(Metadata(storage, overrides), since, until, mode, None, columns, threads=threads)
+    metadata = Metadata(storage, overrides)
+    found = ChangeStream(metadata, since, until, mode, None, columns, before=before, threads=threads)
     found.predicate = predicate
     return found

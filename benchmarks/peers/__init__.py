@@ -80,8 +80,11 @@ class Peer(ABC):
         """Return the number of the newest commit, for :meth:`changes`."""
         raise NotImplementedError
 
-    def changes(self, commit: int) -> pa.Table:
-        """Return every row that one commit inserted, deleted or replaced, and what it replaced it by."""
+    after_only: ClassVar[bool] = False
+    """Whether :meth:`changes` can do without rows before updates."""
+
+    def changes(self, commit: int, before: bool = True) -> pa.Table:
+        """Return every row that one commit inserted, deleted or, with ``before``, replaced, and what it replaced it by."""
         raise NotImplementedError
 
     @contextmanager

@@ -42,7 +42,7 @@ class DeltaLake(Peer):
     def commit(self) -> int:
         return self.table.version()
 
-    def changes(self, commit: int) -> pa.Table:
+    def changes(self, commit: int, before: bool = True) -> pa.Table:
         return pa.table(self.table.load_cdf(commit, commit))
 
     def reopen(self) -> None:

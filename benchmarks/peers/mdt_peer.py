@@ -27,6 +27,7 @@ class Mdt(Peer):
 
     indexes = True
     filters = True
+    after_only = True
 
     def load(self, rows: pa.Table) -> None:
         options = {"mdt.max.file.bytes": max(1024, rows.num_rows * BYTES_A_ROW // FILES)}
@@ -50,8 +51,8 @@ class Mdt(Peer):
     def commit(self) -> int:
         return self.table.snapshot().seq
 
-    def changes(self, commit: int) -> pa.Table:
-        return self.table.changes(commit - 1, commit, mode="all").to_arrow()
+    def changes(self, commit: int, before: bool = True) -> pa.Table:
+        return self.table.changes(commit - 1, commit, mode="all", before=before).to_arrow()
 
     @contextmanager
     def reads_counted(self) -> Iterator[None]:

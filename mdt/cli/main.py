@@ -164,6 +164,7 @@ def changes(
     since: Annotated[str, typer.Option(help="What came after this: a seq, an instant, or a time.")],
     until: Annotated[str | None, typer.Option(help="Up to and with this; the newest commit if left out.")] = None,
     mode: Annotated[str, typer.Option(help="net: one change a key; all: every change of every commit.")] = "net",
+    before: Annotated[bool, typer.Option(help="Rows before updates, too; without them far less is read.")] = True,
     where: Where = None,
     columns: Columns = [],  # noqa: B006 - as above
     param: Param = [],  # noqa: B006 - as above
@@ -174,7 +175,8 @@ def changes(
     first, last = point(since), None if until is None else point(until)
     named = _names(columns) or None
     t = opened(path, option)
-    found = t.changes(first, last, mode=mode, where=where, columns=named, params=pairs("--param", param))
+    given = pairs("--param", param)
+    found = t.changes(first, last, mode=mode, where=where, columns=named, params=given, before=before)
     _WRITERS[Format.json if is_json() else format](found.schema, found.to_batches())
 
 

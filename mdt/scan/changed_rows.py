@@ -2,12 +2,15 @@
 
 ``all``: a commit's row that died and one of the same key that came with it are an update; the others were deleted and
 inserted.  ``net``: of each key the first row that died, if the key lived before the range, and the last that came, if it
-lives after it.  Keys are read of the rows of the range only, and not at all where nothing came, or nothing died.
+lives after it.  Keys are read of the rows of the range only, and not at all of one commit whose record tells what its rows were.
+
+What died is read by page where it stood.  A page has some hundred rows, so 1 % of all rows, spread evenly, touch nearly every page, and cost
+a scan of the columns that are read: no order of reading makes that less.  Who does without the rows before updates does not pay for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,21 +27,32 @@ from mdt.hudi.schema import RECORD_KEY, with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
-from mdt.scan.history_range import CommitRows, Events, HistoryRange, history_range
+from mdt.scan.history_range import (
+    DELETE,
+    INSERT,
+    KINDS,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    CommitRows,
+    Events,
+    HistoryRange,
+    history_range,
+)
 from mdt.scan.reader import read_at
 from mdt.scan.tasks import rows_in
 from mdt.stores.storage import Storage
 
 CHANGE = pa.schema([("_change", pa.string()), ("_seq", pa.int64()), ("_instant", pa.string())])
 """Columns that say of a row what changed it."""
-KINDS = ("insert", "update_before", "update_after", "delete")
-"""What a row is to its key; :attr:`Changed.kind` counts in this order."""
-INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
+Maybe = Mapping[int, BitMap | None] | None
+"""Rows that may match of each file, None for all of them; None for every file."""
 
 _BATCH_ROWS = 65_536
 """Rows that are read together; small commits share a batch."""
 _AT_ONCE_ROWS = 4 * _BATCH_ROWS
 """Up to so many rows are read with their keys, before it is known what they are; of more the keys are read first."""
+_RUN_ROWS = 64
+"""Rows that stand in their order are given as slices if these are as long on average: no row is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,8 @@ class Changed:
 class ChangedRows:
     """Reads the changes of a range.
 
-    ``names``: columns to return.  ``predicate``: on a row, as it was before or is after; None for every row.
+    ``names``: columns to return.  ``predicate``: on a row, as it was before or is after; None for every row.  ``before``: whether the
+    rows before updates are wanted.
     """
 
     metadata: Metadata
@@ -74,20 +89,26 @@ class ChangedRows:
     names: Sequence[str]
     predicate: Predicate | None
     threads: int
+    before: bool = True
 
     def __reduce__(self) -> Any:
         """A pickle is the table's place, the range and what was asked for."""
         place = self.metadata.storage, dict(self.metadata.overrides)
-        return _again, (*place, self.of.since, self.of.until, self.is_net, self.names, self.predicate, self.threads)
+        asked = self.is_net, self.names, self.predicate, self.threads, self.before
+        return _again, (*place, self.of.since, self.of.until, *asked)
 
     def changes(self) -> Iterator[Changed]:
         """Yield what may match, in batches: commits in their order (net: all at once), first what died."""
         maybe = self._maybe()
-        for events in self._events():
-            changed = self._told(events, self._keys(events))
-            changed = changed if maybe is None else changed.rows(_within(changed, maybe))
-            for start in range(0, len(changed), _BATCH_ROWS):
-                yield changed.rows(slice(start, start + _BATCH_ROWS))
+        for commits in self._together():
+            yield from self._changes_of(commits, maybe)
+
+    def _changes_of(self, commits: Sequence[CommitRows], maybe: Maybe) -> Iterator[Changed]:
+        events = Events.of(commits)
+        changed = self._changed(commits, events, self._keys(events) if self._needs_keys(commits) else None)
+        changed = changed if maybe is None else changed.rows(_within(changed, maybe))
+        for start in range(0, len(changed), _BATCH_ROWS):
+            yield changed.rows(slice(start, start + _BATCH_ROWS))
 
     def tables(self) -> Iterator[tuple[Changed, pa.Table]]:
         """Yield the changes that match, as :meth:`changes` orders them, with their columns ``names``.
@@ -95,27 +116,52 @@ class ChangedRows:
         Raises Expired if the state before the range is cleaned meanwhile.
         """
         with self.metadata.reading(self.of.oldest):
-            if self.predicate is not None or sum(commit.rows for commit in self.of.commits) > _AT_ONCE_ROWS:
-                yield from map(self.read, self.changes())
-                return
-            for events in self._events():
-                yield self._read_at_once(events)
+            maybe = self._maybe()
+            for commits in self._together():
+                if self._may_read_at_once(commits):
+                    yield self._read_at_once(commits)
+                else:
+                    yield from map(self.read, self._changes_of(commits, maybe))
 
-    def _events(self) -> Iterator[Events]:
-        """Yield the rows that came and died, those together that are looked at together."""
-        together = [self.of.commits] if self.is_net else _batches(self.of.commits)
-        return map(Events.of, together)
+    def _together(self) -> Iterable[Sequence[CommitRows]]:
+        """Return the commits, those together that are looked at together."""
+        commits = self.of.commits
+        if not self.before and all(commit.told for commit in commits):
+            commits = tuple(commit.without_before() for commit in commits)
+        return [commits] if self.is_net else _batches(commits)
 
-    def _told(self, events: Events, key: Int64Array | None) -> Changed:
-        return net(events, key) if self.is_net else one_by_one(events, key)
+    def _needs_keys(self, commits: Sequence[CommitRows]) -> bool:
+        """Return whether keys must be compared: of several commits for net changes, or where a record does not tell."""
+        return not all(commit.told for commit in commits) or (self.is_net and len(commits) > 1)
 
-    def _read_at_once(self, events: Events) -> tuple[Changed, pa.Table]:
-        """Return changes with their columns, of which keys and rows are read in one go."""
-        wanted = tuple(dict.fromkeys((*self.names, RECORD_KEY)))
-        view, threads = self.of.view, self.threads
-        table = rows_at(self.metadata, view, events.file, events.position, wanted, threads=threads)
-        changed = self._told(events, self._numbered(events, table[RECORD_KEY]))
-        if len(changed) < len(events) or self.is_net:
+    def _may_read_at_once(self, commits: Sequence[CommitRows]) -> bool:
+        """Return whether rows are read before it is known which of them are wanted: not many, and most of them are."""
+        if self.predicate is not None or sum(commit.rows for commit in commits) > _AT_ONCE_ROWS:
+            return False
+        return self.before or not self._needs_keys(commits)
+
+    def _changed(self, commits: Sequence[CommitRows], events: Events, key: Int64Array | None) -> Changed:
+        """Return what the events of commits were to their keys.
+
+        ``key``: a number for each event's key, int64[n]; None if it is not needed.
+        """
+        told = all(commit.told for commit in commits)
+        if key is None:
+            return _as_told(events)
+        if self.is_net and self.before:
+            return net(events, key)
+        changed = _as_told(events) if told else one_by_one(events, key)
+        if self.is_net:
+            return net_after(events.of_kinds(changed.kind), key)
+        return changed if self.before else changed.rows(changed.kind != UPDATE_BEFORE)
+
+    def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changed, pa.Table]:
+        """Return changes with their columns, of which keys, if need be, and rows are read in one go."""
+        events, keys = Events.of(commits), (RECORD_KEY,) if self._needs_keys(commits) else ()
+        wanted = tuple(dict.fromkeys((*self.names, *keys))) or (RECORD_KEY,)
+        table = rows_at(self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads)
+        changed = self._changed(commits, events, self._numbered(events, table[RECORD_KEY]) if keys else None)
+        if keys and self.is_net:
             table = table.take(pa.array(changed.event))
         return changed, table.select(self.names)
 
@@ -135,10 +181,8 @@ class ChangedRows:
         kind = pa.DictionaryArray.from_arrays(pa.array(changed.kind), pa.array(KINDS)).cast(pa.string())
         return [kind, pa.array(changed.seq), self.of.instants(changed.seq)]
 
-    def _keys(self, events: Events) -> Int64Array | None:
-        """Return a number for each event's key, unique in its scope -> int64[n]; None where no two events can share a key."""
-        if events.died.all() or not events.died.any():
-            return None
+    def _keys(self, events: Events) -> Int64Array:
+        """Return a number for each event's key, unique in its scope -> int64[n]."""
         place = events.file, events.position
         table = rows_at(self.metadata, self.of.view, *place, (RECORD_KEY,), threads=self.threads)
         return self._numbered(events, table[RECORD_KEY])
@@ -151,8 +195,8 @@ class ChangedRows:
         partition = _codes(view.files.column("partition"))
         return key * (int(partition.max(initial=0)) + 1) + partition[events.file]
 
-    def _maybe(self) -> dict[int, BitMap | None] | None:
-        """Return the rows that may match of each file, None for all of them; None for every file."""
+    def _maybe(self) -> Maybe:
+        """Return the rows that may match the predicate."""
         if self.predicate is None:
             return None
         found = plan(self.metadata, self.of.view, self.predicate, among=self.of.files())
@@ -166,11 +210,11 @@ class ChangedRows:
 
 def _again(
     storage: Storage, overrides: Mapping[str, object], since: int, until: int, is_net: bool, names: Sequence[str],
-    predicate: Predicate | None, threads: int,
+    predicate: Predicate | None, threads: int, before: bool,
 ) -> ChangedRows:  # fmt: skip
     """Return what was pickled.  Raises Expired if its range was cleaned."""
     metadata = Metadata(storage, overrides)
-    return ChangedRows(metadata, history_range(metadata, since, until), is_net, names, predicate, threads)
+    return ChangedRows(metadata, history_range(metadata, since, until), is_net, names, predicate, threads, before)
 
 
 def _codes(values: pa.ChunkedArray) -> Int64Array:
@@ -194,45 +238,71 @@ def _batches(commits: Sequence[CommitRows]) -> Iterator[Sequence[CommitRows]]:
         yield batch
 
 
-def one_by_one(events: Events, key: Int64Array | None) -> Changed:
+def _as_told(events: Events) -> Changed:
+    """Return every event as what its record says that it was to its key."""
+    return Changed(events.kind, events.seq, events.file, events.position, np.arange(len(events)))
+
+
+def one_by_one(events: Events, key: Int64Array) -> Changed:
     """Return every event as a change; an update is two events of one commit and key.
 
     >>> one, none = np.ones(2, np.int64), np.zeros(2, np.int64)
-    >>> one_by_one(Events(one, none, none, np.array([True, False])), none).kind.tolist()
+    >>> one_by_one(Events(one, none, none, np.array([DELETE, INSERT], np.int8)), none).kind.tolist()
     [1, 2]
     """
     kind = np.where(events.died, DELETE, INSERT).astype(np.int8)
-    if key is not None:
-        place = events.seq * (int(key.max(initial=0)) + 1) + key
-        died, came = np.flatnonzero(events.died), np.flatnonzero(~events.died)
-        kind[died[np.isin(place[died], place[came])]] = UPDATE_BEFORE
-        kind[came[np.isin(place[came], place[died])]] = UPDATE_AFTER
-    return Changed(kind, events.seq, events.file, events.position, np.arange(len(events)))
+    place = events.seq * (int(key.max(initial=0)) + 1) + key
+    died, came = np.flatnonzero(events.died), np.flatnonzero(~events.died)
+    kind[died[np.isin(place[died], place[came])]] = UPDATE_BEFORE
+    kind[came[np.isin(place[came], place[died])]] = UPDATE_AFTER
+    return _as_told(events.of_kinds(kind))
 
 
-def net(events: Events, key: Int64Array | None) -> Changed:
+def net(events: Events, key: Int64Array) -> Changed:
     """Return for each key what it was before the events, oldest first, and what it is after them; first what died.
 
     >>> seq, key, place = np.array([1, 2, 2, 3]), np.zeros(4, np.int64), np.arange(4)
-    >>> found = net(Events(seq, place, place, np.array([False, True, False, True])), key)
-    >>> len(found)
+    >>> came_and_went = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
+    >>> len(net(Events(seq, place, place, came_and_went), key))
     0
     """
-    if key is None:
-        return one_by_one(events, None)
+    first, last = _ends(events, key)
+    before, after = events.died[first], ~events.died[last]
+    updated, seq = before & after, events.seq[last]
+    old, new = np.where(updated, UPDATE_BEFORE, DELETE), np.where(updated, UPDATE_AFTER, INSERT)
+    return _by_place(events, (old[before], first[before], seq[before]), (new[after], last[after], seq[after]))
+
+
+def net_after(events: Events, key: Int64Array) -> Changed:
+    """Return for each key what it is after the events, or was when it was deleted.
+
+    ``events``: of kinds that are right for each commit; those before updates may lack.
+
+    >>> key, place, after = np.zeros(2, np.int64), np.arange(2), np.full(2, UPDATE_AFTER, np.int8)
+    >>> net_after(Events(np.array([1, 2]), place, place, after), key).kind.tolist()
+    [2]
+    """
+    first, last = _ends(events, key)
+    before, after, seq = events.kind[first] != INSERT, ~events.died[last], events.seq[last]
+    gone, new = before & ~after, np.where(before, UPDATE_AFTER, INSERT)
+    deleted = np.full(np.count_nonzero(gone), DELETE)
+    return _by_place(events, (deleted, last[gone], seq[gone]), (new[after], last[after], seq[after]))
+
+
+def _ends(events: Events, key: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the first and the last event of each key -> int64[keys] each."""
     order = np.lexsort((~events.died, events.seq, key))
     begins = np.diff(key[order], prepend=-1) != 0
-    first, last = order[begins], order[np.append(begins[1:], True)] if len(order) else order
-    before, after = events.died[first], ~events.died[last]
-    updated = before & after
-    kind = [np.where(updated, UPDATE_BEFORE, DELETE)[before], np.where(updated, UPDATE_AFTER, INSERT)[after]]
-    at = [first[before], last[after]]
-    seq = [events.seq[last][before], events.seq[last][after]]
-    parts = []
-    for one_kind, one_at, one_seq in zip(kind, at, seq, strict=True):
-        by_place = np.lexsort((events.position[one_at], events.file[one_at]))
-        parts.append((one_kind[by_place], one_at[by_place], one_seq[by_place]))
-    kinds, rows, seqs = (np.concatenate([part[n] for part in parts]) for n in range(3))
+    return order[begins], order[np.append(begins[1:], True)] if len(order) else order
+
+
+def _by_place(events: Events, *parts: tuple[Int64Array, Int64Array, Int64Array]) -> Changed:
+    """Return (kinds, numbers of events, seqs) as changes, each part in the order of files and positions."""
+    ordered = []
+    for kind, at, seq in parts:
+        by_place = np.lexsort((events.position[at], events.file[at]))
+        ordered.append((kind[by_place], at[by_place], seq[by_place]))
+    kinds, rows, seqs = (np.concatenate([part[n] for part in ordered]) for n in range(3))
     return Changed(kinds.astype(np.int8), seqs, events.file[rows], events.position[rows], rows)
 
 
@@ -257,5 +327,14 @@ def rows_at(
     table, found = read_at(metadata, view, rows, names, threads=threads)
     if np.array_equal(found, wanted):
         return table
-    order = np.argsort(found)
-    return table.take(pa.array(order[np.searchsorted(found, wanted, sorter=order)]))
+    order = np.argsort(found, kind="stable")  # what was read are a few runs that rise
+    return _taken(table, order if rising else order[np.searchsorted(found, wanted, sorter=order)])
+
+
+def _taken(table: pa.Table, rows: Int64Array) -> pa.Table:
+    """Return the ``rows`` of a table in that order, without a copy if they are long runs."""
+    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    if len(starts) * _RUN_ROWS > len(rows):
+        return table.take(pa.array(rows))
+    sizes = np.diff(starts, append=len(rows))
+    return pa.concat_tables([table.slice(*run) for run in zip(rows[starts].tolist(), sizes.tolist(), strict=True)])

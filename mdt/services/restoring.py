@@ -25,8 +25,8 @@ from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.scan.changed_rows import DELETE, INSERT, UPDATE_BEFORE, ChangedRows
-from mdt.scan.history_range import history_range
+from mdt.scan.changed_rows import ChangedRows
+from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, stored_batch

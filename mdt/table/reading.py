@@ -53,14 +53,15 @@ class Reading(Handle):
 
     def changes(
         self, since: Point, until: Point | None = None, *, mode: str = "net", where: Where = None,
-        columns: Sequence[str] | None = None, params: Mapping[str, object] | None = None,
+        columns: Sequence[str] | None = None, params: Mapping[str, object] | None = None, before: bool = True,
     ) -> ChangeStream:  # fmt: skip
         """Return what changed after commit ``since``, up to and with ``until`` (default: the newest commit).
 
         Rows have the columns ``_change`` (insert, update_before, update_after or delete), ``_seq`` and ``_instant`` of the commit,
         and ``columns``, as for :meth:`scan`.  ``mode``: "net": one change a key, from what it was after ``since`` to what it is
         after ``until``, with the commit that changed it last; "all": every change of every commit.  ``where``, ``params``:
-        only rows that match, each as it was or is.  ``since``, ``until``: as for :meth:`snapshot`.  What services moved has not
+        only rows that match, each as it was or is.  ``before=False``: no ``update_before``, and what was deleted as it last was; most
+        commits then cost what they wrote, where rows that were replaced all over the table cost as much as a scan.  ``since``, ``until``: as for :meth:`snapshot`.  What services moved has not
         changed.  Raises Invalid if there are no such commits, Expired if the range begins before what is kept.
         """
         from mdt.changes import ChangeStream
@@ -69,7 +70,9 @@ class Reading(Handle):
         seen = self.snapshot()
         first, last = seq_at(seen, since, "since"), seen.seq if until is None else seq_at(seen, until, "until")
         threads = self.options.threads("reader")
-        return ChangeStream(self._metadata, first, last, mode, where, columns, params=params, threads=threads)
+        return ChangeStream(
+            self._metadata, first, last, mode, where, columns, params=params, before=before, threads=threads
+        )
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null", as_of: Point | None = None

@@ -94,7 +94,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "scan of a range": (lambda **a: used(table().scan(**{"since": 0, **a})), {"since": 1, "until": 2}),
     "changes": (
         lambda **a: table().changes(**{"since": 0, **a}).to_arrow(),
-        {"since": 1, "until": 2, "mode": "net", "where": "fare > 1", "columns": ["id"], "params": None},
+        {"since": 1, "until": 2, "mode": "net", "where": "fare > 1", "columns": ["id"], "params": None, "before": True},
     ),
     "explain": (lambda **a: table().scan().explain(**a), {"spark": None}),
     "to_spark": (lambda **a: table().scan().to_spark(**a), {"spark": None}),
