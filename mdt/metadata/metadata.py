@@ -81,7 +81,7 @@ class Metadata:
             storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self._without(seq))
         )
         self._checkpoint: Checkpoint | None = None
-        self._past: Recent[int, Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
+        self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
         self._looked_at = -1
         self._newest: Snapshot | None = None
         self._records: dict[int, CommitRecord] = {}
@@ -128,7 +128,7 @@ class Metadata:
 
     def _may_be_rebased(self, snapshot: Snapshot) -> bool:
         """Return whether another process may have written a newer checkpoint, or has removed the one that ``snapshot`` stands on."""
-        if snapshot.checkpoint.seq < snapshot.retention.first - 1:
+        if not snapshot.keeps_checkpoint(snapshot.checkpoint.seq):
             return True
         records = min(self.options(snapshot.definition).metadata_compact_records, METADATA_COMPACT_RECORDS)
         return snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > records
@@ -178,8 +178,13 @@ class Metadata:
 
     def state(self, seq: int) -> Snapshot:
         """Return the snapshot after commit ``seq``, cleaned or not: its files may be gone.  Raises Missing if records are."""
-        found = self._past.get(seq)
-        return self._past.put(seq, self._advanced(self._base_of(seq), seq)) if found is None else found
+        oldest = (self._newest or self.newest()).retention.first
+        found = self._past.get((oldest, seq))
+        if found is not None:
+            return found
+        if seq < oldest - 1:  # of a tag: a checkpoint of its own is all that there is of it
+            return self._past.put((oldest, seq), self._checkpoints.open(seq).snapshot)
+        return self._past.put((oldest, seq), self._advanced(self._base_of(seq), seq))
 
     @contextmanager
     def reading(self, snapshot: Snapshot) -> Iterator[None]:
@@ -190,9 +195,8 @@ class Metadata:
             newest = self.newest()
             if not newest.is_kept(snapshot.seq):
                 text = f"the state after commit {snapshot.seq} was cleaned while it was read"
-            elif snapshot.checkpoint.seq < newest.retention.first - 1:
+            elif not newest.keeps_checkpoint(snapshot.checkpoint.seq):
                 text = f"the metadata that commit {snapshot.seq} was read from were cleaned meanwhile, begin again"
-                self._past = Recent(PAST_SNAPSHOTS_CACHED_MAX)
             else:
                 raise
             raise newest.expired(text) from error

@@ -5,6 +5,8 @@ Who owns an object that several files share?  Nobody: it stays while any state t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,12 +19,18 @@ from mdt.metadata.snapshot import Snapshot
 _NAMES = ["partition", "name", "key_map_path"]
 
 
-def _files(metadata: Metadata, snapshot: Snapshot, oldest: Snapshot) -> pa.Table:
-    """Return partition, name and key_map_path of all files of the states from ``oldest`` to ``snapshot``.  O(files).
+def _states(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[Snapshot]:
+    """Return the state at ``horizon`` and those before it that have a tag.  Raises Corrupt if one of them cannot be read."""
+    return [metadata.state(seq) for seq in (horizon, *snapshot.tags.before(horizon))]
 
-    States after the oldest have no file that is not there or in the records between.
+
+def _files(metadata: Metadata, snapshot: Snapshot, states: Sequence[Snapshot]) -> pa.Table:
+    """Return partition, name and key_map_path of all files of ``states``, the first of which is the horizon, and of those up to ``snapshot``.
+
+    States after the horizon have no file that is not there or in the records between.  O(files).
     """
-    tables = [oldest.listing().select(_NAMES)]
+    oldest = states[0]
+    tables = [state.listing().select(_NAMES) for state in states]
     tables += [record.table("files").select(_NAMES) for record in metadata.records(oldest.seq + 1, snapshot.seq)]
     return pa.concat_tables([no_rows(pa.schema([FILES.field(name) for name in _NAMES])), *tables])
 
@@ -38,8 +46,8 @@ def data_files(metadata: Metadata, snapshot: Snapshot, horizon: int | None = Non
 
     ``horizon``: the oldest of these states, if it shall be another one.
     """
-    oldest = metadata.state(snapshot.retention.horizon if horizon is None else horizon)
-    return file_paths(_files(metadata, snapshot, oldest)).unique()
+    states = _states(metadata, snapshot, snapshot.retention.horizon if horizon is None else horizon)
+    return file_paths(_files(metadata, snapshot, states)).unique()
 
 
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
@@ -48,12 +56,13 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     Beside what the states refer to: key parts of every checkpoint, and of every record that is in the log, because a state is made
     from them.  Raises Missing if a record is gone: then nobody knows what it referred to.
     """
-    oldest = metadata.state(snapshot.retention.horizon)
-    files = _files(metadata, snapshot, oldest)
-    found = [file_paths(files), files["key_map_path"], _key_parts(oldest)]
-    found += [oldest.summary_table(spec)["path"] for spec in oldest.definition.indexes]
+    horizon = snapshot.retention.horizon
+    states = _states(metadata, snapshot, horizon)
+    files = _files(metadata, snapshot, states)
+    found = [file_paths(files), files["key_map_path"], *map(_key_parts, states)]
+    found += [state.summary_table(spec)["path"] for state in states for spec in state.definition.indexes]
     for record in metadata.records(snapshot.retention.first, snapshot.seq):
-        sections = ("key_parts",) if record.seq <= oldest.seq else ("key_parts", "summaries", "covers")
+        sections = ("key_parts",) if record.seq <= horizon else ("key_parts", "summaries", "covers")
         found += [record.table(section)["path"] for section in sections]
     for seq in metadata.checkpoints.listed():
         try:

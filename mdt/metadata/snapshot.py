@@ -405,7 +405,11 @@ class Snapshot:
 
     def is_kept(self, seq: int) -> bool:
         """Return whether the state after commit ``seq`` can be read."""
-        return seq >= self.retention.horizon
+        return seq >= self.retention.horizon or seq in self.tags.states
+
+    def keeps_checkpoint(self, seq: int) -> bool:
+        """Return whether checkpoint ``seq`` (-1: none, the log alone) is sure to be there."""
+        return seq >= self.retention.first - 1 or seq in self.tags.states
 
     def expired(self, message: str) -> Expired:
         """Return the error for a past state that cannot be read any more, as seen from this newest one."""

@@ -1,4 +1,4 @@
-"""Tags: names of states, which cleaning keeps; and savepoints, tags of which Hudi's readers know."""
+"""Tags: names of states, which cleaning keeps, and what lies between them not; and savepoints, tags of which Hudi's readers know."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ class Tags:
 
     seqs: Mapping[str, int] = field(default_factory=dict)
     savepoints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def states(self) -> frozenset[int]:
+        """The seqs of the states that have a tag."""
+        return frozenset(self.seqs.values())
+
+    def before(self, horizon: int) -> list[int]:
+        """Return the seqs of tagged states before ``horizon``, rising: each is kept by itself, without what came after it."""
+        return sorted(seq for seq in self.states if seq < horizon)
 
     def followed_by(self, header: Mapping[str, Any]) -> Tags:
         """Return the tags after a record with this header."""

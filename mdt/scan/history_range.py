@@ -143,6 +143,9 @@ def history_range(metadata: Metadata, since: int, until: int) -> HistoryRange:
     """
     metadata.at(until)
     oldest = snapshot = metadata.at(since)
+    newest = metadata.newest()
+    if since < min(until, newest.retention.horizon):
+        raise newest.expired(f"what happened after commit {since} was cleaned, a tag keeps the state alone")
     told = []
     with metadata.reading(oldest):
         for record in metadata.records(since + 1, until):

@@ -6,6 +6,7 @@ Two checkpoints that were read as a whole must stand at or before the horizon.  
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mdt.errors import Corrupt
 from mdt.hudi.layout import layout_of
@@ -15,6 +16,8 @@ from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
+_NO_INSTANT = "A"
+"""Sorts after every instant."""
 _COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
 CHECKPOINTS_KEPT = 2
@@ -85,7 +88,8 @@ def _is_before(path: str, seq: int) -> bool:
 def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     """Move the instants of archived records from Hudi's active timeline to its archive, oldest first.
 
-    The newest one that tells of files stays: readers take the schema from there.
+    The newest one that tells of files stays: readers take the schema from there.  So do those from a savepoint on, as Hudi has it, and
+    those from the first one on that replaced file groups which a tagged state has: without it Hudi's readers would see them again.
     """
     storage, layout = metadata.storage, layout_of(snapshot.definition)
     found = []
@@ -94,7 +98,8 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         if instant is not None:
             found.append((instant, info.path))
     newest = max((i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default="")
-    old = sorted((i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < newest)
+    end = min(newest, _held_back(metadata, snapshot))
+    old = sorted((i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end)
     told = [(i, storage.read(path)) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
     if told:
         known = [info.path for info in storage.list_dir(layout.archive)]
@@ -103,11 +108,24 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         storage.delete(path)
 
 
+def _held_back(metadata: Metadata, snapshot: Snapshot) -> str:
+    """Return the oldest instant that must stay in Hudi's active timeline because of tags, one after all if none must."""
+    tags = snapshot.tags
+    held = [_NO_INSTANT, *tags.savepoints.values()]
+    kept = tags.before(snapshot.retention.horizon)
+    if kept:
+        history = metadata.history(since=kept[0])
+        is_replacing = pc.and_(pc.greater(history["seq"], kept[0]), pc.equal(history["action"], "replacecommit"))
+        held += history["instant"].filter(is_replacing).to_pylist()
+    return min(held)
+
+
 def _remove_checkpoints(metadata: Metadata, snapshot: Snapshot) -> None:
-    """Remove the checkpoints before the one that the log begins after, and what only they referred to."""
+    """Remove the checkpoints before the one that the log begins after, but those of tags, and what only they referred to."""
     storage, oldest = metadata.storage, snapshot.retention.first - 1
     listed = [info.path for info in storage.list_dir(paths.checkpoints_dir())]
-    old = [path for path in listed if (seq := paths.checkpoint_of(path)) is not None and seq < oldest]
+    tagged = snapshot.tags.states
+    old = [p for p in listed if (seq := paths.checkpoint_of(p)) is not None and seq < oldest and seq not in tagged]
     manifests = [path for path in old if paths.seq_of(path) is not None]
     storage.delete_many(manifests)
     if len(old) == len(manifests):

@@ -9,7 +9,7 @@ from mdt.commit import leftovers, publish
 from mdt.commit.recovery import pending, sensible
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import properties
-from mdt.metadata import commit_log, paths
+from mdt.metadata import commit_log, paths, references
 from mdt.metadata.apply import apply, first
 from mdt.metadata.checkpoint import checkpoint_of, differing
 from mdt.metadata.commit_log import CommitRecord
@@ -39,6 +39,7 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
         yield from _check_replay(metadata, snapshot, records)
     yield from _check_checkpoint(metadata, None)
     yield from _check_archive(metadata, snapshot)
+    yield from _check_tagged(metadata, snapshot)
     yield from _check_timeline(metadata, snapshot, records)
     yield from _check_replaced(snapshot, records)
     yield from _check_objects(metadata, snapshot)
@@ -87,6 +88,21 @@ def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
         return
     if seqs != list(range(snapshot.seq + 1)):
         yield Problem(paths.archive_dir(), -1, "history does not have every record once")
+
+
+def _check_tagged(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+    """A tagged state before the horizon must have a whole checkpoint of its own, and its files."""
+    tagged = snapshot.tags.before(snapshot.retention.horizon)
+    listed = {info.path for info in metadata.storage.list("")} if tagged else set()
+    for seq in tagged:
+        try:
+            metadata.check_checkpoint(seq)
+            files = references.file_paths(metadata.state(seq).listing())
+        except Corrupt as error:
+            yield Problem(error.path, error.offset, str(error))
+            continue
+        for path in set(files.to_pylist()) - listed:
+            yield Problem(path, -1, f"is missing; the state after commit {seq}, which has a tag, needs it")
 
 
 def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:

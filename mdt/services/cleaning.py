@@ -20,10 +20,10 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.recovery import sweep
 from mdt.commit.transaction import run
 from mdt.config import Options, parse_options
-from mdt.errors import Invalid
+from mdt.errors import Corrupt, Invalid
 from mdt.hudi import timeline
 from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
-from mdt.metadata import references
+from mdt.metadata import paths, references
 from mdt.metadata.file_group import BASE
 from mdt.metadata.leases import leased
 from mdt.metadata.metadata import Metadata
@@ -72,20 +72,34 @@ class Clean(Operation[CleanPlan]):
         return CleanPlan(Footprint(txn, horizon=horizon), is_needed=kept != old, retention=kept, files=files)
 
     def _needed(self, snapshot: Snapshot) -> int:
-        """Return the oldest state that a running transaction or a reader with a lease may need, or that has a tag."""
+        """Return the oldest state that a running transaction or a reader with a lease may need."""
         storage = self.metadata.storage
         begun = [claim.begun_at for claim in claims.read_all(storage)[0]]
         read = leased(storage) if self.heeds_leases else []
-        return min([snapshot.seq, *begun, *read, *snapshot.tags.seqs.values()])
+        return min([snapshot.seq, *begun, *read])
 
     def _records(self) -> int:
         return ARCHIVE_RECORDS_MIN if self.records_min is None else self.records_min
 
     def write(self, snapshot: Snapshot, plan: CleanPlan, claim: Claim) -> Changes:
-        """Write nothing; the record says it."""
+        """Write a checkpoint of each tagged state that loses the records behind it; the record says the rest."""
+        for seq in snapshot.tags.before(plan.retention.horizon):
+            _keep_by_itself(self.metadata, seq)
         state = _row_of(snapshot, plan.retention.horizon)
         told = {"policy": self.options.clean_policy, **({} if state is None else state)}
         return Changes(cleaned=plan.files, extra={"retention": plan.retention.to_json(), "clean": told})
+
+
+def _keep_by_itself(metadata: Metadata, seq: int) -> None:
+    """Let the state after commit ``seq`` be read without any record: a whole checkpoint of it stands."""
+    if seq in metadata.checkpoints.listed():
+        try:
+            metadata.check_checkpoint(seq)
+        except Corrupt:
+            metadata.storage.delete(paths.checkpoint_manifest(seq))
+        else:
+            return
+    metadata.write_checkpoint(metadata.state(seq))
 
 
 def _row_of(snapshot: Snapshot, seq: int) -> dict[str, str] | None:

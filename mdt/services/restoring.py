@@ -1,7 +1,8 @@
 """Restoring: one commit after which the table has the rows of an earlier state.
 
 What changed since that state is undone: rows that came leave, rows that died come back, as they were then.  Nothing that lies between
-is forgotten, so a restore is itself undone by restoring the state before it.  It costs what has changed, not what the table has.
+is forgotten, so a restore is itself undone by restoring the state before it.  It costs what has changed, not what the table has; but where
+cleaning has left nothing but the state itself, which has a tag, whatever was moved since counts as changed.
 
 Rows that come back are written by this commit, and have its commit time: whoever follows the table sees them.  Where an ordering
 field decides, they may have smaller values than the rows that they replace, so their file groups get new base files: of a
@@ -21,11 +22,13 @@ from indexes.base import Int64Array
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
 from mdt.errors import Unsupported
+from mdt.hudi.schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.scan.changed_rows import ChangedRows
+from mdt.scan.changed_rows import ChangedRows, rows_at
+from mdt.scan.difference import rows_beside
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import WriteJob
@@ -44,6 +47,10 @@ from mdt.write.operations import (
     partitions_of,
     write_slices,
 )
+
+_KEY = [RECORD_KEY, PARTITION_PATH]
+"""Meta columns that say which row a row is."""
+_AT = "_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Restore(Operation[RowPlan]):
                 f"the columns of the table were altered since commit {seq}",
                 hint="read that state with as_of, and write what is wanted of it",
             )
-        batch, came_back = self._undone(snapshot, seq)
+        batch, came_back = self._undone(snapshot, old)
         located = locate_batch(self.metadata, snapshot, batch)
         fates = _fates(snapshot, batch, located, came_back)
         work = self._assigned(snapshot, batch, fates)
@@ -87,18 +94,36 @@ class Restore(Operation[RowPlan]):
             fates.updates, fates.deletes, fates.returns, fates.inserts, batch,
         )  # fmt: skip
 
-    def _undone(self, snapshot: Snapshot, seq: int) -> tuple[Batch, int]:
+    def _undone(self, snapshot: Snapshot, old: Snapshot) -> tuple[Batch, int]:
         """Return the rows that come back, then those that leave, and how many of the former there are."""
         definition = snapshot.definition
-        names = definition.schema.names
-        of = history_range(self.metadata, seq, snapshot.seq)
-        reader = ChangedRows(self.metadata, of, True, names, None, self.options.threads("reader"))
-        back, gone = [definition.schema.empty_table()], [definition.schema.empty_table()]
+        is_told = old.seq >= snapshot.retention.horizon
+        back, gone = (self._told if is_told else self._compared)(snapshot, old)
+        table = pa.concat_tables([part.cast(definition.schema) for part in (back, gone)]).combine_chunks()
+        return stored_batch(table, definition), len(back)
+
+    def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that come back and those that leave, by what the records since ``old`` say."""
+        schema = snapshot.definition.schema
+        of = history_range(self.metadata, old.seq, snapshot.seq)
+        reader = ChangedRows(self.metadata, of, True, schema.names, None, self.options.threads("reader"))
+        back, gone = [schema.empty_table()], [schema.empty_table()]
         for changed, rows in reader.tables():
             for kinds, found in (((DELETE, UPDATE_BEFORE), back), ((INSERT,), gone)):
-                found.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(definition.schema))
-        table = pa.concat_tables([*back, *gone]).combine_chunks()
-        return stored_batch(table, definition), sum(map(len, back))
+                found.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(schema))
+        return pa.concat_tables(back), pa.concat_tables(gone)
+
+    def _compared(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
+        """Return the same by the two states, where no record says it.  Rows that only moved come back, too, as they are."""
+        names, threads = snapshot.definition.schema.names, self.options.threads("reader")
+        back, gone = (
+            rows_at(self.metadata, state, *rows_beside(state, other), [*names, *_KEY], threads=threads)
+            for state, other in ((old, snapshot), (snapshot, old))
+        )
+        scope = _KEY[:1] if snapshot.definition.is_global else _KEY
+        left = gone.append_column(_AT, pa.array(np.arange(len(gone)))).select([*scope, _AT])
+        left = left.join(back.select(scope), scope, join_type="left anti")
+        return back.select(names), gone.select(names).take(pa.array(np.sort(left[_AT].to_numpy())))
 
     def _assigned(self, snapshot: Snapshot, batch: Batch, fates: _Fates) -> list[Assignment]:
         """Return what each file group takes."""

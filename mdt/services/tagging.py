@@ -55,7 +55,13 @@ class AddTag(Operation[WritePlan]):
             and (other := _saved_at(snapshot, commit_time(self.metadata, self.seq))) is not None
         ):
             raise Invalid(f"the savepoint {other!r} keeps that commit already", hint="one savepoint a commit is enough")
-        return WritePlan(Footprint(txn, tags=frozenset({self.tag}), needs=self.seq))
+        beside = {
+            name for name, seq in snapshot.tags.seqs.items() if seq == self.seq
+        }  # may be all that keeps the state
+        return WritePlan(Footprint(txn, tags=frozenset({self.tag, *beside}), needs=self._needs(snapshot)))
+
+    def _needs(self, snapshot: Snapshot) -> int | None:
+        return self.seq if self.seq >= snapshot.retention.horizon else None
 
     def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
         """Write nothing; the record says it."""
@@ -94,19 +100,24 @@ class DropTag(Operation[WritePlan]):
 
 def commit_time(metadata: Metadata, seq: int) -> str:
     """Return the instant of the newest commit up to ``seq`` that is one to Hudi, too."""
-    history = metadata.history()
-    known = pc.is_in(history["action"], pa.array(_COMMITS))
-    found = history.filter(pc.and_(pc.less_equal(history["seq"], seq), known))
+    found = _commits_up_to(metadata.newest().history, seq)
+    if not len(found):
+        found = _commits_up_to(metadata.history(), seq)
     return str(found["instant"][-1].as_py())
+
+
+def _commits_up_to(history: pa.Table, seq: int) -> pa.Table:
+    known = pc.is_in(history["action"], pa.array(_COMMITS))
+    return history.filter(pc.and_(pc.less_equal(history["seq"], seq), known))
 
 
 def _saved_at(snapshot: Snapshot, time: str) -> str | None:
     return next((name for name, saved in snapshot.tags.savepoints.items() if saved == time), None)
 
 
-def tags_table(snapshot: Snapshot) -> pa.Table:
-    """Return one row a tag, by seq, schema TAGS; ``instant``: of the commit, null if that is not in the log any more."""
-    history = snapshot.history
+def tags_table(metadata: Metadata, snapshot: Snapshot) -> pa.Table:
+    """Return one row a tag, by seq, schema TAGS."""
+    history = metadata.history(since=min(snapshot.tags.states, default=0) - 1)
     instants = dict(zip(history["seq"].to_pylist(), history["instant"].to_pylist(), strict=True))
     tags = snapshot.tags
     found = [

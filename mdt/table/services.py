@@ -190,6 +190,7 @@ class Services(Handle):
     def tag(self, name: str, at: Point | None = None) -> int:
         """Name the newest state, or the one ``at`` a point; cleaning keeps it, and ``as_of`` takes the name.  Return its seq.
 
+        What happened before and after that state is cleaned as without a tag: then it can be read and restored, and no changes be told since.
         Raises Invalid for a name that is taken, or that is a number or a time; Expired for a state that was cleaned.
         """
         return self._tag(name, at, None)
@@ -214,7 +215,7 @@ class Services(Handle):
         """Return one row a tag: name, seq, instant, whether it is a savepoint (schema ``mdt.services.tagging.TAGS``)."""
         from mdt.services.tagging import tags_table
 
-        return tags_table(self.snapshot())
+        return tags_table(self._metadata, self.snapshot())
 
     def _tag(self, name: str, at: Point | None, comment: str | None) -> int:
         from mdt.services.tagging import AddTag

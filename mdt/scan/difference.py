@@ -1,0 +1,39 @@
+"""The difference of two states of a table by files and positions: what the records between them would say, were they still there."""
+
+from __future__ import annotations
+
+import numpy as np
+from pyroaring import BitMap
+
+from indexes.base import Int64Array
+from mdt.metadata.snapshot import Snapshot
+
+
+def rows_beside(state: Snapshot, other: Snapshot) -> tuple[Int64Array, Int64Array]:
+    """Return the live rows of ``state`` that do not live at the same place in ``other`` -> (file number, position), int64[n] each.
+
+    A segment never changes but that rows of it die, and its id is never used twice: so a file that both states have, with as
+    many dead rows, is not looked at.
+    """
+    numbers = state.live_numbers
+    there = _numbers_in(other, state.segment_ids[numbers])
+    dead = np.full(len(numbers), -1, np.int64)
+    dead[there >= 0] = other.dead_rows[there[there >= 0]]
+    differs = np.flatnonzero(dead != state.dead_rows[numbers])
+    parts = [np.empty(0, np.int64)]
+    for number, beside in zip(numbers[differs].tolist(), there[differs].tolist(), strict=True):
+        rows = BitMap(range(int(state.rows[number]))) - (state.vector(number) or BitMap())
+        if beside >= 0:
+            rows &= other.vector(beside) or BitMap()
+        parts.append(np.asarray(rows.to_array()).astype(np.int64) | number << 32)
+    places = np.concatenate(parts)
+    return places >> 32, places & 0xFFFFFFFF
+
+
+def _numbers_in(state: Snapshot, segments: Int64Array) -> Int64Array:
+    """Return the number of the live file of each segment, -1 where there is none -> int64[n]."""
+    if not len(state):
+        return np.full(len(segments), -1, np.int64)
+    known = state.segment_ids[state.live_numbers]
+    at = np.minimum(np.searchsorted(known, segments), len(known) - 1)
+    return np.where(known[at] == segments, state.live_numbers[at], -1)

@@ -1,0 +1,146 @@
+"""States with a tag: they stay by themselves when cleaning has let go what came before and after them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aging import ARCHIVE_RECORDS, assert_kept, grown, names, upsert
+from counting import count
+from worlds import COW, MOR, State, as_state, assert_clean, ours, rows, theirs
+
+import mdt
+from mdt.errors import Conflict, Corrupt, Expired, Invalid
+from mdt.metadata import paths
+from mdt.services import cleaning
+from mdt.services.tagging import AddTag
+from mdt.stores.storage import MemoryStorage
+from mdt.table import Table
+from mdt.testing.faulty import Crash, FaultyStorage
+
+
+@pytest.fixture(autouse=True)
+def _archived_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", ARCHIVE_RECORDS)
+
+
+def tagged(table_type: str = MOR, save: str = "tag", **options: Any) -> tuple[Table, dict[int, State], int]:
+    """Return a table with a tag "kept" that has had many commits, compactions and a clustering since, what it held, and the tag's seq."""
+    table, past = grown(7, table_type, **options)
+    seq = getattr(table, save)("kept")
+    past[seq] = past[max(past)]
+    for n in range(12):
+        upsert(table, past, range(n % 7, n % 7 + 3), 100 + n)
+        if n % 4 == 3:
+            past[(table.cluster(["ts"]) if n == 7 else table.compact()).seq] = past[max(past)]
+    return table, past, seq
+
+
+@pytest.mark.parametrize("save", ["tag", "savepoint"])
+@pytest.mark.parametrize("table_type", [MOR, COW])
+def test_a_tagged_state_is_read_as_it_was_though_all_around_it_went(table_type: str, save: str) -> None:
+    table, past, seq = tagged(table_type, save)
+    table.clean(retain_commits=2)
+    assert table.snapshot().retention.first > seq + 1, "records around it left the log"
+    assert_kept(table, past)
+    for reader in (mdt.open(table.storage), mdt.open(table.storage, as_of="kept")):
+        assert as_state(reader.scan(as_of=seq).to_arrow()) == past[seq]
+        assert reader.scan("ts >= 5", as_of=seq).count() == sum(row[0] >= 5 for row in past[seq].values())
+        found = reader.get(["k1", "k77"], as_of=seq).to_pylist()
+        assert [row["ts"] for row in found] == [past[seq]["k1"][0], None]
+    with pytest.raises(Expired, match="a tag keeps the state alone"):
+        table.changes("kept").to_arrow()
+    assert table.tags()["instant"].to_pylist() == [mdt.open(table.storage).history()["instant"][seq].as_py()]
+
+
+def test_what_only_a_tag_kept_goes_with_it() -> None:
+    table, past, seq = tagged()
+    assert isinstance(table.storage, MemoryStorage)
+    other = mdt.open(table.storage.copy())
+    other.untag("kept")
+    for one in (other, table):
+        upsert(one, dict(past), range(4), 500)
+        one.metadata.compact()
+        one.clean(retain_commits=1)
+    assert len(names(other)) < len(names(table))
+    table.untag("kept")
+    table.clean(retain_commits=1)
+    table.metadata.compact()
+    table.clean(retain_commits=1)
+    assert not [path for path in names(table) if paths.checkpoint_of(path) == seq]
+    assert len([p for p in names(table) if ".hoodie" not in p]) == len([p for p in names(other) if ".hoodie" not in p])
+    with pytest.raises(Invalid):
+        table.scan(as_of="kept")
+    with pytest.raises(Expired):
+        table.scan(as_of=seq)
+    assert_clean(table.storage)
+
+
+@pytest.mark.parametrize("table_type", [MOR, COW])
+def test_the_rows_of_a_tagged_state_come_back_where_no_record_tells_what_happened_since(table_type: str) -> None:
+    table, past, seq = tagged(table_type)
+    table.delete(rows(range(2, 4), 0, 0.0))
+    table.clean(retain_commits=1)
+    newest, before = table.snapshot().seq, ours(table.storage)  # type: ignore[arg-type]
+    done = table.restore("kept")
+    assert done.deleted and done.inserted == 2
+    assert ours(table.storage) == past[seq] == theirs(table.storage)  # type: ignore[arg-type]
+    assert_clean(table.storage)
+    table.restore(newest)
+    assert ours(table.storage) == before == theirs(table.storage)  # type: ignore[arg-type]
+
+
+def test_a_cleaning_past_a_tag_that_dies_loses_no_state() -> None:
+    table, past, seq = tagged()
+    start = table.storage
+    assert isinstance(start, MemoryStorage)
+    whole = FaultyStorage(start.copy())
+    mdt.open(whole).clean(retain_commits=2)
+    for k in range(1, len(whole.operations) + 1, 2):
+        survivor = start.copy()
+        with pytest.raises(Crash):
+            mdt.open(FaultyStorage(survivor, k, "after" if k % 4 == 1 else "before")).clean(retain_commits=2)
+        count("crash points")
+        opened = mdt.open(survivor)
+        opened.abort()
+        assert as_state(opened.scan(as_of="kept").to_arrow()) == past[seq]
+        opened.clean(retain_commits=2)
+        assert_kept(mdt.open(survivor), past)
+
+
+def test_a_damaged_checkpoint_of_a_tag_is_written_anew_while_the_log_can_and_stops_cleaning_afterwards() -> None:
+    table, past, seq = tagged()
+    table.metadata.write_checkpoint(table.metadata.state(seq))
+    path = paths.checkpoint_manifest(seq)
+    table.storage.replace(path, table.storage.read(path)[:-3])
+    table.clean(retain_commits=2)
+    assert_kept(table, past)
+    table.storage.replace(path, table.storage.read(path)[:-3])
+    table = mdt.open(table.storage)
+    with pytest.raises(Corrupt):
+        table.scan(as_of="kept")
+    data = [path for path in names(table) if ".hoodie" not in path]
+    with pytest.raises(Corrupt):
+        table.clean(retain_commits=1)
+    assert data == [path for path in names(table) if ".hoodie" not in path]
+    assert [path in problem.path for problem in table.check().problems] == [True]
+    table.untag("kept")
+    table.clean(retain_commits=1)
+    assert_clean(table.storage)
+
+
+def test_another_tag_of_a_state_that_loses_its_only_one_meanwhile_is_refused() -> None:
+    table, _, seq = tagged()
+    table.clean(retain_commits=1)
+    metadata = mdt.open(table.storage).metadata
+
+    class Racing(AddTag):
+        def write(self, *args: Any) -> Any:
+            mdt.open(table.storage).untag("kept")
+            return super().write(*args)
+
+    from mdt.commit.transaction import run
+
+    with pytest.raises((Expired, Conflict)):
+        run(metadata, Racing(metadata, "second", seq))
+    assert not table.tags().num_rows
