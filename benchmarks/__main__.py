@@ -81,7 +81,11 @@ def main(
     integers: Annotated[bool, typer.Option(help="keys are numbers instead of text")] = False,
     out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
     files: Annotated[
-        list[int] | None, typer.Option(min=1, help="planning: files of the tables, may be repeated")
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="planning: files of the tables, may be repeated; life: files of the load, as many as each peer makes by itself if not given",
+        ),
     ] = None,
     commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
@@ -93,7 +97,7 @@ def main(
         )
     if LIFE in benches:
         wanted = [name for name in chosen(peers) if name in life.PEERS]
-        life.run(wanted, rows, commits, batch, seed, partial(print, flush=True))
+        life.run(wanted, life.Work(rows, commits, batch, seed, files[0] if files else None), partial(print, flush=True))
     if CHANGES in benches:
         wanted = [name for name in chosen(peers) if name in changes.PEERS]
         changes.run(wanted, rows, seed, repeat, partial(print, flush=True))

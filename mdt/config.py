@@ -183,7 +183,7 @@ class Options:
     )  # fmt: skip
     compact_log_files: int = _option(
         "mdt.compact.log.files", 10,
-        "log files after which a file group is compacted by itself; a group of more than 40 MiB waits for one more for each 4 MiB",
+        "log files of about one size that become one by themselves; the file group is compacted instead if it has 1 MiB at most, or they a fifth of it",
         minimum=1, maximum=1 << 20, aliases=("hoodie.compact.inline.max.delta.commits",),
     )  # fmt: skip
     clean_policy: str = _option(

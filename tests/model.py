@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 from reader import AS_OF, BY_POSITION, END, INCREMENTAL, READ_OPTIMIZED, START, bag, bag_of, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
+from worlds import compact_logs
 
 import mdt
 from indexes.predicate import matches
@@ -41,7 +42,7 @@ from mdt.stores.storage import LocalStorage
 pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 _STEPS = 12
-JOINED_MIN = small_files.JOINED_MIN
+DEFAULTS = small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE
 INDEXES = (
     "bitmap(note)", "bitmap(x)", "bitmap(ts)", "bitmap(day)", "bitmap(id)", "bloom(id)", "bloom(x)", "bloom(city)",
     "text(note)", "text(note, tokenizer='ngram(2)')", "column_stats(sub)",
@@ -74,12 +75,15 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         self.shape = shape
         self.schema = shape.schema
         small_files.JOINED_MIN = shape.joined_min
+        if shape.joins_logs:
+            small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = 0, 0
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened()
 
     def teardown(self) -> None:
-        small_files.JOINED_MIN = JOINED_MIN
+        small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
         if hasattr(self, "table") and sys.exc_info()[0] is None:  # else the step that failed is what to show
+            count("log compactions in the model", self.table.history()["operation"].to_pylist().count("log_compact"))
             report = self.table.check()
             assert report.ok and not report.warnings, str(report)
             self._check_the_past()
@@ -187,6 +191,17 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         self._writer(data).compact()
         assert not self.table.files().filter(pc.equal(self.table.files()["kind"], LOG)).num_rows
         self._compare_pruned(data)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), commits=st.sampled_from((2, 0)))
+    def compact_logs(self, data: st.DataObject, commits: int) -> None:
+        """Log files of about one size are joined, also those of a few commits that come just before."""
+        row = data.draw(st.sampled_from(list(self.model.values())), label="again")
+        for _ in range(commits):
+            self._upsert(data, [row])
+        compact_logs(self._writer(data))
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
 
     @rule(
         data=st.data(), by=st.lists(st.sampled_from(("x", "note", "day", "ts", "id")), min_size=1, max_size=3, unique=True),

@@ -27,6 +27,7 @@ from mdt.services.altering import Alter
 from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.compaction import Compaction
 from mdt.services.indexing import IndexBuild, IndexChange
+from mdt.services.log_compaction import LogCompaction
 from mdt.services.restoring import Restore
 from mdt.services.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
@@ -138,6 +139,17 @@ def compaction() -> Actor:
         return Compaction(metadata, _options(metadata.newest().definition))
 
     return Actor("compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
+
+
+def log_compaction() -> Actor:
+    """A table service that joins log files."""
+
+    def make(metadata: Metadata) -> LogCompaction:
+        snapshot = metadata.newest()
+        names = snapshot.file_groups.names(range(snapshot.file_groups.count))
+        return LogCompaction(metadata, _options(snapshot.definition), names=names)
+
+    return Actor("log compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
 
 
 def clustering(by: Sequence[str] = ("fare", "id"), curve: str = "sort") -> Actor:

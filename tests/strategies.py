@@ -35,7 +35,7 @@ _NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 class Shape:
     """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None;
     ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
-    and small file groups a table takes care by itself."""
+    and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large."""
 
     table_type: str
     key_index: str
@@ -50,6 +50,7 @@ class Shape:
     compact_records: int
     compact_log_files: int
     joined_min: int
+    joins_logs: bool
     positions: bool
 
     @property
@@ -116,6 +117,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         compact_records=st.sampled_from((2, 5, 32)),
         compact_log_files=st.sampled_from((10, 1, 2)),
         joined_min=st.sampled_from((8, 2)),
+        joins_logs=st.booleans(),
         positions=st.booleans(),
     )
 

@@ -17,12 +17,13 @@ from hudi import HudiTable
 import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
-from mdt.commit.transaction import steps
+from mdt.commit.transaction import CommitResult, run, steps
 from mdt.hudi.layout import layout_of
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.services.clustering import Clustering
 from mdt.services.compaction import Compaction
+from mdt.services.log_compaction import LogCompaction
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
@@ -220,6 +221,25 @@ def _spread(table_type: str, key_index: str) -> MemoryStorage:
 def spread(table_type: str, key_index: str) -> MemoryStorage:
     """Return a fresh copy of a table that holds CLUSTERED_STATE in two file groups a partition, which overlap in ``fare``."""
     return _spread(table_type, key_index).copy()
+
+
+@cache
+def _logged(table_type: str, key_index: str) -> MemoryStorage:
+    storage = filled(table_type, key_index)
+    mdt.open(storage).upsert(rows(range(2), 2, 2.0))
+    return storage
+
+
+def logged(table_type: str, key_index: str) -> MemoryStorage:
+    """Return a fresh copy of a table that holds BASE_STATE and has two log files in each file group."""
+    return _logged(table_type, key_index).copy()
+
+
+def compact_logs(table: Table) -> CommitResult[Any]:
+    """Join the log files of every file group that has two of a size."""
+    groups = table.snapshot().file_groups
+    operation = LogCompaction(table.metadata, table.options, names=groups.names(range(groups.count)))
+    return run(table.metadata, operation)
 
 
 def later(storage: MemoryStorage) -> MemoryStorage:

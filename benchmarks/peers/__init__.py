@@ -12,7 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from benchmarks.queries import Query
-from benchmarks.trips import Key
+from benchmarks.trips import FILES, Key
 
 PEERS = {
     "mdt": "benchmarks.peers.mdt_peer:Mdt",
@@ -31,8 +31,10 @@ class Peer(ABC):
     upserts: ClassVar[bool] = True
     """Whether the peer can replace rows by key."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, files: int | None = FILES) -> None:
+        """``files``: of the load; None: as many as the peer makes by itself."""
         self.path = path
+        self.files = files
 
     @abstractmethod
     def load(self, rows: pa.Table) -> None:
@@ -72,6 +74,10 @@ class Peer(ABC):
         """Compact small files and delete what no reader needs, as far as the peer does not do that by itself."""
         return
 
+    def referred(self) -> int | None:
+        """Return the bytes of all files that some readable state refers to, None where the peer cannot tell."""
+        return None
+
     def compact(self) -> None:
         """Rewrite what commits have left into fewer or better files; nothing is deleted."""
         raise NotImplementedError
@@ -98,10 +104,10 @@ class Peer(ABC):
         raise NotImplementedError
 
 
-def open_peer(name: str, path: str) -> Peer:
-    """Return the peer called ``name`` at ``path``."""
+def open_peer(name: str, path: str, files: int | None = FILES) -> Peer:
+    """Return the peer called ``name`` at ``path``; ``files``: see :class:`Peer`."""
     module, _, kind = PEERS[name].partition(":")
-    peer: Peer = getattr(import_module(module), kind)(path)
+    peer: Peer = getattr(import_module(module), kind)(path, files)
     return peer
 
 

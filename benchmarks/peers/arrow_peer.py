@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from benchmarks.peers import Peer
-from benchmarks.trips import FILES, Key
+from benchmarks.trips import Key
 
 
 class ArrowDataset(Peer):
@@ -18,7 +18,7 @@ class ArrowDataset(Peer):
 
     def load(self, rows: pa.Table) -> None:
         self._schema = rows.schema
-        size = -(-rows.num_rows // FILES)
+        size = -(-rows.num_rows // (self.files or 1))
         options = ds.ParquetFileFormat().make_write_options(compression="zstd")
         ds.write_dataset(
             rows, self.path, format="parquet", file_options=options, max_rows_per_file=size, max_rows_per_group=size

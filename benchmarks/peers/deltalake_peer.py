@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from benchmarks.peers import Peer, sql_list
-from benchmarks.trips import FILES, Key
+from benchmarks.trips import Key
 
 BYTES_A_ROW = 110
 """Of its Parquet files, measured: sets the number of files."""
@@ -22,7 +22,7 @@ class DeltaLake(Peer):
     """Properties of the table."""
 
     def load(self, rows: pa.Table) -> None:
-        size = max(1, rows.num_rows * BYTES_A_ROW // FILES)
+        size = None if self.files is None else max(1, rows.num_rows * BYTES_A_ROW // self.files)
         write_deltalake(self.path, rows, target_file_size=size, configuration=self.configuration)
         self.table = DeltaTable(self.path)
 

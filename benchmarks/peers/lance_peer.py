@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from benchmarks.peers import Peer, bytes_below, sql_list
 from benchmarks.queries import Query
-from benchmarks.trips import FILES, Key
+from benchmarks.trips import Key
 
 INDEXES = (
     ("status", "BITMAP"), ("city", "BITMAP"), ("age", "BITMAP"), ("fare", "BTREE"), ("rider", "BTREE"), ("note", "NGRAM")
@@ -23,7 +23,8 @@ class Lance(Peer):
     indexes = True
 
     def load(self, rows: pa.Table) -> None:
-        self.dataset = lance.write_dataset(rows, f"{self.path}/trips", max_rows_per_file=-(-rows.num_rows // FILES))
+        size = {} if self.files is None else {"max_rows_per_file": -(-rows.num_rows // self.files)}
+        self.dataset = lance.write_dataset(rows, f"{self.path}/trips", **size)
         self.dataset.create_scalar_index("id", "BTREE")
 
     def upsert(self, rows: pa.Table) -> None:

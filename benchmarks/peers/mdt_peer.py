@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,8 @@ from obstore.store import LocalStore
 import mdt
 from benchmarks.peers import Peer, sql_list
 from benchmarks.queries import Query
-from benchmarks.trips import FILES, Key
+from benchmarks.trips import Key
+from mdt.metadata import references
 from mdt.stores.object_store import ObjectStorage
 
 BYTES_A_ROW = 47
@@ -30,7 +32,9 @@ class Mdt(Peer):
     after_only = True
 
     def load(self, rows: pa.Table) -> None:
-        options = {"mdt.max.file.bytes": max(1024, rows.num_rows * BYTES_A_ROW // FILES)}
+        options = {}
+        if self.files is not None:
+            options["mdt.max.file.bytes"] = max(1024, rows.num_rows * BYTES_A_ROW // self.files)
         self.table = mdt.create(
             self.path,
             rows.schema,
@@ -60,6 +64,10 @@ class Mdt(Peer):
         self.table = mdt.open(ObjectStorage(f"file://{self.path}", LocalStore(self.path)))
         yield
         self.reopen()
+
+    def referred(self) -> int:
+        paths = references.everything(self.table.metadata, self.table.metadata.newest()).to_pylist()
+        return sum(Path(self.path, path).stat().st_size for path in paths)
 
     def reopen(self) -> None:
         self.table = mdt.open(self.path)

@@ -77,8 +77,9 @@ class Compaction(Operation[CompactionPlan]):
         for file in changes.files:
             if file.file_id in lost:
                 left_out.append(paths.partition_file(file.partition, file.name))
-        operations = [one for one in changes.extra["compaction_plan"] if one["fileId"] not in lost]
-        extra = {"compaction_plan": operations, "left_out": left_out}
+        extra = {**changes.extra, "left_out": left_out}
+        if "compaction_plan" in extra:
+            extra["compaction_plan"] = [one for one in extra["compaction_plan"] if one["fileId"] not in lost]
         footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
         groups = [g for g in plan.groups if g not in numbers]
         removed = [s for s in changes.removed if s not in gone]

@@ -19,12 +19,14 @@ Step = Callable[[Metadata, Options], bool]
 
 STEPS: Sequence[tuple[str, Step]] = (
     ("compact", small_files.compact),
+    ("compact_logs", small_files.compact_logs),
     ("join", small_files.join),
     ("clean", cleaning.step),
 )
 """Name and step of each service, in the order in which they run."""
 EVERYWHERE: Sequence[tuple[str, Step]] = (
     ("compact", partial(small_files.compact, everywhere=True)),
+    ("compact_logs", partial(small_files.compact_logs, everywhere=True)),
     ("join", partial(small_files.join, everywhere=True)),
     ("clean", cleaning.step),
 )

@@ -1,12 +1,12 @@
 """What keeps the number of live files low when commits are small: steps that a table does by itself after a write.
 
-Compaction: a file group with many log files gets a base file.  It waits the longer the larger it is, so that what a step costs is shared by
-the commits since the last one.  Joining: file groups that inserts have made are joined where there are many of about the same size, in the
-order of their keys, so that each row is moved once for every size.
+Log files: those of about one size become one, where there are many in a file group, so that each row is moved once for every size.  When log
+files or dead rows have become a part of the group that is worth reading all of it, or the group is small anyway, it gets a base file instead.
+Joining: file groups that inserts have made are joined where there are many of about the same size, in the order of their keys.
 
-Law: when both steps have nothing to do, a file group of b bytes has less than :func:`log_files_max` log files, and a partition less than
+Law: when the steps have nothing to do, a file group has less than ``LOGS_FACTOR * mdt.compact.log.files`` log files, and a partition less than
 JOINED_MIN file groups of each of SIZES sizes, besides those that are not small (:func:`small_bytes`).  So a partition of s bytes has at most
-``(JOINED_MIN * SIZES + s / small_bytes) * (1 + log files) + s / LOG_FILE_BYTES`` live files, however many commits made it.
+``(JOINED_MIN * SIZES + s / small_bytes) * (1 + log files)`` live files, however many commits made it.
 """
 
 from __future__ import annotations
@@ -24,54 +24,86 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.services.clustering import Clustering, ClusteringPlan
 from mdt.services.clustering_plan import Unit
 from mdt.services.compaction import Compaction
-from mdt.services.compaction_strategies import Dirty
+from mdt.services.compaction_strategies import Dirty, dirty
 from mdt.services.curves import SORT
+from mdt.services.log_compaction import LogCompaction, joined, size_of
 from mdt.services.partitions import partitioned
 
 BUDGET_BYTES = 64 << 20
 """Bytes that one step reads at most, unless a single file group has more."""
-LOG_FILE_BYTES = 4 << 20
-"""Bytes of a file group that are worth a log file more: reading them costs as much as opening it."""
+REWRITTEN_BYTES_MAX = 1 << 20
+"""A file group of so many bytes is rewritten as quickly as its log files are joined."""
+LOG_SHARE = 5
+"""A file group is compacted when log files have this part of its bytes, or dead rows this part of its rows: so each byte of a log file costs
+five of a base file once, and readers read a quarter more than they must at most."""
+LOGS_FACTOR = 6
+"""Times ``mdt.compact.log.files`` of log files that a file group may have: they are of some four sizes, and those with deletes cannot be joined."""
 JOINED_MIN = 8
 """File groups of a size that are joined; fewer would move rows more often, more would be more files."""
 SIZES = 6
-_SMALLEST_BYTES = 1 << 13
-"""Groups below have the first size; those of each further size have up to four times as many bytes."""
 _ROW_OPERATIONS = ("upsert", "insert")
 
 
-def log_files_max(options: Options, size: int) -> int:
-    """Return how many log files make a file group of ``size`` bytes due."""
-    return max(options.compact_log_files, size // LOG_FILE_BYTES)
-
-
-# Compaction
+# Log files
 
 
 def compact(metadata: Metadata, options: Options, *, everywhere: bool = False) -> bool:
-    """Compact the file groups that have too many log files, the worst first; return whether any was.
+    """Give a base file to the file groups where that pays, the worst first; return whether any was due.
 
     ``everywhere``: whether to look at all groups, and not only at those that the newest commit has changed.
     """
     snapshot = metadata.newest(watched=False)
-    if not snapshot.definition.is_mor or not (everywhere or _is_changed_due(metadata, snapshot, options)):
+    if not _with_many_logs(metadata, snapshot, options, everywhere):
         return False
 
     def due(found: Dirty) -> npt.NDArray[np.float64]:
-        limit = np.maximum(options.compact_log_files, found.bytes // LOG_FILE_BYTES)
-        return np.where(found.log_files >= limit, found.log_files, np.nan)
+        limit = options.compact_log_files
+        is_small = found.bytes <= REWRITTEN_BYTES_MAX
+        pays = (found.log_bytes * LOG_SHARE >= found.bytes) | (found.dead * LOG_SHARE >= found.rows)
+        is_due = (found.log_files >= limit) & (is_small | pays | (found.log_files >= LOGS_FACTOR * limit))
+        return np.where(is_due, found.log_files, np.nan)
 
     operation = Compaction(metadata, options, strategy=due, budget_bytes=BUDGET_BYTES)
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
 
 
-def _is_changed_due(metadata: Metadata, snapshot: Snapshot, options: Options) -> bool:
+def compact_logs(metadata: Metadata, options: Options, *, everywhere: bool = False) -> bool:
+    """Join log files of about one size in the file groups that have many; return whether any were.
+
+    ``everywhere``: as for :func:`compact`.  A step after a commit joins those of some of its file groups, with the most log files: as many
+    as become due when every such commit changes as many.
+    """
+    snapshot, least = metadata.newest(watched=False), options.compact_log_files
+    groups = _with_many_logs(metadata, snapshot, options, everywhere)
+    groups = [group for group in groups if joined(snapshot, group, least)]
+    if not groups:
+        return False
+    if not everywhere:
+        groups = groups[: -(-2 * len(_changed(metadata, snapshot)) // least)]
+    operation = LogCompaction(metadata, options, names=snapshot.file_groups.names(groups), least=least)
+    return run(metadata, operation, attempts=options.commit_attempts).record is not None
+
+
+def _with_many_logs(metadata: Metadata, snapshot: Snapshot, options: Options, everywhere: bool) -> list[int]:
+    """Return the file groups with enough log files to be looked at, those with the most first."""
+    if not snapshot.definition.is_mor:
+        return []
+    if everywhere:
+        found = dirty(snapshot)
+        logs = dict(zip(found.group.tolist(), found.log_files.tolist(), strict=True))
+    else:
+        logs = {group: snapshot.file_groups.group(group).logs for group in _changed(metadata, snapshot)}
+    many = [group for group, count in logs.items() if count >= options.compact_log_files]
+    return sorted(many, key=lambda group: (-logs[group], group))
+
+
+def _changed(metadata: Metadata, snapshot: Snapshot) -> list[int]:
+    """Return the file groups that the newest commit has changed."""
     record = metadata.record(snapshot.seq)
     if record is None:
-        return False
+        return []
     numbers = snapshot.file_groups.number(sorted(record.changed_groups))
-    groups = [snapshot.file_groups.group(number) for number in numbers[numbers >= 0].tolist()]
-    return any(group.logs >= log_files_max(options, group.bytes) for group in groups)
+    return [int(number) for number in numbers.tolist() if number >= 0]
 
 
 # Joining
@@ -116,7 +148,7 @@ def _joined(snapshot: Snapshot, options: Options, partition: str) -> list[Unit]:
     by_size: dict[int, list[int]] = {}
     total: dict[int, int] = {}
     for small in snapshot.file_groups.small(partition, small_bytes(options)):
-        size = _size(small.bytes)
+        size = size_of(small.bytes)
         total[size] = total.get(size, 0) + small.bytes
         if total[size] <= BUDGET_BYTES:
             by_size.setdefault(size, []).append(small.group)
@@ -126,8 +158,3 @@ def _joined(snapshot: Snapshot, options: Options, partition: str) -> list[Unit]:
 def small_bytes(options: Options) -> int:
     """Return from how many bytes on a file group is not joined any more."""
     return min(BUDGET_BYTES // JOINED_MIN, options.max_file_bytes // 2)
-
-
-def _size(bytes: int) -> int:
-    """Return the number of a size: 0 for the smallest groups, and one more for each four times as large."""
-    return ((bytes // _SMALLEST_BYTES).bit_length() + 1) // 2

@@ -272,33 +272,50 @@ class WriteJob:
         file_id = self._file_id(work)
         name_instant = layout_of(snapshot.definition).log_instant(base_instant, claim.instant)
         name = log_file.name(file_id, name_instant, version, claim.write_token(task))
-        rows, positions = self._by_position(work.group, work.new)
-        parquet, block, offset = _Parquet(), b"", 0
-        if rows is not None:
-            parquet = self._parquet(self._fresh(task, rows, work.partition, file_id), rows.hashes, rows.ordering)
+        content, positions = self._log_content(task, work, file_id)
+        parquet, block, offset, fresh = _Parquet(), b"", 0, None
+        if content is not None:
+            parquet = self._parquet(content.table, content.hashes, content.ordering)
             block, offset = log_file.data_block(
                 parquet.data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
                 base_instant=base_instant,
             )  # fmt: skip
-        content = [block, self._delete_block(work, base_instant)]
-        self.metadata.storage.create(paths.partition_file(work.partition, name), content)
-        older = tuple(m.name for m in members if m.kind != BASE)
+            if content.fresh is not None:
+                fresh = content.fresh.serialize()
+        blocks = [block, self._delete_block(work, base_instant)]
+        self.metadata.storage.create(paths.partition_file(work.partition, name), blocks)
+        replaced = snapshot.segment_ids[list(work.replaced)].tolist()
+        older = tuple(m.name for m in members if m.kind != BASE and m.id not in replaced)
         file = self._new_file(
-            work, parquet, content, file_id=file_id, name=name, kind=LOG_KIND, base_instant=base_instant, log_version=version,
-            block_offset=offset, inserts=work.inserts, previous_instant=base_instant,
+            work, parquet, blocks, file_id=file_id, name=name, kind=LOG_KIND, base_instant=base_instant, log_version=version,
+            block_offset=offset, inserts=work.inserts, fresh=fresh, previous_instant=base_instant,
             base_name=next((m.name for m in members if m.kind == BASE), ""), log_names=(*older, name),
         )  # fmt: skip
-        return self._written(work, file, parquet, _gained(work))
+        return self._written(work, file, parquet, _gained(work), removed=replaced)
+
+    def _log_content(self, task: int, work: Slice, file_id: str) -> tuple[_Content | None, BitMap | None]:
+        """Return the rows of a data block, None for none, and their positions in the base file, if it is to say them."""
+        if work.carried is None:
+            rows, positions = self._by_position(work.group, work.new)
+            return None if rows is None else self._new_content(task, rows, work.partition, file_id), positions
+        content = self._in_place(rename_file(base_file.stack(work.carried()), file_id))
+        position = self._base_positions(work.group, content.hashes)
+        if position is None:
+            return content, None
+        return content.taken(np.argsort(position, kind="stable")), BitMap(position.astype(np.uint32))
 
     def _by_position(self, group: int, rows: R | None) -> tuple[R | None, BitMap | None]:
         """Return ``rows`` sorted by their positions in the base file, and those, if wanted and every row has one."""
-        if rows is None or not self.options.write_record_positions:
-            return rows, None
-        base = base_key_map(self.metadata, self.snapshot, group)
-        position = positions_in_base(base, rows.hashes)
-        if position is None:
+        position = None if rows is None else self._base_positions(group, rows.hashes)
+        if rows is None or position is None:
             return rows, None
         return rows.rows(np.argsort(position, kind="stable")), BitMap(position.astype(np.uint32))
+
+    def _base_positions(self, group: int, hashes: KeyHashes) -> Int64Array | None:
+        """Return the positions of keys in the base file of a group, None unless they are wanted and every key has one."""
+        if not self.options.write_record_positions:
+            return None
+        return positions_in_base(base_key_map(self.metadata, self.snapshot, group), hashes)
 
     def _delete_block(self, work: Slice, base_instant: str) -> bytes:
         deleted, positions = self._by_position(work.group, work.deleted)

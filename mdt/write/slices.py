@@ -5,6 +5,7 @@ Every operation and service that writes rows says what it wants in this form, an
 - an upsert: a slice has new rows, and the positions that they replace die;
 - a delete: positions die, and a log file names their keys;
 - a compaction: nothing is new and nothing dies, the live rows of a file group become one base file;
+- a log compaction: the live rows of some log files (``replaced``) become one log file;
 - a service that arranges rows anew gives them itself (``carried``), for a new file group.
 """
 
@@ -75,7 +76,8 @@ class Slice:
     ``group``: number of the file group in the snapshot, or :data:`mdt.write.assign.NEW`.  ``is_log``: whether the file stands
     beside those of the group, or is a base file in their place.
 
-    ``carried``: rows that move into a base file; None: the live rows of the group.  ``new``: rows that are written; the first ``updates`` of
+    ``carried``: rows that move into the file; None: the live rows of the group into a base file.  ``replaced``: numbers of the log files
+    in whose place a log file stands; a base file stands in the place of all.  ``new``: rows that are written; the first ``updates`` of
     them replace rows of this group, the keys of the others are new to it.  ``dead``: file number -> live positions that are
     replaced or deleted.  ``deleted``: the keys of those that nothing replaces, which a log file names.
     """
@@ -84,6 +86,7 @@ class Slice:
     group: int
     is_log: bool = False
     carried: Carried | None = None
+    replaced: Sequence[int] = ()
     new: KeyedRows | None = None
     updates: int = 0
     dead: Mapping[int, BitMap] = field(default_factory=dict)

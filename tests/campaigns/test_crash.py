@@ -19,10 +19,12 @@ from worlds import (
     State,
     assert_clean,
     cluster_while_another_commits,
+    compact_logs,
     compact_while_another_commits,
     deleted,
     filled,
     later,
+    logged,
     make,
     ours,
     rows,
@@ -107,6 +109,7 @@ FLOWS = [
     flow("delete by rewrite", COW, "bloom", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
+    Flow("log compaction", lambda: logged(MOR, "record"), lambda s: compact_logs(mdt.open(s)), BASE_STATE, BASE_STATE),
     flow("compaction beside an upsert", MOR, "record", compact_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
     Flow("clustering, bloom", lambda: spread(MOR, "bloom"), lambda s: mdt.open(s).cluster("fare"), CLUSTERED_STATE, CLUSTERED_STATE),
     Flow("clustering, record", lambda: spread(COW, "record"), lambda s: mdt.open(s).cluster(["fare", "id"], curve="hilbert"), CLUSTERED_STATE, CLUSTERED_STATE),
@@ -129,7 +132,7 @@ FLOWS += [
 NAMES = [f.name for f in FLOWS]
 QUICK = {
     "first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
-    "rollback",
+    "log compaction", "rollback",
 }  # fmt: skip
 SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]
 """For what costs much: a few flows, and all of them at night."""

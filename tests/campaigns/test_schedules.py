@@ -20,12 +20,26 @@ from schedules import (
     index_build,
     index_change,
     joining,
+    log_compaction,
     reader,
     restore,
     rollback_of_all,
     upsert,
 )
-from worlds import BASE_STATE, CLUSTERED_STATE, COW, MOR, State, as_state, assert_clean, filled, ours, spread, theirs
+from worlds import (
+    BASE_STATE,
+    CLUSTERED_STATE,
+    COW,
+    MOR,
+    State,
+    as_state,
+    assert_clean,
+    filled,
+    logged,
+    ours,
+    spread,
+    theirs,
+)
 
 import mdt
 from mdt.commit import conflicts, publish
@@ -81,11 +95,11 @@ def assert_serial(actors: Sequence[Actor], run: Run) -> None:
 
 def explored(
     kind: tuple[str, str], *actors: Actor, preemptions: int | None = None, check_every: int = CHECK_EVERY,
-    is_spread: bool = False,
+    is_spread: bool = False, start: Callable[..., MemoryStorage] = filled,
 ) -> list[Run]:  # fmt: skip
     """Run every schedule, assert what holds for all, and return the runs.  ``is_spread``: with two file groups a partition."""
     runs = []
-    start = spread if is_spread else filled
+    start = spread if is_spread else start
     for number, run in enumerate(explore(lambda: start(*kind), actors, preemptions=preemptions)):
         run.spread = is_spread
         count("schedules")
@@ -189,6 +203,24 @@ def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
     for run in explored((MOR, "record"), compaction(), compaction()):
         assert sorted(mdt.open(run.storage).files()["kind"].to_pylist()) == [0, 0]
         assert sorted(e.seq >= 0 for e in run.ended.values()) == [False, True], "the second finds nothing to do"
+
+
+def test_a_log_compaction_leaves_out_the_file_group_that_changed_and_commits_the_rest() -> None:
+    left_out = 0
+    for run in explored((MOR, "record"), upsert([0], 3, 3.0), log_compaction(), start=logged):
+        compacting = run.ended[1]
+        assert compacting.attempts == 1, "a log compaction never starts again for one changed file group"
+        left_out += len(compacting.record.table("files")) == 1
+        assert theirs(run.storage) == ours(run.storage), run.schedule
+    assert left_out
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("other", [delete([0]), compaction(), log_compaction(), clustering()], ids=lambda one: one.name)
+def test_a_log_compaction_and_a_delete_or_a_service_end_as_one_after_the_other(other: Actor) -> None:
+    for kind in KINDS[:2]:
+        for run in explored(kind, other, log_compaction(), start=logged):
+            assert theirs(run.storage) == ours(run.storage), run.schedule
 
 
 @kinds(0, 1, 2)

@@ -13,7 +13,6 @@ import trees
 from reader import bag, hudi_table
 
 import mdt
-from mdt.config import parse_options
 from mdt.metadata.file_group import BASE
 from mdt.services import inline, small_files
 from mdt.stores.storage import MemoryStorage
@@ -68,12 +67,6 @@ def test_a_file_group_with_many_log_files_is_compacted_by_itself(key_index: str,
     assert table.check().ok
 
 
-def test_a_large_file_group_waits_for_more_log_files() -> None:
-    options = parse_options({"mdt.compact.log.files": 3})
-    assert small_files.log_files_max(options, 1 << 20) == 3
-    assert small_files.log_files_max(options, 120 << 20) == 30
-
-
 @pytest.mark.parametrize(("table_type", "key_index"), KINDS[::2])
 def test_small_file_groups_are_joined_by_themselves(
     table_type: str, key_index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +111,7 @@ def bound(table: mdt.Table) -> float:
     """Return how many live files the law of the module allows in a table without partitions."""
     size = sum(table.files()["size"].to_pylist())
     groups = small_files.JOINED_MIN * small_files.SIZES + size / small_files.small_bytes(table.options)
-    return groups * (1 + table.options.compact_log_files) + size / small_files.LOG_FILE_BYTES
+    return groups * (1 + small_files.LOGS_FACTOR * table.options.compact_log_files)
 
 
 def many_commits(table: mdt.Table, commits: int) -> int:

@@ -1,0 +1,140 @@
+"""Log files that become one log file: rows, changes and every reader see the same, and what deletes need stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+
+import mdt
+from mdt.commit.transaction import claim_instant, run
+from mdt.services import small_files
+from mdt.services.log_compaction import LogCompaction, joined
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64())])
+LOADED = 20_000
+
+
+@pytest.fixture(autouse=True)
+def every_group_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_files, "REWRITTEN_BYTES_MAX", 0)
+
+
+def rows(ids: Any, x: float = 0.0) -> pa.Table:
+    return pa.table([pa.array(ids, pa.int64()), pa.array([int(x)] * len(ids)), [x] * len(ids)], schema=SCHEMA)
+
+
+def loaded(path: Path, **options: Any) -> mdt.Table:
+    given = {"mdt.durable": False, "mdt.compact.log.files": 4, **options}
+    table = mdt.create(
+        path, SCHEMA, ["id"], table_type="MERGE_ON_READ", key_index="record", ordering="ts", options=given
+    )
+    table.bulk_insert(rows(range(LOADED)))
+    return table
+
+
+def logs(table: mdt.Table) -> int:
+    return len(table.files()) - 1
+
+
+def operations(table: mdt.Table) -> Counter[str]:
+    return Counter(table.history()["operation"].to_pylist())
+
+
+def join(table: mdt.Table) -> bool:
+    names = table.snapshot().file_groups.names([0])
+    return run(table.metadata, LogCompaction(table.metadata, table.options, names=names)).record is not None
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_log_files_of_a_large_group_are_joined_and_every_reader_sees_the_same(tmp_path: Path, positions: bool) -> None:
+    table = loaded(tmp_path / "t", **{"mdt.write.record.positions": positions})
+    [base] = [file["name"] for file in table.files().to_pylist()]
+    expected = dict.fromkeys(range(LOADED), 0.0)
+    rng = np.random.default_rng(5)
+    for number in range(1, 13):
+        ids = sorted({*rng.choice(LOADED, 4, replace=False).tolist(), LOADED + number // 2})
+        assert table.upsert(rows(ids, float(number))).warnings == ()
+        expected |= dict.fromkeys(ids, float(number))
+    assert base in {file["name"] for file in table.files().to_pylist()} and logs(table) <= 4
+    assert operations(table)["log_compact"] >= 3 and operations(table)["compact"] == 0
+    found = table.scan().to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["x"].to_pylist(), strict=True)) == expected
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(found)
+    assert table.check().ok
+    table.clean(retain_commits=1)
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(found) == bag(mdt.open(tmp_path / "t").scan().to_arrow())
+    assert table.upsert(rows(range(LOADED), 99.0)).updated == LOADED
+    table.compact()
+    assert table.check().ok
+
+
+def test_rows_that_a_log_compaction_moves_are_no_changes(tmp_path: Path) -> None:
+    table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
+    for number in range(1, 5):
+        table.upsert(rows([number, 7], float(number)))
+    before = table.snapshot().seq
+    times = table.scan(columns=["id", "_hoodie_commit_time"]).to_arrow()
+    assert join(table) and logs(table) == 1
+    assert len(pa.table(table.changes(before, mode="all"))) == 0
+    assert len(pa.table(table.changes(1, mode="all"))) == 16
+    assert bag(table.scan(columns=["id", "_hoodie_commit_time"]).to_arrow()) == bag(times)
+    assert bag(table.scan(as_of=before).to_arrow()) == bag(table.scan().to_arrow())
+
+
+def test_log_files_with_deletes_stay_and_those_before_them_move_only_without_dead_rows(tmp_path: Path) -> None:
+    table = loaded(tmp_path / "t", **{"mdt.services.auto": False})
+    table.upsert(rows([1], 1.0))
+    table.upsert(rows([2], 2.0))
+    table.upsert(rows([3], 3.0))
+    table.delete({"id": [2]})
+    table.upsert(rows([1], 4.0))
+    table.upsert(rows([4, 5], 5.0))
+    snapshot = table.snapshot()
+    assert [snapshot.segment(number).seq for number in joined(snapshot, 0, 2)] == [4, 6, 7]
+    assert join(table) and logs(table) == 4
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
+    table.upsert(rows([2], 1.0))
+    assert logs(table) == 0, "a key that returns to a table with an ordering field ends the file slice"
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
+    assert table.get([2])["x"].to_pylist() == [1.0] and table.check().ok
+
+
+def test_log_files_without_live_rows_go_with_the_others(tmp_path: Path) -> None:
+    table = loaded(tmp_path / "t")
+    for number in range(1, 21):
+        table.upsert(rows([1, 2, 3], float(number)))
+        assert logs(table) <= 4
+    assert operations(table)["compact"] == 0 and table.check().ok
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
+
+
+def test_a_group_is_compacted_when_log_files_are_a_fifth_of_it(tmp_path: Path) -> None:
+    table = loaded(tmp_path / "t")
+    for number in range(1, 13):
+        table.upsert(rows(range(1_000 * number, 1_000 * number + 1_000), float(number)))
+    assert operations(table)["compact"] >= 1 and table.check().ok
+
+
+def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Path) -> None:
+    table = loaded(tmp_path / "t", **{"mdt.services.auto": False, "mdt.max.file.bytes": 40_000})
+    groups = range(table.snapshot().file_groups.count)
+    assert len(groups) > 1
+    for number in range(1, 5):
+        table.upsert(rows(range(number, LOADED, 500), float(number)))
+    snapshot = table.snapshot()
+    operation = LogCompaction(table.metadata, table.options, names=snapshot.file_groups.names(list(groups)))
+    plan = operation.prepare(snapshot, "0" * 32)
+    assert len(plan.groups) == len(groups)
+    claim = claim_instant(table.metadata, snapshot, operation, plan, "0" * 32)
+    changes = operation.write(snapshot, plan, claim)
+    theirs = table.metadata.record(mdt.open(tmp_path / "t").upsert(rows([0], 9.0)).seq)
+    assert theirs is not None
+    narrowed = operation.narrow(snapshot, plan, changes, theirs)
+    assert narrowed is not None and len(narrowed[1].files) == len(groups) - 1
+    assert len(narrowed[1].removed) == 4 * (len(groups) - 1) and len(narrowed[1].extra["left_out"]) == 1
