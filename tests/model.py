@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from model_changes import check_kinds, check_without_before
 from reader import AS_OF, BY_POSITION, END, INCREMENTAL, READ_OPTIMIZED, START, bag, bag_of, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 from worlds import compact_logs
@@ -321,8 +322,8 @@ class TableAgainstDictionary(RuleBasedStateMachine):
                 assert self.shape.identity(row) not in copy, "what died comes first"
                 copy[self.shape.identity(row)] = row
         assert bag_of(copy.values(), names) == bag_of(self.past[until], names), f"{mode} from {since} to {until}"
-        self._check_kinds(changes, since, mode)
-        self._check_without_before(changes, since, until, mode)
+        check_kinds(self.shape, changes, mode, {self.shape.identity(row) for row in self.past[since]})
+        check_without_before(self.shape, self.table.changes(since, until, mode=mode, before=False), changes, mode)
         found = self.table.changes(since, until, mode=mode)
         found.predicate = data.draw(predicates(schema, changes.select(names)))
         assert bag(found.to_arrow()) == bag(changes.filter(matches(found.predicate, changes.select(names))))
@@ -347,29 +348,6 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         scan = self.table.scan(query_type="read_optimized")
         scan.predicate = data.draw(predicates(schema, base))
         assert bag(scan.to_arrow()) == bag(base.filter(matches(scan.predicate, base))), scan.explain()
-
-    def _check_kinds(self, changes: pa.Table, since: int, mode: str) -> None:
-        """An update has a row before and one after; between two states a key is told once."""
-        told: dict[Any, list[str]] = {}
-        for change in changes.to_pylist():
-            scope = (self.shape.identity(change), change["_seq"] if mode == "all" else 0)
-            told.setdefault(scope, []).append(change["_change"])
-        assert all(kinds in (["insert"], ["delete"], ["update_before", "update_after"]) for kinds in told.values()), (
-            told
-        )
-        if mode == "net":
-            before = {self.shape.identity(row) for row in self.past[since]}
-            assert all((key in before) == (kinds != ["insert"]) for (key, _), kinds in told.items())
-
-    def _check_without_before(self, changes: pa.Table, since: int, until: int, mode: str) -> None:
-        """Without rows before updates, everything else is the same; net, what was deleted is as it was at last."""
-        found = self.table.changes(since, until, mode=mode, before=False).to_arrow()
-        expected = changes.filter(pc.not_equal(changes["_change"], "update_before"))
-        if mode == "net":
-            named = ["_change", "_seq", *self.shape.key, *self.shape.partition_by]
-            assert bag(found.select(named)) == bag(expected.select(named))
-            found, expected = (t.filter(pc.not_equal(t["_change"], "delete")) for t in (found, expected))
-        assert bag(found) == bag(expected), f"{mode} from {since} to {until}, without before"
 
     # What must hold after every step
 
