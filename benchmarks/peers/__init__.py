@@ -82,6 +82,10 @@ class Peer(ABC):
         """Rewrite what commits have left into fewer or better files; nothing is deleted."""
         raise NotImplementedError
 
+    def cluster(self, by: Sequence[str], curve: str) -> None:
+        """Put all rows in order by columns, along a curve, into about as many files; nothing is deleted."""
+        raise NotImplementedError
+
     def commit(self) -> int:
         """Return the number of the newest commit, for :meth:`changes`."""
         raise NotImplementedError

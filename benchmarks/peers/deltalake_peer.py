@@ -8,8 +8,8 @@ from typing import ClassVar
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from benchmarks.peers import Peer, sql_list
-from benchmarks.trips import Key
+from benchmarks.peers import Peer, bytes_below, sql_list
+from benchmarks.trips import FILES, Key
 
 BYTES_A_ROW = 110
 """Of its Parquet files, measured: sets the number of files."""
@@ -38,6 +38,9 @@ class DeltaLake(Peer):
 
     def compact(self) -> None:
         self.table.optimize.compact()
+
+    def cluster(self, by: Sequence[str], curve: str) -> None:
+        self.table.optimize.z_order(by, target_size=bytes_below(self.path) // FILES)
 
     def commit(self) -> int:
         return self.table.version()

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from obstore.store import LocalStore
 
 import mdt
-from benchmarks.peers import Peer, sql_list
+from benchmarks.peers import Peer, bytes_below, sql_list
 from benchmarks.queries import Query
-from benchmarks.trips import Key
+from benchmarks.trips import FILES, Key
 from mdt.metadata import references
 from mdt.stores.object_store import ObjectStorage
 
@@ -51,6 +51,10 @@ class Mdt(Peer):
 
     def compact(self) -> None:
         self.table.compact()
+
+    def cluster(self, by: Sequence[str], curve: str) -> None:
+        size = bytes_below(self.path) // FILES
+        mdt.open(self.path, {"mdt.max.file.bytes": size}).cluster(by, curve=curve)
 
     def commit(self) -> int:
         return self.table.snapshot().seq

@@ -81,11 +81,11 @@ class Clustering(Operation[ClusteringPlan]):
             for number, unit in enumerate(plan.units, 1):
                 found = arrangement(self.metadata, snapshot, self.options, unit, self.by, self.curve)
                 if found.pays(len(unit.groups)):
-                    rows = carried(self.metadata, snapshot, unit, found)
-                    work = [Slice(unit.partition, NEW, carried=of_file) for of_file in rows]
-                    made.append((unit, len(work)))
-                    yield from pool.map(shared.run, range(task, task + len(work)), work)
-                    task += len(work)
+                    made.append((unit, len(found.ends)))
+                    for rows in carried(self.metadata, snapshot, unit, found, pool):
+                        work = [Slice(unit.partition, NEW, carried=of_file) for of_file in rows]
+                        yield from pool.map(shared.run, range(task, task + len(work)), work)
+                        task += len(work)
                 if self.progress is not None:
                     self.progress(number, len(plan.units))
 

@@ -8,6 +8,7 @@ every one that shares an object with such a group; then all states before that a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,20 +70,19 @@ class Rewriting(Clustering):
 
     def _written(self, shared: WriteJob, plan: ClusteringPlan, made: list[tuple[Unit, int]]) -> Iterator[Written]:
         task = 0
-        for number, unit in enumerate(plan.units, 1):
-            files = members(shared.snapshot, unit)
-            rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
-            ends = np.array([rows] if rows else [], np.int64)
-            found = Arrangement(np.arange(rows, dtype=np.int64), ends, 0.0, 0.0)
-            work = [
-                Slice(unit.partition, NEW, carried=one) for one in carried(self.metadata, shared.snapshot, unit, found)
-            ]
-            made.append((unit, len(work)))
-            for one in work:
-                yield shared.run(task, one)
-                task += 1
-            if self.progress is not None:
-                self.progress(number, len(plan.units))
+        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
+            for number, unit in enumerate(plan.units, 1):
+                files = members(shared.snapshot, unit)
+                rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
+                ends = np.array([rows] if rows else [], np.int64)
+                found = Arrangement(np.arange(rows, dtype=np.int64), ends, 0.0, 0.0)
+                made.append((unit, len(ends)))
+                for of_files in carried(self.metadata, shared.snapshot, unit, found, pool):
+                    for of_file in of_files:
+                        yield shared.run(task, Slice(unit.partition, NEW, carried=of_file))
+                        task += 1
+                if self.progress is not None:
+                    self.progress(number, len(plan.units))
 
     def narrow(self, *given: object) -> None:
         """Start again: what another writer has changed may be what was to go."""

@@ -22,6 +22,8 @@ from mdt.commit.transaction import steps
 from mdt.errors import Invalid
 from mdt.metadata import commit_log, paths
 from mdt.metadata.file_group import LOG
+from mdt.parquet.segment_rows import read_rows
+from mdt.services import arrangement
 from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.clustering_plan import units
 from mdt.services.ranges import overlaps
@@ -120,6 +122,21 @@ def test_a_second_clustering_finds_nothing_to_gain(curve: str) -> None:
     again = table.cluster(["s", "a"], curve=curve)
     assert again.instant == "" and again.seq == table.snapshot().seq
     assert again.overlap["s"][0] == again.overlap["s"][1]
+
+
+def test_rows_that_are_moved_in_pieces_stand_as_those_that_are_moved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def clustered() -> list[list[float]]:
+        table = table_of(count=1_800)
+        assert table.cluster("a").groups_made > 2
+        files = map(table.snapshot().segment, table.snapshot().live_numbers.tolist())
+        schema = pa.schema([table.schema.field("a")])
+        return [read_rows(table.storage, file, schema)["a"].to_pylist() for file in files]
+
+    at_once = clustered()
+    monkeypatch.setattr(arrangement, "_MOVED_BYTES", 1)
+    assert clustered() == at_once
+    together = [value for of_file in at_once for value in of_file]
+    assert together == sorted(together)
 
 
 def test_an_order_by_other_columns_is_made_anew() -> None:
