@@ -63,6 +63,8 @@ class Watch:
     properties: Mapping[str, str] | None = None
     at_work: tuple[str, ...] = ()
     _stamps: tuple[Hashable, Hashable] | None = None
+    _ours: frozenset[str] = frozenset()
+    """Paths of instants after ``since`` that records have."""
     _print: tuple[str, int, int] | None = field(default=None)
 
     def look(self, layout: Layout) -> Seen | None:
@@ -103,6 +105,8 @@ class Watch:
         newest = timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
         self.at_work = tuple(sorted(instant.time for instant in others if instant in seen.begun))
+        known = {path for instant, path in seen.instants.items() if instant.time not in unknown}
+        self._ours = frozenset(path for path in self._ours | known if path.rpartition("/")[2] > self.since)
         self.properties, self._print, self._stamps = seen.properties, seen.print, seen.stamps
 
     def refuse_to_write(self) -> None:
@@ -119,11 +123,11 @@ class Watch:
             )
 
     def _listed(self, layout: Layout) -> list[ObjectInfo]:
-        """Return the instants since ``since``, and the properties, which stand in the same directory or in another."""
+        """Return the instants since ``since`` that are not known to be ours, and the properties, which stand in the same directory or in another."""
         listed: list[ObjectInfo] = []
         for folder in dict.fromkeys((layout.timeline, HUDI)):
             after = f"{folder}/{self.since}" if self.since else ""
-            listed += self.storage.list_dir(folder, after=after, before=f"{folder}/{_BEFORE}")
+            listed += self.storage.list_dir(folder, after=after, before=f"{folder}/{_BEFORE}", known=self._ours)
         return listed
 
     def _stamped(self, layout: Layout) -> tuple[Hashable, Hashable] | None:

@@ -102,9 +102,11 @@ def chosen(
     return found.group[np.logical_and.accumulate(within)].tolist()
 
 
-def dirty(snapshot: Snapshot) -> Dirty:
-    """Return the file groups that hold log files or dead rows."""
+def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
+    """Return the file groups, None for all of them, that hold log files or dead rows.  O(their files)."""
     files = snapshot.live_numbers
+    if groups is not None:
+        files = np.sort(np.concatenate([snapshot.file_groups.members(group) for group in groups]))
     of_file = snapshot.file_groups.of_files(files)
     is_log, dead = snapshot.kind[files] != BASE, snapshot.dead_rows[files]
     group = np.unique(of_file[is_log | (dead > 0)])

@@ -53,8 +53,7 @@ def compact(metadata: Metadata, options: Options, *, everywhere: bool = False) -
     ``everywhere``: whether to look at all groups, and not only at those that the newest commit has changed.
     """
     snapshot = metadata.newest(watched=False)
-    if not _with_many_logs(metadata, snapshot, options, everywhere):
-        return False
+    groups = _with_many_logs(metadata, snapshot, options, everywhere)
 
     def due(found: Dirty) -> npt.NDArray[np.float64]:
         limit = options.compact_log_files
@@ -63,6 +62,8 @@ def compact(metadata: Metadata, options: Options, *, everywhere: bool = False) -
         is_due = (found.log_files >= limit) & (is_small | pays | (found.log_files >= LOGS_FACTOR * limit))
         return np.where(is_due, found.log_files, np.nan)
 
+    if not groups or np.isnan(due(dirty(snapshot, groups))).all():
+        return False
     operation = Compaction(metadata, options, strategy=due, budget_bytes=BUDGET_BYTES)
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
 

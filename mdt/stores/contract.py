@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -102,10 +102,12 @@ class Storage(ABC):
         """Return all objects below the directory ``prefix`` ("" = the root), recursively, sorted by path."""
 
     @abstractmethod
-    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+    ) -> Listing:
         """Return the objects directly in the directory ``prefix``, sorted by path.
 
-        ``after``, ``before``: paths between which they must stand, if given; the rest costs next to nothing.
+        ``after``, ``before``: paths between which they must stand, if given; ``known``: paths that are left out; the rest costs next to nothing.
         """
 
     @abstractmethod

@@ -14,7 +14,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -174,10 +174,12 @@ class LocalStorage(Storage):
         with _translated(prefix):
             return sorted(self._walk(check_directory(prefix), recursive=True), key=lambda info: info.path)
 
-    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
-        """See :class:`Storage`; what stands outside of the bounds is not even asked for its size."""
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+    ) -> Listing:
+        """See :class:`Storage`; what is not wanted is not even asked for its size."""
         with _translated(prefix):
-            found = self._walk(check_directory(prefix), recursive=False, after=after, before=before)
+            found = self._walk(check_directory(prefix), recursive=False, after=after, before=before, known=known)
             return sorted(found, key=lambda info: info.path)
 
     def children(self, prefix: str) -> Names:
@@ -341,7 +343,9 @@ class LocalStorage(Storage):
         if self._durable:
             os.fsync(descriptor)
 
-    def _walk(self, prefix: str, *, recursive: bool, after: str = "", before: str = "") -> Iterator[ObjectInfo]:
+    def _walk(
+        self, prefix: str, *, recursive: bool, after: str = "", before: str = "", known: Container[str] = frozenset()
+    ) -> Iterator[ObjectInfo]:
         pending = [prefix]
         while pending:
             directory = pending.pop()
@@ -353,7 +357,7 @@ class LocalStorage(Storage):
                     children = list(entries)
                 for entry in children:
                     path = f"{directory}/{entry.name}" if directory else entry.name
-                    if not is_between(path, after, before):
+                    if path in known or not is_between(path, after, before):
                         continue
                     if entry.is_dir(follow_symlinks=False):
                         pending.extend([path] if recursive else [])

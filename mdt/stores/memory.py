@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from typing import Any
 
 import pyarrow as pa
@@ -117,11 +117,13 @@ class MemoryStorage(Storage):
             key=lambda info: info.path,
         )
 
-    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+    ) -> Listing:
         """See :class:`Storage`."""
         directory = check_directory(prefix)
         found = (info for info in self.list(prefix) if info.path.rpartition("/")[0] == directory)
-        return [info for info in found if is_between(info.path, after, before)]
+        return [info for info in found if is_between(info.path, after, before) and info.path not in known]
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""

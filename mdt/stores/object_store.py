@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -134,7 +134,9 @@ class ObjectStorage(Storage):
         with self._translated(prefix):
             return _infos(obstore.list(self._store, directory or None, chunk_size=1000).collect())
 
-    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+    ) -> Listing:
         """See :class:`Storage`; with ``after`` what stands deeper is listed too, and left out: give a near ``before``."""
         directory = check_directory(prefix)
         with self._translated(prefix):
@@ -144,7 +146,7 @@ class ObjectStorage(Storage):
                 pages = obstore.list(self._store, directory or None, offset=after, chunk_size=1000)
                 wanted = takewhile(lambda page: not before or page[0]["path"] < before, pages)
                 found = _infos(entry for page in wanted for entry in page if _is_direct(entry["path"], directory))
-        return [info for info in found if is_between(info.path, after, before)]
+        return [info for info in found if is_between(info.path, after, before) and info.path not in known]
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""

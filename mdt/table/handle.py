@@ -101,7 +101,7 @@ class Handle:
     def _before_rows(self) -> None:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
         self._refuse_the_past()
-        self._metadata.key_index(self._metadata.newest())
+        self._metadata.key_index(self._metadata.newest(watched=False))
         self._before_write()
 
     def _before_write(self, *, roll_back: bool = True) -> None:

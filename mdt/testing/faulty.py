@@ -7,7 +7,7 @@ until it crashes, open the inner storage as the next process would, and check th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from typing import Any, Literal, TypeVar
 
 from mdt import errors
@@ -95,9 +95,13 @@ class FaultyStorage(Storage):
         """See :class:`Storage`."""
         return self._look("list", prefix, lambda: self.inner.list(prefix))
 
-    def list_dir(self, prefix: str, *, after: str = "", before: str = "") -> Listing:
+    def list_dir(
+        self, prefix: str, *, after: str = "", before: str = "", known: Container[str] = frozenset()
+    ) -> Listing:
         """See :class:`Storage`."""
-        return self._look("list_dir", prefix, lambda: self.inner.list_dir(prefix, after=after, before=before))
+        return self._look(
+            "list_dir", prefix, lambda: self.inner.list_dir(prefix, after=after, before=before, known=known)
+        )
 
     def children(self, prefix: str) -> Names:
         """See :class:`Storage`."""

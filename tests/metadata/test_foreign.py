@@ -301,8 +301,8 @@ def test_a_look_at_a_long_timeline_sees_its_end_only() -> None:
     listed: list[int] = []
     list_dir = inner.list_dir
 
-    def counted(prefix: str, *, after: str = "", before: str = "") -> list[object]:
-        found = list_dir(prefix, after=after, before=before)
+    def counted(prefix: str, *, after: str = "", before: str = "", known: frozenset[str] = frozenset()) -> list[object]:
+        found = list_dir(prefix, after=after, before=before, known=known)
         listed.append(len(found))
         return list(found)
 
@@ -312,6 +312,26 @@ def test_a_look_at_a_long_timeline_sees_its_end_only() -> None:
     assert reader.scan().count() == 31
     assert mdt.open(inner).scan().count() == 31
     assert max(listed) < 40 < 3 * 31, listed
+
+
+def test_an_instant_that_a_record_has_is_looked_at_once() -> None:
+    inner = MemoryStorage()
+    table = mdt.create(inner, SCHEMA, ["id"])
+    for number in range(20):
+        table.upsert(rows(f"k{number}"))
+    looked: list[int] = []
+    list_dir = inner.list_dir
+
+    def counted(prefix: str, **bounds: object) -> list[object]:
+        found = list_dir(prefix, **bounds)  # type: ignore[arg-type]
+        looked.append(len(found))
+        return list(found)
+
+    inner.list_dir = counted  # type: ignore[method-assign, assignment]
+    table.upsert(rows("z"))
+    assert max(looked) <= 6, "the properties, what this commit has put there, and what the one before completed last"
+    instant(f"{LATER}.commit")(inner)
+    refused(lambda: table.scan(), LATER)
 
 
 def test_a_change_within_the_tick_of_the_clock_is_noticed_on_a_local_disk(tmp_path: Path) -> None:

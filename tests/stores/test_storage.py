@@ -113,6 +113,7 @@ def test_listings_are_sorted_by_whole_components_and_hide_temporary_names(storag
     assert paths(storage.list("b")) == paths(storage.list("b/")) == ["b/.x.log.1_0", "b/1", "b/2", "b/c/3"]
     assert paths(storage.list_dir("b")) == ["b/.x.log.1_0", "b/1", "b/2"]
     assert paths(storage.list_dir("")) == ["0"]
+    assert paths(storage.list_dir("b", known={"b/1"})) == ["b/.x.log.1_0", "b/2"], "what the caller knows is left out"
     assert all(info.size == 3 and info.modified_us > 1_600_000_000_000_000 for info in storage.list(""))
 
 
