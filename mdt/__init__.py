@@ -26,7 +26,7 @@
 from indexes.functions import register as function
 from mdt import config, errors
 from mdt.errors import Conflict, Corrupt, Expired, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
-from mdt.table import Table, create, open, read
+from mdt.table import Table, create, open, read, repair
 from mdt.write.result import WriteResult
 
 __version__ = "0.1.0"
@@ -49,6 +49,7 @@ __all__ = [
     "function",
     "open",
     "read",
+    "repair",
 ]
 
 

@@ -39,7 +39,7 @@ ROWS_SHOWN = 20
 app = typer.Typer(
     cls=Commands,
     help="Apache Hudi tables without a JAR, with indexes that pay.",
-    epilog="Exit codes: 0; 1 if check found problems; 2 for wrong usage and errors; 130 if interrupted.",
+    epilog="Exit codes: 0; 1 if check found problems, or repair could not mend all; 2 for wrong usage and errors; 130 if interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -359,6 +359,19 @@ def check(path: TablePath) -> None:
     """Recompute everything and compare; the exit code is 1 if something is wrong."""
     with bar("checking") as told:
         report = opened(path).check(told)
+    tell(
+        {"ok": report.ok, **asdict(report)},
+        lambda: output().print(str(report), markup=False, highlight=False, soft_wrap=True),
+    )
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@command(app)
+def repair(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as above
+    """Make again what a check finds damaged; the exit code is 1 if something is lost."""
+    with bar("repairing") as told:
+        report = table.repair(path, settings(option), storage_options=storage_options(), progress=told)
     tell(
         {"ok": report.ok, **asdict(report)},
         lambda: output().print(str(report), markup=False, highlight=False, soft_wrap=True),

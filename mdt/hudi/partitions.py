@@ -127,3 +127,12 @@ def _refused(value: str, unescaped: str, name: str) -> str:
     if len(name.encode()) > COMPONENT_BYTES_MAX:
         return f"gives a directory name over {COMPONENT_BYTES_MAX} bytes"
     return ""
+
+
+def partition_depth(path: str) -> int:
+    """Return how many levels below the table the directory of a partition stands.
+
+    >>> partition_depth("city=Oslo/day=3"), partition_depth("")
+    (2, 0)
+    """
+    return path.count("/") + 1 if path else 0

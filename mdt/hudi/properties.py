@@ -19,6 +19,21 @@ TYPE = "hoodie.table.type"
 VERSION = "hoodie.table.version"
 LAYOUT = "hoodie.timeline.layout.version"
 
+DECISIVE = (
+    NAME,
+    TYPE,
+    "hoodie.compaction.payload.class",
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.populate.meta.fields",
+    "hoodie.table.base.file.format",
+    "hoodie.table.create.schema",
+    "hoodie.table.keygenerator.class",
+    "hoodie.table.partition.fields",
+    "hoodie.table.precombine.field",
+    "hoodie.table.recordkey.fields",
+)
+"""Properties that say what the files of a table mean; nobody changes them."""
+
 _LAYOUT_OF_VERSION = {"6": "1", "8": "2", "9": "2"}
 _ESCAPES = {
     "\t": "\\t",

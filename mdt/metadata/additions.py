@@ -166,7 +166,7 @@ def merged(parts: Sequence[Addition]) -> Addition:
 
 @dataclass(frozen=True)
 class Summaries:
-    """The summaries of one index among additions, oldest first; those before record ``since`` were forgotten."""
+    """The summaries of one index among additions, those of a shard newest first; those before record ``since`` were forgotten."""
 
     shards: Int64s
     table: pa.Table
@@ -175,6 +175,13 @@ class Summaries:
     def among(cls, additions: Sequence[Addition], index: str, since: int) -> Summaries:
         """Collect what ``additions`` know of the index with the specification ``index``.  O(rows of its additions)."""
         found = []
+        for addition in reversed(additions):
+            if len(addition.covers):
+                wanted = pc.and_(
+                    pc.equal(addition.covers["index"], index), pc.greater_equal(addition.covers["seq"], since)
+                )
+                newest_first = addition.covers.filter(wanted).sort_by([("seq", "descending")])
+                found.append(newest_first.drop_columns(["seq"]))
         for addition in additions:
             own = (
                 addition.summaries.filter(pc.equal(addition.summaries["index"], index))
@@ -183,17 +190,11 @@ class Summaries:
             )
             if own is not None:
                 found.append(own.filter(pc.greater_equal(own["shard"], since * SEGMENTS_PER_COMMIT_MAX)))
-        for addition in additions:
-            if len(addition.covers):
-                wanted = pc.and_(
-                    pc.equal(addition.covers["index"], index), pc.greater_equal(addition.covers["seq"], since)
-                )
-                found.append(addition.covers.filter(wanted).drop_columns(["seq"]))
         table = pa.concat_tables(found) if found else no_rows(SUMMARIES)
         return cls(numbers(table["shard"]), table.select(SUMMARY.names))
 
     def of(self, wanted: Int64s) -> pa.Table:
-        """Return the summary of each wanted shard, schema SUMMARY, null where there is none."""
+        """Return the newest summary of each wanted shard, schema SUMMARY, null where there is none."""
         return aligned(self.table, self.shards, wanted)
 
 

@@ -123,6 +123,9 @@ def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> Layered[
     return snapshot.vectors_since.adding({number: new for number, new in fresh.items() if number not in gone})
 
 
+_NO_GROUPS: frozenset[str] = frozenset()
+
+
 def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: str) -> set[str]:
     files = record.table("files")
     grown = set(files.filter(mask(numbers(files["inserts"]) > 0))["file_id"].to_pylist())
@@ -146,6 +149,10 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     known = snapshot.__dict__.get("file_groups")
     step = ((files, first, gone),) if len(files) or len(gone) else ()
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
+    again = frozenset(name for part in key_parts for name in part.groups) if record.action == "index" else _NO_GROUPS
+    older = snapshot.key_parts_since
+    if again:
+        older = tuple(left for part in older if (left := part.without(again)) is not None)
     return replace(
         snapshot,
         seq=record.seq,
@@ -156,8 +163,9 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         vectors_since=_vectors(snapshot, record, gone),
         starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
-        key_parts_since=snapshot.key_parts_since + key_parts,
-        uncovered_since=snapshot.uncovered_since | uncovered if uncovered else snapshot.uncovered_since,
+        key_parts_since=older + key_parts,
+        uncovered_since=(snapshot.uncovered_since - again) | uncovered,
+        known_again=snapshot.known_again | again,
         history_since=(*snapshot.history_since, history_row(record)),
         retention=snapshot.retention.followed_by(record.header),
         tags=snapshot.tags.followed_by(record.header),

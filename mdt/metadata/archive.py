@@ -57,12 +57,13 @@ def read(storage: Storage, first: int = 0) -> pa.Table:
             raise Missing(f"the archive lacks the records from {following} on", path=paths.archive(*span))
         following = span[1] + 1
         if following > first:
-            tables.append(_read(storage, span))
+            tables.append(read_span(storage, span))
     table = pa.concat_tables(tables)
     return table.filter(mask(numbers(table["seq"]) >= first))
 
 
-def _read(storage: Storage, span: Span) -> pa.Table:
+def read_span(storage: Storage, span: Span) -> pa.Table:
+    """Return the rows of one object, schema HISTORY.  Raises Corrupt if it is damaged."""
     path = paths.archive(*span)
     _, sections = codec.unpack(codec.unframe(storage.read(path), KIND, path=path, version_max=VERSION), path=path)
     if "history" not in sections:
@@ -89,12 +90,26 @@ def add(storage: Storage, rows: pa.Table) -> None:
     absorbed: list[Span] = []
     while known and _is_absorbed(known[-1], last - first + 1):
         absorbed.append(known.pop())
-        rows = pa.concat_tables([_read(storage, absorbed[-1]), rows])
+        rows = pa.concat_tables([read_span(storage, absorbed[-1]), rows])
         first = absorbed[-1][0]
-    sections = {"history": codec.encode_ipc(rows.combine_chunks(), compression="lz4")}
-    data = codec.frame(KIND, VERSION, codec.pack({"first": first, "last": last}, sections))
-    storage.put_if_absent(paths.archive(first, last), data)
+    storage.put_if_absent(paths.archive(first, last), _encoded(rows, first, last))
     storage.delete_many([paths.archive(*span) for span in absorbed])
+
+
+def rewrite(storage: Storage, rows: pa.Table) -> None:
+    """Put ``rows``, of all records from 0 on, in the place of the whole archive.  May be repeated."""
+    last = len(rows) - 1
+    storage.replace(paths.archive(0, last), _encoded(rows, 0, last))
+    listed = [info.path for info in storage.list_dir(paths.archive_dir())]
+    kept = paths.archive(0, last)
+    storage.delete_many(
+        [path for path in listed if path != kept and (paths.archived(path) or (0, last + 1))[1] <= last]
+    )
+
+
+def _encoded(rows: pa.Table, first: int, last: int) -> bytes:
+    sections = {"history": codec.encode_ipc(rows.combine_chunks(), compression="lz4")}
+    return codec.frame(KIND, VERSION, codec.pack({"first": first, "last": last}, sections))
 
 
 def _is_absorbed(span: Span, rows: int) -> bool:

@@ -31,6 +31,11 @@ MANIFEST = b"COLS"
 VERSION = 1
 
 
+def hint_to(seq: int) -> bytes:
+    """Return the hint that names checkpoint ``seq``."""
+    return json.dumps({"seq": seq}).encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """One checkpoint: its ``snapshot``, the ``columns`` that this stands on, and the ``header`` of its manifest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +38,19 @@ class KeyPart:
     def size(self) -> int:
         """Bytes of the key part."""
         return len(self.payload) if self.payload is not None else (self.stored.length if self.stored else 0)
+
+    def without(self, names: AbstractSet[str] = frozenset(), numbers: Int64s | None = None) -> KeyPart | None:
+        """Return what this says of other file groups than these: ``names``, or ``numbers`` in the checkpoint if it has numbers.
+
+        None if that is nothing.
+        """
+        if self.numbers is not None:
+            left = np.where(np.isin(self.numbers, [] if numbers is None else numbers), -1, self.numbers)
+            return replace(self, numbers=left) if bool((left >= 0).any()) else None
+        if names.isdisjoint(self.groups):
+            return self
+        kept = tuple("" if name in names else name for name in self.groups)
+        return replace(self, groups=kept, _found=[]) if any(kept) else None
 
     def numbers_in(self, groups: Groups) -> Int64s:
         """Return the number of each of the key part's groups, -1 where it is gone -> int64[groups].

@@ -6,7 +6,6 @@ absent.  Hint and checkpoint are derived and may be missing or damaged: the log 
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from mdt.metadata import archive, codec, commit_log, key_indexes, paths
 from mdt.metadata.apply import apply, first
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.checkpoint import checkpoint_of, to_checkpoint, wrong_stripes
-from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints
+from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints, hint_to
 from mdt.metadata.column_stats import FileStats
 from mdt.metadata.columns import HISTORY
 from mdt.metadata.commit_log import CommitRecord
@@ -78,7 +77,7 @@ class Metadata:
         self.cleaned_at = 0
         self.damage: Corrupt | None = None
         self._checkpoints = Checkpoints(
-            storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self._without(seq))
+            storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self.made_again(seq))
         )
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
@@ -220,7 +219,7 @@ class Metadata:
         try:
             return self._checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
-            whole = self._without(checkpoint_seq)
+            whole = self.made_again(checkpoint_seq)
             columns = checkpoint_of(whole)
             return replace(
                 Snapshot(checkpoint_seq, whole.definition, columns, whole.last_instant, known=self.segments),
@@ -228,8 +227,11 @@ class Metadata:
                 tags=whole.tags,
             )
 
-    def _without(self, checkpoint_seq: int) -> Snapshot:
-        """Return the state at a checkpoint without reading it: from an older one, or from the log alone."""
+    def made_again(self, checkpoint_seq: int) -> Snapshot:
+        """Return the state at a checkpoint without reading it: from an older one, or from the log alone.
+
+        Raises Missing if neither leads there.
+        """
         found = self._checkpoints.before(checkpoint_seq - 1)
         return self._advanced(self._from_log() if found is None else found.snapshot, checkpoint_seq)
 
@@ -322,12 +324,12 @@ class Metadata:
         """
         snapshot = self.newest(watched=False)
         self.write_checkpoint(snapshot, whole=whole)
-        self.storage.replace(paths.hint(), json.dumps({"seq": snapshot.seq}).encode())
+        self.storage.replace(paths.hint(), hint_to(snapshot.seq))
         self._newest = None
         return self.newest(watched=False)
 
-    def write_checkpoint(self, snapshot: Snapshot, *, whole: bool = False) -> None:
-        """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it."""
+    def write_checkpoint(self, snapshot: Snapshot, *, whole: bool = False, replacing: bool = False) -> None:
+        """Write ``snapshot``, the newest or a past one, as a checkpoint, if there is none of it, or in its place."""
         token = self.storage.random_hex(4)
         key_parts = snapshot.key_parts
         if self.key_index_problem(snapshot) is None:  # else they stay as they are, for a process that can read them
@@ -351,7 +353,8 @@ class Metadata:
             "columns": entries,
         }
         manifest = codec.frame(MANIFEST, VERSION, codec.pack(header, {"pages": codec.encode_ipc(pages)}))
-        self.storage.put_if_absent(paths.checkpoint_manifest(snapshot.seq), manifest)
+        put = self.storage.replace if replacing else self.storage.put_if_absent
+        put(paths.checkpoint_manifest(snapshot.seq), manifest)
 
     def warm(self, columns: Sequence[str] | None = None) -> None:
         """Read what plans need: the files, and the statistics of ``columns`` (default: of all)."""

@@ -50,7 +50,8 @@ class Snapshot:
 
     ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
     left, rising.  ``vectors_since``: file number -> positions that are no longer live, where that changed.  ``starts``: seq
-    -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``pending``: what happened
+    -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
+    groups of which the checkpoint's key parts say nothing any more, because a later key part has all keys.  ``pending``: what happened
     to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``known``: segments that this process has read, by id.
     """
 
@@ -68,6 +69,7 @@ class Snapshot:
     forgotten: Layered[str, int] = field(default_factory=Layered)
     key_parts_since: tuple[KeyPart, ...] = ()
     uncovered_since: frozenset[str] = frozenset()
+    known_again: frozenset[str] = frozenset()
     history_since: tuple[Mapping[str, Any], ...] = ()
     groups_known: Groups | None = None
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
@@ -338,7 +340,8 @@ class Snapshot:
                 known = self.checkpoint.numpy(f"sizes/{index}")
                 sizes[: len(known)] = known
             if len(fresh.table):
-                sizes = np.where(sizes < 0, added.summary_sizes(fresh.of(self.shards.number)), sizes)
+                newer = added.summary_sizes(fresh.of(self.shards.number))
+                sizes = np.where(newer < 0, sizes, newer)
             self._summaries[index] = fresh, sizes
         return self._summaries[index]
 
@@ -356,9 +359,8 @@ class Snapshot:
                 result[i] = added.summary_of(row)
         if len(fresh.table):
             found = fresh.of(self.shards.number[shards]).to_pylist()
-            result = [
-                added.summary_of(row) if known is None else known for known, row in zip(result, found, strict=True)
-            ]
+            newer = [added.summary_of(row) for row in found]
+            result = [known if summary is None else summary for known, summary in zip(result, newer, strict=True)]
         return result
 
     def summary_table(self, index: str) -> pa.Table:
@@ -369,8 +371,8 @@ class Snapshot:
             return found.combine_chunks()
         table = self.checkpoint.table(f"summaries/{index}")
         old = one_chunk(pa.concat_tables([table, _nulls(SUMMARY, len(self.shards) - len(table))]))
-        known = pc.or_(old["path"].is_valid(), old["payload"].is_valid())
-        parts = [pc.if_else(known, old[name], found[name]) for name in SUMMARY.names]
+        newer = pc.or_(found["path"].is_valid(), found["payload"].is_valid())
+        parts = [pc.if_else(newer, found[name], old[name]) for name in SUMMARY.names]
         return pa.table(parts, schema=SUMMARY).combine_chunks()
 
     def _stored(self, index: str, shards: Int64s) -> Iterator[dict[str, Any]]:
@@ -389,7 +391,11 @@ class Snapshot:
     @cached_property
     def key_parts(self) -> tuple[KeyPart, ...]:
         """Every key part of the key index."""
-        return (*stored_key_parts(self.checkpoint)[0], *self.key_parts_since)
+        stored = stored_key_parts(self.checkpoint)[0]
+        if self.known_again:
+            numbers = self.file_groups.number(sorted(self.known_again))
+            stored = tuple(found for part in stored if (found := part.without(numbers=numbers)) is not None)
+        return (*stored, *self.key_parts_since)
 
     def key_part_groups(self, key_part: KeyPart) -> Int64s:
         """Return the number of each of a key part's groups in this snapshot, -1 where it is gone -> int64[groups]."""
@@ -399,7 +405,7 @@ class Snapshot:
     def uncovered(self) -> frozenset[str]:
         """Ids of file groups of which the key index does not know every key."""
         stored = self.file_groups.names(stored_key_parts(self.checkpoint)[1]) if self.checkpoint.rows else []
-        return self.uncovered_since.union(stored)
+        return self.uncovered_since.union(set(stored) - self.known_again)
 
     # History
 

@@ -21,6 +21,7 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import with_meta
+from mdt.metadata import paths
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap, build, ordering_words
 from mdt.metadata.locate import candidates
@@ -35,7 +36,7 @@ from mdt.services.check_blocks import check_blocks
 from mdt.services.check_log import check_log
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.check_shards import is_right, remade
-from mdt.services.problem import Problem
+from mdt.services.problem import Kind, Problem
 from mdt.write.files import RECORD_KEY
 from mdt.write.summarize import summarize_columns
 
@@ -138,11 +139,14 @@ class _SegmentChecker:
             problems = self._check_bytes(file, path, data)
             if file.rows:
                 table = read_columns(storage, definition, file, schema)
-            problems += [Problem(path, -1, text) for text in self._texts(i, file, table)]
-            problems += [Problem(path, -1, text) for text in self._check_page_map(file, data)]
+            problems += [Problem(path, -1, text, Kind.DERIVED) for text in self._texts(i, file, table)]
+            problems += [Problem(path, -1, text, Kind.DERIVED) for text in self._check_page_map(file, data)]
+            if table is not None and sum(file.row_groups) == len(table):
+                problems += [Problem(path, -1, text, Kind.SUMMARY) for text in self._check_summaries(i, file, table)]
         except (Corrupt, Invalid) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(str(error), path=path)
-            problems.append(Problem(damaged.path or path, damaged.offset, str(error)))
+            kind = Kind.ATTACHMENT if damaged.path.startswith(f"{paths.attachments_dir()}/") else Kind.ROWS
+            problems.append(Problem(damaged.path or path, damaged.offset, str(error), kind))
             table = None
         if table is None:
             return _Checked(problems, KeyHashes(nothing, nothing), None)
@@ -155,7 +159,11 @@ class _SegmentChecker:
     def _check_bytes(self, file: Segment, path: str, data: bytes) -> list[Problem]:
         """Compare the file as a whole; what is damaged in it is found out afterwards."""
         crc = zlib.crc32(data)
-        return [] if crc == file.crc else [Problem(path, -1, f"crc is {crc:08x}, was written as {file.crc:08x}")]
+        return (
+            []
+            if crc == file.crc
+            else [Problem(path, -1, f"crc is {crc:08x}, was written as {file.crc:08x}", Kind.ROWS)]
+        )
 
     def _texts(self, i: int, file: Segment, table: pa.Table | None) -> Iterator[str]:
         if file.kind != BASE:
@@ -172,7 +180,7 @@ class _SegmentChecker:
         if set(table[PARTITION_PATH].unique().to_pylist()) - {file.partition}:
             yield "meta column _hoodie_partition_path differs from the directory"
         yield from self._check_key_map(file, table, keys)
-        yield from self._check_summaries(i, file, table)
+        yield from self._check_statistics(i, file, table)
 
     def _check_key_map(self, file: Segment, table: pa.Table, keys: pa.Array) -> Iterator[str]:
         definition = self._snapshot.definition
@@ -200,7 +208,7 @@ class _SegmentChecker:
         if not agrees:
             yield f"the page map at {stored.path}:{stored.offset} differs from the file"
 
-    def _check_summaries(self, i: int, file: Segment, table: pa.Table) -> Iterator[str]:
+    def _check_statistics(self, i: int, file: Segment, table: pa.Table) -> Iterator[str]:
         snapshot = self._snapshot
         row_groups = file.row_groups
         if sum(row_groups) != len(table):
@@ -219,6 +227,9 @@ class _SegmentChecker:
             expected = expected.filter(pc.is_in(expected["column"], stored["column"].combine_chunks()))
             if not expected.sort_by(order).equals(stored.sort_by(order)):
                 yield "column statistics differ from the rows"
+
+    def _check_summaries(self, i: int, file: Segment, table: pa.Table) -> Iterator[str]:
+        snapshot = self._snapshot
         shard = int(snapshot.shards.of_file[i])
         for spec in snapshot.definition.indexes:
             found = snapshot.index_summaries(spec, np.array([shard]))[0]
@@ -264,16 +275,20 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     problem = metadata.key_index_problem(snapshot)
     if problem is not None:
         yield Problem(
-            metadata.storage.url, -1, f"whether the key index finds the keys cannot be checked: {problem.message}"
+            metadata.storage.url,
+            -1,
+            f"whether the key index finds the keys cannot be checked: {problem.message}",
+            Kind.KEY_INDEX,
         )
         return
     keys = pa.concat_arrays([c.sort_keys for c in done if c.sort_keys is not None])
     try:
         key, found = candidates(metadata, snapshot, keys, hashes)
     except (Corrupt, Invalid) as error:
-        yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}")
+        yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}", Kind.KEY_INDEX)
         return
     hit = np.zeros(len(keys), np.bool_)
     hit[key[group[key] == found]] = True
     if not bool(hit.all()):
-        yield Problem(metadata.storage.url, -1, f"the key index misses {int((~hit).sum())} live keys")
+        missed = f"the key index misses {int((~hit).sum())} live keys"
+        yield Problem(metadata.storage.url, -1, missed, Kind.KEY_INDEX)

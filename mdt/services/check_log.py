@@ -9,13 +9,16 @@ from mdt.commit import leftovers, publish
 from mdt.commit.recovery import pending, sensible
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import properties
+from mdt.hudi.layout import layout_of
+from mdt.hudi.partitions import partition_depth
 from mdt.metadata import commit_log, paths, references
 from mdt.metadata.apply import apply, first
 from mdt.metadata.checkpoint import checkpoint_of, differing
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.services.problem import Problem
+from mdt.schema.definition import TableDefinition
+from mdt.services.problem import Kind, Problem
 from mdt.stores.object_range import ObjectRange
 
 
@@ -28,10 +31,10 @@ def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
         try:
             record = commit_log.read(metadata.storage, seq)
         except Corrupt as error:
-            yield Problem(path, error.offset, str(error))
+            yield Problem(path, error.offset, str(error), Kind.RECORD)
             continue
         if record is None:
-            yield Problem(path, -1, "the commit record is missing")
+            yield Problem(path, -1, "the commit record is missing", Kind.RECORD)
         else:
             records.append(record)
     is_whole = len(records) == snapshot.seq + 1 - oldest
@@ -54,7 +57,7 @@ def _check_replay(metadata: Metadata, snapshot: Snapshot, records: list[CommitRe
         try:
             replayed = metadata.checkpoints.open(snapshot.retention.first - 1).snapshot
         except Corrupt as error:
-            yield Problem(error.path, error.offset, str(error))
+            yield Problem(error.path, error.offset, str(error), Kind.CHECKPOINT)
             return
         after = records
     else:
@@ -64,7 +67,8 @@ def _check_replay(metadata: Metadata, snapshot: Snapshot, records: list[CommitRe
     told, expected = checkpoint_of(snapshot), checkpoint_of(replayed)
     names = [name for name in expected.everything() if name != "key_parts"]
     for name in differing(expected, told, names):
-        yield Problem(paths.checkpoint_manifest(snapshot.seq), -1, f"compacted metadata and log disagree about {name}")
+        text = f"compacted metadata and log disagree about {name}"
+        yield Problem(paths.checkpoint_manifest(max(snapshot.checkpoint.seq, 0)), -1, text, Kind.CHECKPOINT)
 
 
 def _check_checkpoint(metadata: Metadata, seq: int | None) -> Iterator[Problem]:
@@ -72,7 +76,7 @@ def _check_checkpoint(metadata: Metadata, seq: int | None) -> Iterator[Problem]:
     try:
         metadata.check_checkpoint(seq)
     except Corrupt as error:
-        yield Problem(error.path, error.offset, str(error))
+        yield Problem(error.path, error.offset, str(error), Kind.CHECKPOINT)
 
 
 def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -84,10 +88,10 @@ def _check_archive(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     try:
         seqs = metadata.history()["seq"].to_pylist()
     except Corrupt as error:
-        yield Problem(error.path, error.offset, str(error))
+        yield Problem(error.path, error.offset, str(error), Kind.ARCHIVE)
         return
     if seqs != list(range(snapshot.seq + 1)):
-        yield Problem(paths.archive_dir(), -1, "history does not have every record once")
+        yield Problem(paths.archive_dir(), -1, "history does not have every record once", Kind.ARCHIVE)
 
 
 def _check_tagged(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -99,21 +103,18 @@ def _check_tagged(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
             metadata.check_checkpoint(seq)
             files = references.file_paths(metadata.state(seq).listing())
         except Corrupt as error:
-            yield Problem(error.path, error.offset, str(error))
+            yield Problem(error.path, error.offset, str(error), Kind.CHECKPOINT)
             continue
         for path in set(files.to_pylist()) - listed:
-            yield Problem(path, -1, f"is missing; the state after commit {seq}, which has a tag, needs it")
+            text = f"is missing; the state after commit {seq}, which has a tag, needs it"
+            yield Problem(path, -1, text, Kind.ROWS)
 
 
 def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
-    data = metadata.storage.read_if_exists(paths.properties())
-    if data is None:
-        yield Problem(paths.properties(), -1, "is missing; the next writer makes it")
-    else:
-        try:
-            properties.verify(properties.decode(data))
-        except (Corrupt, Invalid) as error:
-            yield Problem(paths.properties(), -1, str(error))
+    wrong = properties_problem(metadata, snapshot.definition)
+    if wrong:
+        yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
+    yield from _check_partitions(metadata, snapshot)
     for record in records:
         if record.action in publish.NO_INSTANTS:
             continue
@@ -122,7 +123,42 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
         if found is None:
             yield from _check_unpublished(metadata, snapshot, record, path)
         elif found != content:
-            yield Problem(path, -1, f"differs from commit record {record.seq}")
+            yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
+
+
+def properties_problem(metadata: Metadata, definition: TableDefinition) -> str:
+    """Return what is wrong with ``hoodie.properties``, "" if nothing is: where they decide what files mean, they are as at creation.
+
+    Raises Unsupported if they are those of a version that is not known.
+    """
+    data = metadata.storage.read_if_exists(paths.properties())
+    if data is None:
+        return "is missing; the next writer makes it"
+    try:
+        found = properties.decode(data)
+        properties.verify(found)
+    except (Corrupt, Invalid) as error:
+        return str(error)
+    seqs = {0, *(version.since for version in definition.versions)}
+    expected = [layout_of(definition).properties(definition.at(seq)) for seq in sorted(seqs)]
+    for name in properties.DECISIVE:
+        if found.get(name) not in {told.get(name) for told in expected}:
+            return f"{name} is not what the table was made with"
+    return ""
+
+
+def _check_partitions(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
+    """Each partition with live files needs Hudi's marker: readers who list directories leave out one that has none."""
+    live = snapshot.files.take(["partition"], snapshot.live_numbers)["partition"].unique()
+    for partition in live.to_pylist():
+        path = paths.partition_metadata(partition)
+        try:
+            depth = properties.decode(metadata.storage.read(path)).get("partitionDepth", "")
+            wrong = "" if depth == str(partition_depth(partition)) else f"says depth {depth!r}"
+        except Corrupt as error:
+            wrong = str(error)
+        if wrong:
+            yield Problem(path, -1, wrong, Kind.TIMELINE)
 
 
 def _check_replaced(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
@@ -145,7 +181,7 @@ def _check_unpublished(metadata: Metadata, snapshot: Snapshot, record: CommitRec
     after_us = (metadata.options(snapshot.definition).rollback_after_seconds or 1) * 1_000_000
     if started is None or metadata.storage.now_us() - started > after_us:
         later = "" if started is None else "; the next writer publishes it"
-        yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}")
+        yield Problem(path, -1, f"commit {record.seq} is not on Hudi's timeline{later}", Kind.TIMELINE)
 
 
 def _check_objects(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -160,10 +196,10 @@ def _check_stored(metadata: Metadata, stored: ObjectRange) -> Iterator[Problem]:
     try:
         data = metadata.storage.read(stored.path, stored.offset, stored.length)
     except Corrupt as error:
-        yield Problem(stored.path, stored.offset, str(error))
+        yield Problem(stored.path, stored.offset, str(error), Kind.ATTACHMENT)
         return
     if zlib.crc32(data) != stored.crc:
-        yield Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged")
+        yield Problem(stored.path, stored.offset, f"a summary of {stored.length} bytes is damaged", Kind.ATTACHMENT)
 
 
 def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
@@ -178,9 +214,10 @@ def _check_leftovers(metadata: Metadata) -> Iterator[Problem]:
         token = leftovers.token_of(path)
         known = token not in left.unknown or not left.foreign
         remedy = "t.abort() removes it" if known else "it may be another writer's, so nothing removes it"
-        yield Problem(path, -1, f"belongs to no commit; {remedy}")
+        yield Problem(path, -1, f"belongs to no commit; {remedy}", Kind.LEFT_OVER)
     for path in left.instants:
-        yield Problem(path, -1, "belongs to a transaction that was rolled back; t.abort() removes it")
+        text = "belongs to a transaction that was rolled back; t.abort() removes it"
+        yield Problem(path, -1, text, Kind.LEFT_OVER)
 
 
 def _check_claims(metadata: Metadata) -> Iterator[Problem]:
@@ -189,4 +226,4 @@ def _check_claims(metadata: Metadata) -> Iterator[Problem]:
     # A running writer takes a claim back at once if its instant turns out to be used.
     for error in sensible(metadata)[1] if named else ():
         if error.path in named:
-            yield Problem(error.path, error.offset, str(error))
+            yield Problem(error.path, error.offset, str(error), Kind.CLAIM)

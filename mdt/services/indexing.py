@@ -102,6 +102,7 @@ class IndexBuild(Operation[_Batch]):
     ``specs``: the indexes to build, None for all.  ``done`` and ``progress``: files that are covered so far in this run.
     ``runner``: what summarizes the shards, by default threads of this process.
     ``failed``: (specification, number of a shard) pairs that an index could not summarize; they are not tried again.
+    ``distrusted``: (specification, number of a shard) -> a summary that is not to be believed: while it is the shard's, it is made again.
     """
 
     metadata: Metadata
@@ -112,6 +113,7 @@ class IndexBuild(Operation[_Batch]):
     done: int = 0
     bytes: int = 0
     failed: set[tuple[str, int]] = field(default_factory=set)
+    distrusted: Mapping[tuple[str, int], SummaryRef] = field(default_factory=dict)
     name: str = "build_index"
     action: str = "index"
 
@@ -119,6 +121,8 @@ class IndexBuild(Operation[_Batch]):
         """Return the next uncovered shards.  O(shards × indexes) in arrays; objects are made of the next shards only."""
         lacking = uncovered(snapshot, self.specs, self.failed)
         shards = snapshot.shards
+        for spec, shard in self._damaged(snapshot):
+            lacking[spec][shard] = True
         todo = np.flatnonzero(np.any(list(lacking.values()), axis=0)) if lacking else np.empty(0, np.int64)
         rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
         files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
@@ -129,6 +133,17 @@ class IndexBuild(Operation[_Batch]):
             specs = tuple(spec for spec, shards_of in lacking.items() if shards_of[shard])
             work.append(UncoveredShard(shard, tuple(members.tolist()), specs))
         return _Batch(Footprint(txn), work=work, total=int(files.sum()), is_needed=bool(work))
+
+    def _damaged(self, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+        """Yield specification and shard of the summaries that are to be made again and can be."""
+        given = [(spec, number) for spec, number in self.distrusted if (spec, number) not in self.failed]
+        of = np.searchsorted(snapshot.shards.number, [number for _, number in given])
+        for (spec, number), shard in zip(given, of.tolist(), strict=True):
+            if shard >= len(snapshot.shards) or snapshot.shards.number[shard] != number:
+                continue
+            (summary,) = snapshot.index_summaries(spec, np.array([shard]))
+            if summary == self.distrusted[spec, number] and not isinstance(index_of(spec)[1], str):
+                yield spec, shard
 
     def write(self, snapshot: Snapshot, plan: _Batch, claim: Claim) -> Changes:
         """Summarize the shards; larger summaries go to objects."""
@@ -205,13 +220,17 @@ def build(
     specs: Sequence[str] | None = None,
     progress: Progress | None = None,
     runner: Runner | None = None,
+    distrusted: Mapping[tuple[str, int], SummaryRef] | None = None,
 ) -> BuildResult:
     """Cover every file that ``specs`` (default: all indexes) do not cover yet, in commits of bounded size.
+
+    ``distrusted``: see :class:`IndexBuild`.
 
     Safe to run beside writers and other builders, and again after a crash.  Raises as any transaction does, and in the
     end Unsupported if an index could not summarize a file (which then is read by every query).
     """
-    operation = IndexBuild(metadata, options, None if specs is None else tuple(specs), progress, runner)
+    wanted = None if specs is None else tuple(specs)
+    operation = IndexBuild(metadata, options, wanted, progress, runner, distrusted=distrusted or {})
     summaries = commits = 0
     with logs.service(metadata.storage, metadata.newest().definition.name, "build_indexes") as facts:
         while True:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from mdt import logs
 from mdt.arguments import one_text, whole_number
 from mdt.errors import Invalid
+from mdt.metadata.metadata import Metadata
 from mdt.progress import ProgressOption, shown
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mdt.services.cluster_table import ClusterResult
     from mdt.services.compaction_strategies import Strategy
     from mdt.services.purge import PurgeReport
+    from mdt.services.repair import RepairReport
 
 
 class Services(Handle):
@@ -185,6 +187,23 @@ class Services(Handle):
         with shown(progress, "check") as told, logs.service(self._storage, self.definition.name, "check") as facts:
             report = check(self._metadata, self._metadata.newest(), progress=told)
             facts.update(files=report.files, rows=report.rows, bytes=report.bytes, problems=len(report.problems))
+        return report
+
+    def repair(self, progress: ProgressOption = None) -> RepairReport:
+        """Make again what :meth:`check` finds damaged, from data files and the log; the report says what was damaged, rebuilt and lost.
+
+        Checkpoints, hint, archive, Hudi's instants, key maps, page maps, statistics, summaries, the key index: all of these follow from data files
+        and the log.  Where a record of the log is gone, the states that were made with it end.  Data files that are damaged stay, and are
+        named with the number of their rows.  Writers may go on; it may be repeated.  A table that cannot be opened: :func:`mdt.repair`.
+        """
+        from mdt.services.repair import repair
+
+        self._refuse_the_past()
+        with shown(progress, "repair") as told, logs.service(self._storage, self.definition.name, "repair") as facts:
+            report = repair(self._metadata, told)
+            facts.update(damaged=len(report.damaged), rebuilt=len(report.rebuilt), lost=len(report.lost))
+            # What this process has read may be what was damaged.
+            self._metadata = Metadata(self._storage, self._metadata.overrides)
         return report
 
     def tag(self, name: str, at: Point | None = None) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.config import canonical, parse_options
 from mdt.errors import Invalid
+from mdt.progress import ProgressOption, shown
 from mdt.schema.input import is_spark_schema, to_schema
 from mdt.stores.storage import open_storage
 from mdt.table.indexes import Indexes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mdt.metadata.points import Point
+    from mdt.services.repair import RepairReport
     from mdt.stores.storage import Storage
 
 
@@ -101,6 +103,23 @@ def open(
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
     return table
+
+
+def repair(
+    path: Any, options: Mapping[str, Any] | None = None, *, storage_options: Mapping[str, object] | None = None,
+    progress: ProgressOption = None,
+) -> RepairReport:  # fmt: skip
+    """Mend the table at ``path`` as :meth:`Table.repair` does, also one that cannot be opened.
+
+    What keeps it from being opened is mended first: properties and the hint.  If that does not help, the report says what is lost; nothing is deleted.
+    ``options``, ``storage_options``: as for :func:`open`.  Raises Invalid if there is no table, Unsupported if another writer has taken it over.
+    """
+    from mdt.metadata.metadata import Metadata
+    from mdt.services.repair import repair
+
+    storage = open_storage(path, storage_options=storage_options)
+    with shown(progress, "repair") as told:
+        return repair(Metadata(storage, options), told)
 
 
 def read(

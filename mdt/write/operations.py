@@ -20,6 +20,7 @@ from mdt.config import Options
 from mdt.errors import Invalid
 from mdt.hudi import properties
 from mdt.hudi.keys import rising
+from mdt.hudi.partitions import partition_depth
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import paths
 from mdt.metadata.attachments import AttachmentWriter
@@ -257,10 +258,10 @@ def write_slices(
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
     """Put Hudi's partition metadata where it does not stand yet; harmless if the transaction fails."""
     for partition in partitions:
-        depth = len(partition.split("/")) if partition else 0
         if not snapshot.file_groups.has_partition(partition):
             metadata.storage.put_if_absent(
-                paths.partition_metadata(partition), properties.partition_metadata(claim.instant, depth)
+                paths.partition_metadata(partition),
+                properties.partition_metadata(claim.instant, partition_depth(partition)),
             )
 
 

@@ -24,6 +24,7 @@ import mdt
 from mdt.commit import transaction
 from mdt.config import options_list
 from mdt.engines.local import LocalEngine
+from mdt.metadata import paths
 from mdt.stores.storage import LocalStorage, MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -259,6 +260,20 @@ def restore(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], o
     return lambda: table.restore(1)
 
 
+def repair(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """What was written beside data files is gone, and a checkpoint."""
+    table.metadata.compact()
+    storage = table.storage
+    for info in [*storage.list(paths.attachments_dir()), *storage.list(paths.checkpoints_dir())]:
+        storage.delete(info.path)
+
+    def run() -> None:
+        assert table.repair().ok
+        assert mdt.repair(storage).ok
+
+    return run
+
+
 RUNS = {
     "1": upsert,
     "2": upsert_in_tasks,
@@ -272,6 +287,7 @@ RUNS = {
     "11": clean,
     "12": alter,
     "13": restore,
+    "14": repair,
 }
 
 

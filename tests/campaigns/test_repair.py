@@ -1,0 +1,208 @@
+"""Every kind of object of a table is damaged in every way: it is mended, from what is whole, or the report names what is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+from unittest.mock import patch
+
+import pytest
+from counting import count
+from worlds import (
+    BASE_STATE,
+    MOR,
+    State,
+    deleted,
+    filled,
+    later,
+    make,
+    ours,
+    rows,
+    survivors,
+    theirs,
+    upserted,
+)
+
+import mdt
+from mdt.commit.recovery import pending
+from mdt.metadata import paths, references
+from mdt.services import cleaning
+from mdt.services.problem import Kind
+from mdt.stores.storage import MemoryStorage
+
+ROWS = 300
+STATE: State = deleted(upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8))
+"""What the world holds."""
+KINDS: dict[str, Callable[[str], bool]] = {
+    "record": lambda path: path.startswith(paths.log_dir()),
+    "archive": lambda path: path.startswith(paths.archive_dir()),
+    "hint": lambda path: path == paths.hint(),
+    "manifest": lambda path: path.endswith(".manifest"),
+    "pages": lambda path: path.startswith(paths.checkpoints_dir()) and not path.endswith(".manifest"),
+    "attachment": lambda path: path.startswith(paths.attachments_dir()),
+    "properties": lambda path: path == paths.properties(),
+    "instant": lambda path: path.endswith(("commit", ".clean")),
+    "partition marker": lambda path: path.endswith("partition_metadata"),
+    "base file": lambda path: path.endswith(".parquet"),
+    "log file": lambda path: ".log." in path,
+}
+"""Kind of an object -> whether one is of it.  The first that fits counts."""
+DERIVED = ("archive", "hint", "manifest", "pages", "attachment", "properties", "instant", "partition marker")
+"""What can always be made again."""
+WAYS: dict[str, Callable[[bytes], bytes | None]] = {
+    "flip": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "cut": lambda data: data[: len(data) // 2],
+    "delete": lambda data: None,
+}
+SAMPLE = 8
+"""Damaged tables by day, after one of each kind."""
+
+
+@cache
+def world(key_index: str) -> MemoryStorage:
+    """Return a table with base files, log files, dead rows, an index, a part of its log archived, three checkpoints, a tag."""
+    storage = MemoryStorage()
+    table = make(storage, MOR, key_index, **{"mdt.metadata.compact.records": 64, "mdt.services.auto": False})
+    table.create_index("bitmap(fare)")
+    table.create_index("text(id, tokenizer='ngram(2)')")
+    table.upsert(rows(range(ROWS // 2), 1, 1.0))
+    table.metadata.compact()
+    table.upsert(rows(range(ROWS // 2, ROWS), 1, 1.0))
+    table.metadata.compact()
+    table.upsert(rows(range(12), 1, 1.0))
+    table.compact()
+    with patch.object(cleaning, "ARCHIVE_RECORDS_MIN", 1):
+        table.clean(retain_commits=2)
+    table.tag("kept")
+    table.upsert(rows(range(0, ROWS, 3), 2, 2.0))
+    table.metadata.compact()
+    table.delete(rows((6, 7, 8), 3, 0.0))
+    assert table.snapshot().retention.first and table.check().ok
+    assert ours(storage) == STATE == theirs(storage)
+    return storage
+
+
+@cache
+def objects(key_index: str) -> dict[str, list[str]]:
+    """Return the objects of the world by kind; those of Hudi's archive are of none."""
+    found: dict[str, list[str]] = {}
+    for info in world(key_index).list(""):
+        kind = next((kind for kind, holds in KINDS.items() if info.size and holds(info.path)), None)
+        if kind is not None:
+            found.setdefault(kind, []).append(info.path)
+    return found
+
+
+def damaged(key_index: str, path: str, way: str) -> MemoryStorage:
+    """Return a copy of the world with one object damaged."""
+    storage = world(key_index).copy()
+    data = WAYS[way](storage.read(path))
+    if data is None:
+        storage.delete(path)
+    else:
+        storage.replace(path, data)
+    return later(storage)
+
+
+def needed(key_index: str) -> set[str]:
+    """Return the data files of the newest state."""
+    snapshot = mdt.open(world(key_index)).snapshot()
+    return set(references.file_paths(snapshot.listing()).to_pylist())
+
+
+def mended(key_index: str, kind: str, path: str, way: str) -> None:
+    """Assert that a repair mends the damage, or names what is lost, and finds nothing to do the next time."""
+    storage, where = damaged(key_index, path, way), f"{way} {path} ({key_index})"
+    found: tuple[str, ...] = ()
+    try:
+        found = tuple(problem.path for problem in mdt.open(storage).check().problems)
+    except mdt.MdtError as error:
+        found = (error.path if isinstance(error, mdt.Corrupt) else path,)
+    report = mdt.repair(storage)
+    count(f"damaged tables, each repaired: {kind}")
+    told = f"{where}\n{report}"
+    assert report.ok or kind not in DERIVED, told
+    is_live = kind not in ("base file", "log file") or path in needed(key_index)
+    is_quiet = kind in (
+        "hint",
+        "manifest",
+        "pages",
+        "attachment",
+    )  # what heals by itself, and what older states refer to
+    is_quiet |= (kind, way) in (("partition marker", "flip"), ("archive", "delete"))
+    assert path in found or is_quiet or not is_live, f"{told}\ncheck: {found}"
+    if report.ok:
+        assert mdt.open(storage).check().ok, told
+        assert ours(storage) == STATE == theirs(storage), told
+    elif kind == "record":
+        assert all(one.kind == Kind.RECORD for one in report.lost), told
+    else:
+        lost = [one for one in report.lost if one.path == path]
+        assert lost and all("live rows are lost" in one.text for one in lost if one.kind == Kind.ROWS), told
+    again = mdt.repair(storage)
+    assert again.rebuilt == () and (again.lost == report.lost or kind == "record"), f"{told}\nagain: {again}"
+
+
+def cases() -> Iterator[tuple[str, str, str, str]]:
+    for key_index in ("record", "bloom"):
+        for kind, found in objects(key_index).items():
+            for path in found:
+                for way in WAYS:
+                    yield key_index, kind, path, way
+
+
+def test_what_is_damaged_is_mended_or_named() -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    everything = list(cases())
+    assert {kind for _, kind, _, _ in everything} == set(KINDS)
+    chosen = [draw.choice([case for case in everything if case[1] == kind]) for kind in KINDS]
+    for case in chosen + draw.sample(everything, SAMPLE):
+        mended(*case)
+
+
+def broken(place: str, key_index: str = "record") -> Callable[[], MemoryStorage]:
+    """Return who makes a small table of which every object of a place is gone, but for a record that no checkpoint has."""
+
+    def start() -> MemoryStorage:
+        storage = filled(MOR, key_index)
+        table = mdt.open(storage)
+        table.metadata.compact()
+        table.upsert(rows([0], 2, 2.0))
+        last = paths.commit(table.snapshot().seq)
+        for info in storage.list(place):
+            if info.path != last:
+                storage.delete(info.path)
+        return later(storage)
+
+    return start
+
+
+PLACES = [
+    paths.attachments_dir(),
+    paths.log_dir(),
+    *(pytest.param(place, marks=pytest.mark.nightly) for place in (paths.checkpoints_dir(), ".hoodie/2")),
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_repair_that_dies_is_taken_up_by_the_next_one(place: str) -> None:
+    start = broken(place)
+    for where, survivor in survivors(start, lambda storage: mdt.repair(storage)):
+        count("crash points of repairs")
+        later(survivor)
+        report = mdt.repair(survivor)
+        assert all(one.kind == Kind.RECORD for one in report.lost), f"{where}\n{report}"
+        assert ours(survivor) == BASE_STATE == theirs(survivor), where
+        table = mdt.open(survivor)
+        assert table.check().ok and not pending(table.metadata), where
+        table.upsert(rows([0, 20], 9, 9.0))
+        assert ours(survivor) == upserted(BASE_STATE, [0, 20], 9, 9.0) == theirs(survivor), where
+
+
+@pytest.mark.nightly
+def test_whatever_is_damaged_is_mended_or_named() -> None:
+    for case in cases():
+        mended(*case)

@@ -1,0 +1,243 @@
+"""What a repair puts back, what it makes anew, and what it says of what is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.commit.transaction import run
+from mdt.metadata import paths
+from mdt.services.problem import Kind
+from mdt.services.repair_attachments import KeyBuild
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.string()), ("few", pa.int64()), ("v", pa.float64())])
+
+
+def rows(ids: range, v: float = 1.0) -> pa.Table:
+    return pa.table([[f"k{i}" for i in ids], [i % 40 for i in ids], [v + i for i in ids]], schema=SCHEMA)
+
+
+def made(key_index: str = "record", **more: Any) -> mdt.Table:
+    options = {"mdt.services.auto": False, "mdt.metadata.compact.records": 64}
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], key_index=key_index, indexes=["bitmap(few)"], options=options, **more
+    )
+    table.bulk_insert(rows(range(400)))
+    table.upsert(rows(range(0, 400, 5), 7.0))
+    return table
+
+
+def flipped(storage: Any, path: str, at: int = -1) -> None:
+    data = bytearray(storage.read(path))
+    data[at if at >= 0 else len(data) // 2] ^= 4
+    storage.replace(path, bytes(data))
+
+
+def test_of_a_whole_table_there_is_nothing_to_say_and_nothing_is_committed() -> None:
+    table = made()
+    seq = table.snapshot().seq
+    report = table.repair()
+    assert report.ok and str(report) == "nothing is damaged" and table.snapshot().seq == seq
+    assert repr(report) == "<mdt repair: 0 damaged, 0 rebuilt, 0 lost>"
+
+
+def test_key_maps_and_page_maps_are_put_back_byte_for_byte_without_a_commit() -> None:
+    table = made()
+    storage, seq = table.storage, table.snapshot().seq
+    stored = table.snapshot().segment(0).key_map
+    assert stored is not None
+    whole = storage.read(stored.path)
+    flipped(storage, stored.path, stored.offset + 50)
+    report = mdt.repair(storage)
+    assert report.ok and [one.kind for one in report.damaged] == [Kind.ATTACHMENT] * len(report.damaged)
+    assert storage.read(stored.path) == whole and mdt.open(storage).snapshot().seq == seq
+    assert "put back, byte for byte" in str(report)
+
+
+def test_a_past_state_finds_its_keys_again() -> None:
+    table = made()
+    seq = table.snapshot().seq
+    table.compact()
+    for info in table.storage.list(paths.attachments_dir()):
+        table.storage.delete(info.path)
+    assert table.repair().ok
+    assert table.get("k5")["v"] == 12.0
+    assert len(table.scan("id = 'k7'", as_of=seq).to_arrow()) == 1
+    assert table.scan("id = 'k5'", as_of=1).to_arrow()["v"].to_pylist() == [6.0]
+
+
+def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it() -> None:
+    table = made()
+    table.metadata.compact()
+    (summary, *_) = [s for s in table.snapshot().index_summaries("bitmap/1(few)", table.snapshot().live_shards) if s]
+    assert not isinstance(summary, bytes)
+    flipped(table.storage, summary.path, summary.offset + summary.length - 2)
+    assert not mdt.open(table.storage).check().ok
+    assert table.repair().ok
+    for _ in range(2):
+        snapshot = table.snapshot()
+        now = snapshot.index_summaries("bitmap/1(few)", snapshot.live_shards)
+        assert summary not in now and None not in now
+        assert snapshot.summary_table("bitmap/1(few)")["path"].to_pylist() == [
+            getattr(one, "path", None) for one in now
+        ]
+        assert table.check().ok and table.scan("few = 7").count() == 10
+        table.metadata.compact()
+
+
+@pytest.mark.parametrize("key_index", ["record", "bloom"])
+def test_a_damaged_key_part_is_made_again_of_all_keys_and_older_parts_say_nothing_more(key_index: str) -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], key_index=key_index, options={"mdt.services.auto": False})
+    table.bulk_insert(rows(range(80_000)))
+    (part,) = table.snapshot().key_parts
+    assert part.stored is not None
+    flipped(table.storage, part.stored.path, part.stored.offset + part.stored.length // 2)
+    assert table.repair().ok
+    snapshot = table.snapshot()
+    assert not snapshot.uncovered and [part.stored for part in snapshot.key_parts] != [part.stored]
+    assert len(snapshot.key_parts) == 1 and table.check().ok
+    table.metadata.compact()
+    assert not table.snapshot().uncovered and len(table.snapshot().key_parts) == 1
+    assert table.upsert(rows(range(79_999, 80_001))).updated == 1 and table.check().ok
+
+
+def test_file_groups_that_the_key_index_does_not_know_are_known_again() -> None:
+    table = made()
+    table.metadata.compact()
+    (part,) = table.snapshot().key_parts
+    groups = table.snapshot().file_groups.all_names()
+    run(table.metadata, KeyBuild(table.metadata, table.options, groups))
+    known = table.snapshot()
+    assert known.known_again == set(groups) and all(len(one.groups) == 1 for one in known.key_parts)
+    assert part not in known.key_parts and table.check().ok
+
+
+def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_their_tags() -> None:
+    table = made()
+    table.tag("early", at=1)
+    table.metadata.compact()
+    seq = table.snapshot().seq
+    table.upsert(rows(range(3), 9.0))
+    table.storage.delete(paths.commit(2))
+    report = mdt.repair(table.storage)
+    table = mdt.open(table.storage)
+    assert not report.ok and table.check().ok and table.scan().count() == 400
+    assert f"the states after commits 0 to {seq - 1} cannot be read any more" in str(report)
+    assert "the tag 'early' is gone" in str(report) and not table.snapshot().tags.seqs
+    assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
+    assert table.history()["operation"].to_pylist()[:3] == ["create", "bulk_insert", "upsert"]
+    with pytest.raises(mdt.Expired):
+        table.scan(as_of=seq - 1)
+    assert table.scan(as_of=seq).count() == 400
+
+
+def test_a_process_that_had_read_a_record_writes_what_it_knew() -> None:
+    table = made()
+    flipped(table.storage, paths.commit(2))
+    with pytest.raises(mdt.Corrupt):
+        mdt.open(table.storage)
+    assert not mdt.repair(table.storage).rebuilt
+    report = table.repair()
+    assert "made of what this process had read" in str(report)
+    assert mdt.open(table.storage).check().ok and table.scan().count() == 400
+
+
+def test_a_table_without_its_newest_record_is_said_to_be_lost_and_nothing_is_changed() -> None:
+    table = made()
+    storage = table.storage
+    storage.delete(paths.commit(2))
+    before = [(info.path, storage.read(info.path)) for info in storage.list("")]
+    report = mdt.repair(storage)
+    assert not report.ok and "load them into a new table" in str(report)
+    assert [(info.path, storage.read(info.path)) for info in storage.list("")] == before
+
+
+def test_rows_of_a_damaged_file_are_counted_and_the_rest_is_mended() -> None:
+    table = made()
+    storage = table.storage
+    file = table.snapshot().segment(0)
+    flipped(storage, file.path, 400)
+    storage.delete(next(info.path for info in storage.list(paths.HUDI) if info.path.endswith("commit")))
+    report = mdt.repair(storage)
+    assert [one.kind for one in report.lost] == [Kind.ROWS] * len(report.lost)
+    assert "320 live rows are lost with it, unless a copy of the file is put back" in str(report)
+    assert any(one.kind == Kind.TIMELINE for one in report.rebuilt)
+
+
+def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file() -> None:
+    table = made()
+    storage = table.storage
+    log = next(s for s in map(table.snapshot().segment, table.snapshot().live_numbers.tolist()) if s.kind)
+    flipped(storage, log.path, 10)
+    assert not table.check().ok
+    report = mdt.repair(storage)
+    assert report.ok and "written anew" in str(report)
+    assert mdt.open(storage).check().ok and mdt.open(storage).scan().count() == 400
+
+
+def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mdt.metadata import key_map
+
+    build = key_map.build
+    monkeypatch.setattr("mdt.metadata.key_map.build", lambda hashes, ordering: build(hashes, ordering).__class__(
+        build(hashes, ordering).hashes, build(hashes, ordering).position[::-1].copy(), build(hashes, ordering).ordering
+    ))  # fmt: skip
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
+    table.bulk_insert(rows(range(50)))
+    monkeypatch.undo()
+    assert [one.kind for one in table.check().problems] == [Kind.DERIVED]
+    assert table.repair().ok and table.check().ok
+    assert table.upsert(rows(range(10))).updated == 10 and table.check().ok
+
+
+def test_a_claim_that_makes_no_sense_goes_when_it_is_old() -> None:
+    table = made()
+    storage = table.storage
+    assert isinstance(storage, MemoryStorage)
+    path = paths.pending("20990101000000000")
+    storage.put_if_absent(path, b"nonsense")
+    assert not mdt.repair(storage).ok, "it may be of a writer that lives"
+    storage.delete(path)
+    storage.put_if_absent(paths.pending("20000101000000000"), b"nonsense")
+    assert mdt.repair(storage).ok and mdt.open(storage).check().ok
+
+
+def test_history_that_nothing_knows_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mdt.services.cleaning.ARCHIVE_RECORDS_MIN", 1)
+    table = made()
+    for n in range(4):
+        table.upsert(rows(range(9), 10.0 + n))
+        table.metadata.compact()
+        table.clean(retain_commits=1)
+    first = table.snapshot().retention.first
+    assert first > 2
+    for info in table.storage.list(paths.archive_dir()):
+        flipped(table.storage, info.path)
+    report = mdt.repair(table.storage)
+    history = mdt.open(table.storage).history()
+    assert history["seq"].to_pylist() == list(range(len(history))) and mdt.open(table.storage).check().ok
+    assert report.ok or "no row depends on it" in str(report)
+    assert (history["operation"].to_pylist()[0] == "unknown") == (not report.ok)
+
+
+def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(mdt.Invalid, match="is not a table of mdt"):
+        mdt.repair(tmp_path)
+    table = made()
+    data = table.storage.read(paths.properties())
+    table.storage.replace(paths.properties(), data.replace(b"hoodie.table.version=6", b"hoodie.table.version=8"))
+    with pytest.raises(mdt.Unsupported):
+        mdt.repair(table.storage)
+
+
+def test_the_report_is_shown_in_notebooks_and_escaped() -> None:
+    table = made()
+    flipped(table.storage, paths.properties(), 0)
+    flipped(table.storage, table.snapshot().segment(0).path, 400)
+    html = mdt.repair(table.storage)._repr_html_()
+    assert "mdt repair" in html and "live rows are lost" in html
