@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import shutil
 import sys
 import tempfile
@@ -34,6 +35,7 @@ from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
+from mdt.metadata import paths
 from mdt.metadata.file_group import LOG
 from mdt.services import cleaning, small_files
 from mdt.services.check_placement import misplaced_keys
@@ -257,6 +259,23 @@ class TableAgainstDictionary(RuleBasedStateMachine):
         """Return the seqs of the states after which all that happened is known."""
         horizon = self.table.snapshot().retention.horizon
         return sorted(seq for seq in self.past if seq >= horizon)
+
+    @rule(data=st.data(), draw=st.randoms(use_true_random=False))
+    def repair(self, data: st.DataObject, draw: random.Random) -> None:
+        """Some of what follows from data files and the log is gone; checkpoints are not among it where they are all that there is of a state."""
+        storage = self.table.storage
+        places = [paths.attachments_dir()]
+        if not (self.table.snapshot().retention.first or self.tags):
+            places += [paths.checkpoints_dir(), paths.hint()]
+        found = [info.path for place in places for info in storage.list(place)]
+        for path in draw.sample(found, min(len(found), 3)):
+            storage.delete(path)
+        report = self._writer(data).repair()
+        assert report.ok, str(report)
+        self.table, self.other = self._opened(), self._opened()
+        count("repairs in the model, of up to three objects that were gone")
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
 
     @rule(data=st.data(), reopen=st.booleans())
     def compact_the_metadata_or_open_again(self, data: st.DataObject, reopen: bool) -> None:

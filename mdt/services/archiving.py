@@ -99,7 +99,9 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
             found.append((instant, info.path))
     newest = max((i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default="")
     end = min(newest, _held_back(metadata, snapshot))
-    old = sorted((i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end)
+    old = [(i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end]
+    # Of each instant the pending ones first: to readers who find these alone its files are not committed.
+    old.sort(key=lambda one: (one[0].time, one[0].state == COMPLETED))
     told = [(i, storage.read(path)) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
     if told:
         known = [info.path for info in storage.list_dir(layout.archive)]

@@ -127,23 +127,12 @@ def mend_log(metadata: Metadata, options: Options) -> Mended:
 
     Return what is lost by that, and what was done; nothing where every state can be made that is said to be readable.
     """
-    snapshot = metadata.newest(watched=False)
-    old = snapshot.retention
-    bad = _unreadable(metadata, snapshot)
-    if not bad and (not old.first or _damage(metadata, old.first - 1) is None):
-        return [], []
-    since = max(bad, default=-1)
-    whole = [seq for seq in metadata.checkpoints.listed() if seq >= since and _damage(metadata, seq) is None]
-    if not whole:
-        whole = [metadata.compact().seq]  # what could be read of the newest state
-    start = min(whole)
-    horizon = max(old.horizon, start)
-    lost = []
-    for name, seq in snapshot.tags.seqs.items():
-        if seq < horizon:
-            run(metadata, DropTag(name), attempts=options.commit_attempts)
-            text = f"the tag {name!r} is gone: its state cannot be made any more"
-            lost.append(Problem(paths.commit(seq), -1, text, Kind.RECORD))
+    old = metadata.newest(watched=False).retention
+    start = _new_start(metadata)
+    horizon = old.horizon if start is None else max(old.horizon, start)
+    lost = _mend_tags(metadata, options, horizon)
+    if start is None:
+        return lost, []
     instant = metadata.checkpoints.open(start).snapshot.last_instant
     run(metadata, Beginning(options, Retention(horizon, start + 1, instant)), attempts=options.commit_attempts)
     if horizon > old.horizon:
@@ -154,6 +143,33 @@ def mend_log(metadata: Metadata, options: Options) -> Mended:
     archiving.archive(metadata)
     begun = Problem(paths.commit(start + 1), -1, f"the log begins here, after checkpoint {start}", Kind.RECORD)
     return [*lost, *gone], [begun, *done]
+
+
+def _new_start(metadata: Metadata) -> int | None:
+    """Return the checkpoint after which the log must begin now, None if it can begin where it does."""
+    snapshot = metadata.newest(watched=False)
+    bad, first = _unreadable(metadata, snapshot), snapshot.retention.first
+    if not bad and (not first or _damage(metadata, first - 1) is None):
+        return None
+    since = max(bad, default=first - 1)
+    whole = [seq for seq in metadata.checkpoints.listed() if seq >= since and _damage(metadata, seq) is None]
+    return min(whole) if whole else metadata.compact().seq  # of what could be read of the newest state
+
+
+def _mend_tags(metadata: Metadata, options: Options, horizon: int) -> list[Problem]:
+    """Let each tagged state before ``horizon`` have a checkpoint of its own, or else drop its tag; return what is lost."""
+    snapshot = metadata.newest(watched=False)
+    lost = []
+    for name, seq in snapshot.tags.seqs.items():
+        if seq >= horizon or _damage(metadata, seq) is None:
+            continue
+        try:
+            metadata.write_checkpoint(metadata.made_again(seq), replacing=True)
+        except Corrupt:
+            run(metadata, DropTag(name), attempts=options.commit_attempts)
+            text = f"the tag {name!r} is gone: its state cannot be made any more"
+            lost.append(Problem(paths.commit(seq), -1, text, Kind.RECORD))
+    return lost
 
 
 def _unreadable(metadata: Metadata, snapshot: Snapshot) -> list[int]:

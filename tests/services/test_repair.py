@@ -120,6 +120,7 @@ def test_file_groups_that_the_key_index_does_not_know_are_known_again() -> None:
 def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_their_tags() -> None:
     table = made()
     table.tag("early", at=1)
+    table.tag("late", at=2)
     table.metadata.compact()
     seq = table.snapshot().seq
     table.upsert(rows(range(3), 9.0))
@@ -128,7 +129,8 @@ def test_a_record_that_is_gone_ends_the_states_before_the_next_checkpoint_and_th
     table = mdt.open(table.storage)
     assert not report.ok and table.check().ok and table.scan().count() == 400
     assert f"the states after commits 0 to {seq - 1} cannot be read any more" in str(report)
-    assert "the tag 'early' is gone" in str(report) and not table.snapshot().tags.seqs
+    assert "the tag 'late' is gone" in str(report) and set(table.snapshot().tags.seqs) == {"early"}
+    assert table.scan(as_of="early").count() == 400
     assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
     assert table.history()["operation"].to_pylist()[:3] == ["create", "bulk_insert", "upsert"]
     with pytest.raises(mdt.Expired):
