@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from losing import lose
 from model_changes import check_kinds, check_without_before
 from reader import AS_OF, BY_POSITION, END, INCREMENTAL, READ_OPTIMIZED, START, bag, bag_of, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
@@ -35,7 +36,6 @@ from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
 from mdt.errors import Invalid, Unsupported
-from mdt.metadata import paths
 from mdt.metadata.file_group import LOG
 from mdt.services import cleaning, small_files
 from mdt.services.check_placement import misplaced_keys
@@ -262,20 +262,10 @@ class TableAgainstDictionary(RuleBasedStateMachine):
 
     @rule(data=st.data(), draw=st.randoms(use_true_random=False))
     def repair(self, data: st.DataObject, draw: random.Random) -> None:
-        """Some of what follows from data files and the log is gone; checkpoints are not among it where they are all that there is of a state."""
-        storage = self.table.storage
-        places = [paths.attachments_dir()]
-        if not (self.table.snapshot().retention.first or self.tags):
-            places += [paths.checkpoints_dir(), paths.hint()]
-        found = [info.path for place in places for info in storage.list(place)]
-        for path in draw.sample(found, min(len(found), 3)):
-            storage.delete(path)
-        report = self._writer(data).repair()
-        assert report.ok, str(report)
+        lose(self.table, draw)
+        assert self._writer(data).repair().ok
         self.table, self.other = self._opened(), self._opened()
-        count("repairs in the model, of up to three objects that were gone")
         self._compare_pruned(data)
-        self._compare_look_ups(data)
 
     @rule(data=st.data(), reopen=st.booleans())
     def compact_the_metadata_or_open_again(self, data: st.DataObject, reopen: bool) -> None:
