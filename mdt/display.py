@@ -37,19 +37,19 @@ def visible(value: object) -> str:
 def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return an HTML table of the first ROWS_MAX ``rows``; all texts are escaped."""
     left = iter(rows)
-    shown = ["".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in islice(left, ROWS_MAX)]
+    shown = ["".join(f"<td>{escaped(cell)}</td>" for cell in row) for row in islice(left, ROWS_MAX)]
     more = sum(1 for _ in left)
     if more:
         shown.append(f'<td colspan="{len(header)}">… and {more:,} more</td>')
-    head = "".join(f"<th>{_escaped(name)}</th>" for name in header)
+    head = "".join(f"<th>{escaped(name)}</th>" for name in header)
     body = "".join(f"<tr>{row}</tr>" for row in shown)
-    return f"<table><caption>{_escaped(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table><caption>{escaped(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def html_facts(caption: str, facts: Mapping[str, object]) -> str:
     """Return an HTML table of names and values; all texts are escaped."""
-    body = "".join(f"<tr><th>{_escaped(name)}</th><td>{_escaped(value)}</td></tr>" for name, value in facts.items())
-    return f"<table><caption>{_escaped(caption)}</caption><tbody>{body}</tbody></table>"
+    body = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in facts.items())
+    return f"<table><caption>{escaped(caption)}</caption><tbody>{body}</tbody></table>"
 
 
 def html_columns(schema: pa.Schema) -> str:
@@ -58,7 +58,8 @@ def html_columns(schema: pa.Schema) -> str:
     return html_table("columns", ("name", "type", ""), rows)
 
 
-def _escaped(value: object) -> str:
+def escaped(value: object) -> str:
+    """Return ``value`` as :func:`visible` does, and harmless in HTML and XML."""
     from html import escape  # its tables of entities take a millisecond to load, which every import of mdt would pay
 
     return escape(visible(value), quote=True)

@@ -22,6 +22,7 @@ from mdt import config, table
 from mdt.cli import index as cli_index
 from mdt.cli import json_text
 from mdt.cli import services as cli_services
+from mdt.cli import show as cli_show
 from mdt.cli import tags as cli_tags
 from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows
 from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_index.app, name="index")
 cli_tags.register(app)
+cli_show.register(app)
 app.add_typer(cli_services.app, name="services")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt.arguments import one_of
+from mdt.arguments import one_of, texts, whole_number
 from mdt.errors import Corrupt, Invalid
 from mdt.plan.position_search import warm_index
 from mdt.query import Scan, Where, checked_columns, declared_columns
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mdt.changes import ChangeStream
     from mdt.filters.order import OrderBy
     from mdt.metadata.points import Point
+    from mdt.services.pictures import Picture
 
 
 class Reading(Handle):
@@ -136,6 +137,26 @@ class Reading(Handle):
             some = self.scan(columns=list(names), limit=1).to_arrow()
             if with_keys and len(some):
                 self.get(some)
+
+    def show(self, columns: Sequence[str] | None = None, *, before: Point | None = None, commits: int = 60) -> Picture:
+        """Return the table at a glance: ``print`` it, look at it in a notebook, or write its ``svg()`` to a file.
+
+        What was committed, sizes of file groups, the share of log files, what can be read, indexes, which services are due; and, as a picture, the
+        newest ``commits`` and the files as rectangles over the ranges of two ``columns`` (default: those in which they overlap least), beside the state
+        ``before`` (default: the one before the newest clustering).  From the metadata alone.  Raises Invalid for columns that have no order.
+
+        >>> print(t.show())  # doctest: +ELLIPSIS
+        trips: commit ...
+        """
+        from mdt.metadata.points import seq_at
+        from mdt.services.pictures import picture
+        from mdt.services.summary import summary
+
+        snapshot = self.snapshot()
+        named = None if columns is None else texts("columns", columns, "['city', 'ts']")
+        older = None if before is None else seq_at(snapshot, before, "before")
+        found = summary(self._metadata, snapshot, self.options, whole_number("commits", commits))
+        return picture(self._metadata, snapshot, found, columns=named, before=older)
 
     def history(self) -> pa.Table:
         """Return one row per commit, oldest first: seq, instant, action, operation, txn and row counts."""

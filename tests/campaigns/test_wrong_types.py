@@ -96,6 +96,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda **a: table().changes(**{"since": 0, **a}).to_arrow(),
         {"since": 1, "until": 2, "mode": "net", "where": "fare > 1", "columns": ["id"], "params": None, "before": True},
     ),
+    "show": (lambda **a: str(table().show(**a)), {"columns": ["id", "fare"], "before": 1, "commits": 5}),
     "explain": (lambda **a: table().scan().explain(**a), {"spark": None}),
     "to_spark": (lambda **a: table().scan().to_spark(**a), {"spark": None}),
     "warm": (lambda **a: table().warm(**a), {"columns": ["id"]}),

@@ -53,6 +53,15 @@ def test_info_shows_what_the_table_is(path: Path) -> None:
     assert lines["files"] == "2, of these 0 log files"
 
 
+def test_show_tells_what_stands_there_and_draws_it(path: Path, tmp_path: Path) -> None:
+    shown = run("show", path, "--svg", tmp_path / "t.svg", "--columns", "id,v", "--commits", 1).stdout
+    assert "commits 1 to 1" in shown and "due: nothing" in shown and "rows: 3, and 0 dead ones" in shown
+    assert (tmp_path / "t.svg").read_text(encoding="utf-8").startswith("<svg")
+    found = json.loads(run("show", path, "--json").stdout)
+    assert (found["rows"], len(found["commits"]), found["horizon"]) == (3, 2, 0)
+    assert "two columns" in run("show", path, "--columns", "id", code=2).stderr
+
+
 def test_past_states_are_named_by_seq_instant_or_time(path: Path) -> None:
     table = mdt.open(path)
     table.upsert(ROWS.slice(0, 1).set_column(0, "id", [["new"]]))

@@ -1,0 +1,42 @@
+"""The command ``mdt show``: a table at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mdt.cli.commands import command, opened, point, tell
+from mdt.cli.terminal import TablePath, output
+from mdt.services.pictures import Picture
+from mdt.services.summary import COMMITS_SHOWN
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to ``app``."""
+    command(app)(show)
+
+
+def show(
+    path: TablePath,
+    svg: Annotated[Path | None, typer.Option(help="Write pictures of the timeline and the files here, as SVG.")] = None,
+    columns: Annotated[str, typer.Option(help="Two columns, a,b, over whose ranges files are drawn.")] = "",
+    before: Annotated[
+        str | None, typer.Option(help="A past state that is drawn beside; by default before the newest clustering.")
+    ] = None,
+    commits: Annotated[int, typer.Option(help="How many of the newest commits.", min=1)] = COMMITS_SHOWN,
+) -> None:
+    """Show commits, sizes, what can be read, indexes, and services that are due; draw them with --svg."""
+    seen = None if before is None else point(before)
+    found = opened(path).show(columns.split(",") if columns else None, before=seen, commits=commits)
+    if svg is not None:
+        svg.write_text(found.svg(), encoding="utf-8")
+    tell(_document(found), lambda: output().print(str(found), markup=False, highlight=False, soft_wrap=True))
+
+
+def _document(found: Picture) -> dict[str, object]:
+    """Return the summary as JSON values."""
+    document = {name: value for name, value in asdict(found.summary).items() if name != "commits"}
+    return {**document, "commits": found.summary.commits.to_pylist()}
