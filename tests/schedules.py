@@ -184,7 +184,7 @@ def index_change(name: str, **change: tuple[str, ...]) -> Actor:
     """A user who adds, drops or forgets indexes."""
 
     def make(metadata: Metadata) -> IndexChange:
-        return IndexChange(name, **change)
+        return IndexChange(metadata, name, **change)
 
     return Actor(name, lambda s: _driven(s, make, PAUSES), lambda state: state)
 

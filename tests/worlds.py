@@ -169,6 +169,7 @@ def _assert_clean(storage: Storage) -> None:
     instants = {r.instant for r in records if r.action not in publish.NO_INSTANTS}
     assert len(instants) == sum(r.action not in publish.NO_INSTANTS for r in records), "an instant is used twice"
     layout = layout_of(table.definition)
+    instants |= {r.instant for r in records if "plan" in r.header.get("indexing", {})}
     if table.tags().num_rows:  # they hold back Hudi's timeline, and not the log
         instants.update(table.history()["instant"].to_pylist())
     for info in [*storage.list_dir(paths.HUDI), *storage.list_dir(layout.timeline)]:

@@ -19,7 +19,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
 NO_INSTANTS = ("rollback", "index", "tag")
-"""Actions of ours that leave no instant of their own on Hudi's timeline."""
+"""Actions of ours that are no commit to Hudi; tags and index records may leave instants beside those of commits."""
 
 _OPERATIONS = {"create": "insert", "compaction": "compact"}
 """What Hudi calls the operation of an action, where it is not the record's own word."""
@@ -79,6 +79,10 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     committed.  The properties come last: who finds them finds a whole table.
     """
     _publish_savepoint(storage, record, definition)
+    made, gone = of_indexing(record, definition)
+    for path, content in made:
+        storage.put_if_absent(path, content)
+    storage.delete_many(gone)
     if record.action in NO_INSTANTS:
         return
     storage.delete_many(record.header.get("left_out", ()))
@@ -103,6 +107,17 @@ def _publish_savepoint(storage: Storage, record: CommitRecord, definition: Table
             storage.put_if_absent(path, content)
     if unsaved is not None:
         storage.delete_many([path for path, _ in reversed(layout.savepoint(unsaved, 0, "", {}))])
+
+
+def of_indexing(record: CommitRecord, definition: TableDefinition) -> tuple[list[tuple[str, bytes]], list[str]]:
+    """Return what a record says to Hudi of builds of indexes: (path, content) of instants, and paths of those that go."""
+    told, layout = record.header.get("indexing"), layout_of(definition)
+    if told is None:
+        return [], []
+    made = list(layout.indexing(record.instant, told["plan"]))[:-1] if told.get("plan") else []
+    made += [layout.indexing(instant, specs)[-1] for instant, specs in told.get("done", {}).items()]
+    gone = [path for instant in told.get("dropped", ()) for path in layout.retracted(instant, "indexing")]
+    return made, gone
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:

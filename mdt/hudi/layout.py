@@ -97,6 +97,10 @@ class Layout(Protocol):
         """
         ...
 
+    def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
+        """Return (path, content) of what Hudi is told of a build of indexes that is planned, as it begins, and, the last one, when it has ended."""
+        ...
+
 
 LAYOUTS: dict[int, Layout] = {6: Version6()}
 """Table version -> its layout."""

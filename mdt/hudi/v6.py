@@ -153,6 +153,19 @@ class Version6:
         inflight, completed = (Instant(time, "savepoint", state) for state in (INFLIGHT, COMPLETED))
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
+    def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
+        """Return the requested instant with the plan, the inflight one, and the completed one."""
+        from mdt.hudi import index_plan  # as above
+
+        requested, inflight, completed = (
+            Instant(time, "indexing", state) for state in (REQUESTED, INFLIGHT, COMPLETED)
+        )
+        return [
+            (self.path_of(requested), index_plan.encode_plan(specs, time)),
+            (self.path_of(inflight), b""),
+            (self.path_of(completed), index_plan.encode_metadata(specs, time)),
+        ]
+
 
 def table_properties(
     *,

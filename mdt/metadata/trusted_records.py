@@ -94,6 +94,13 @@ def _are_counts(value: Any) -> bool:
 
 
 _SPECS = _is_list_of(_is_text)
+
+
+def _are_plans(value: Any) -> bool:
+    """Return whether ``value`` is an object: instants of plans -> specifications."""
+    return isinstance(value, dict) and all(map(names.is_instant, value)) and all(map(_SPECS, value.values()))
+
+
 _REQUIRED: Mapping[str, Callable[[Any], bool]] = {
     "txn": names.is_txn,
     "instant": names.is_instant,
@@ -108,6 +115,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "rolled_back": _is_list_of(names.is_txn),
     "dead": _is_object_of({"instants": _is_list_of(names.is_instant), "tokens": _is_list_of(names.is_token)}),
     "indexes": _is_object_of({"add": _SPECS, "drop": _SPECS, "forget": _SPECS}),
+    "indexing": _is_object_of({"plan": _SPECS, "done": _are_plans, "dropped": _is_list_of(names.is_instant)}),
     "definition": lambda value: isinstance(value, dict),
     "schema": lambda value: isinstance(value, dict) and {"schema", "ids"} <= value.keys(),
     "left_out": _is_list_of(names.is_data_file),
@@ -169,6 +177,11 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
             "what a commit record keeps of the past makes no sense", path, "its grammar", repr(header["retention"])
         )
     _check_tags(header, seq, path)
+    told = header.get("indexing", {})
+    if told and header["action"] != "index":
+        _corrupt("a commit record tells of indexing, or it does not", path, "in index records only", header["action"])
+    if any(one > instant for one in (*told.get("done", {}), *told.get("dropped", ()))):
+        _corrupt("a commit record ends a build of indexes that is newer", path, f"up to {instant}", repr(told))
     if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
         _corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
     _check_clustering(header, path)

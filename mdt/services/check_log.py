@@ -115,6 +115,7 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
     if wrong:
         yield Problem(paths.properties(), -1, wrong, Kind.TIMELINE)
     yield from _check_partitions(metadata, snapshot)
+    yield from _check_indexing(metadata, snapshot, records)
     for record in records:
         if record.action in publish.NO_INSTANTS:
             continue
@@ -159,6 +160,22 @@ def _check_partitions(metadata: Metadata, snapshot: Snapshot) -> Iterator[Proble
             wrong = str(error)
         if wrong:
             yield Problem(path, -1, wrong, Kind.TIMELINE)
+
+
+def _check_indexing(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:
+    """Of builds of indexes Hudi is told what the records say, but for what later ones have taken back."""
+    made: dict[str, tuple[CommitRecord, bytes]] = {}
+    for record in records:
+        found, gone = publish.of_indexing(record, snapshot.definition)
+        made |= {path: (record, content) for path, content in found}
+        for path in gone:
+            made.pop(path, None)
+    for path, (record, content) in made.items():
+        data = metadata.storage.read_if_exists(path)
+        if data is None:
+            yield from _check_unpublished(metadata, snapshot, record, path)
+        elif data != content:
+            yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
 def _check_replaced(snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:

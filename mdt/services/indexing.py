@@ -6,7 +6,7 @@ commits what it has from time to time.  Files never change, so it conflicts with
 the last commit ended.  Until a file is covered it is read.  Nothing has to be "completed": an index is as good as its
 coverage, which ``t.indexes()`` shows.
 
-On Hudi's timeline there is nothing to see of this: the indexes are private to the metadata table.
+Hudi's timeline shows it as ``indexing``: see :mod:`mdt.services.index_plans`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.skipping import index_of, named_spec, packages_of, top_levels
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
+from mdt.services.index_plans import Plans, ended, open_plans
 from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 
 
@@ -43,6 +44,7 @@ from mdt.write.summarize import placed, summaries_of_shard, summarize_indexes
 class IndexChange(Operation[WritePlan]):
     """The operation that adds and drops specifications, or forgets what they cover, in one commit without files."""
 
+    metadata: Metadata
     name: str
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -62,7 +64,13 @@ class IndexChange(Operation[WritePlan]):
         files = int((snapshot.rows > 0).sum())
         packages = packages_of(self.added)
         more = {"packages": packages} if packages else {}
-        return Changes(extra={"indexes": {**{k: v for k, v in lists.items() if v}, "files": files, **more}})
+        indexes = {**{k: v for k, v in lists.items() if v}, "files": files, **more}
+        wanted = [*self.added, *self.forgotten]
+        left = [spec for spec in (*snapshot.definition.indexes, *self.added) if spec not in self.dropped]
+        plans = {**open_plans(self.metadata, snapshot), **({claim.instant: wanted} if wanted else {})}
+        told = ended(plans, left, [*uncovered_specs(snapshot), *(wanted if files else ())])
+        told |= {"plan": wanted} if wanted else {}
+        return Changes(extra={"indexes": indexes, **({"indexing": told} if told else {})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +88,15 @@ class _NothingSummarized(Unsupported):
 
 @dataclass(frozen=True, slots=True)
 class _Batch(WritePlan):
-    """The next shards, ``work``, of those that were not covered, which have ``total`` files."""
+    """The next shards, ``work``, of those that were not covered, which have ``total`` files.
+
+    ``plans``: those on Hudi's timeline that have not ended.  ``lacking``: indexes that will not cover all files then.
+    """
 
     work: Sequence[UncoveredShard] = ()
     total: int = 0
+    plans: Plans = field(default_factory=dict)
+    lacking: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +140,23 @@ class IndexBuild(Operation[_Batch]):
         rows = np.add.reduceat(snapshot.rows, shards.start[:-1])[todo]
         files = np.add.reduceat((snapshot.rows > 0).astype(np.int64), shards.start[:-1])[todo]
         work = []
-        for shard in todo[np.cumsum(rows) - rows < INDEX_COMMIT_ROWS].tolist():
+        taken = todo[np.cumsum(rows) - rows < INDEX_COMMIT_ROWS]
+        for shard in taken.tolist():
             members = shards.members(shard)
             members = members[snapshot.rows[members] > 0]
             specs = tuple(spec for spec, shards_of in lacking.items() if shards_of[shard])
             work.append(UncoveredShard(shard, tuple(members.tolist()), specs))
-        return _Batch(Footprint(txn), work=work, total=int(files.sum()), is_needed=bool(work))
+        plans = open_plans(self.metadata, snapshot)
+        left = snapshot.definition.indexes
+        short_of = set(uncovered_specs(snapshot))
+        if len(taken) == len(todo):
+            short_of -= lacking.keys()
+        short_of |= {spec for spec, _ in self.failed}
+        is_needed = bool(work or ended(plans, left, sorted(short_of)))
+        total = int(files.sum())
+        return _Batch(
+            Footprint(txn), is_needed=is_needed, work=work, total=total, plans=plans, lacking=sorted(short_of)
+        )
 
     def _damaged(self, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
         """Yield specification and shard of the summaries that are to be made again and can be."""
@@ -158,9 +182,11 @@ class IndexBuild(Operation[_Batch]):
             self.done += len(work.files)
             if self.progress is not None:
                 self.progress(self.done, total)
-        if not covers:
+        lacking = {*plan.lacking, *(spec for spec, _ in self.failed)}
+        told = ended(plan.plans, snapshot.definition.indexes, sorted(lacking))
+        if not covers and not told:
             raise _NothingSummarized("none of the files can be summarized")
-        return Changes(covers=covers)
+        return Changes(covers=covers, extra={"indexing": told} if told else {})
 
 
 Found = Mapping[str, SummaryRef]
@@ -212,6 +238,12 @@ def uncovered(
             lost = np.array([number for name, number in failed if name == spec], np.int64)
             found[spec] = has_rows & ~snapshot.covered_shards(spec) & ~np.isin(shards.number, lost)
     return found
+
+
+def uncovered_specs(snapshot: Snapshot) -> list[str]:
+    """Return the table's indexes that do not cover every file, and those of which this process cannot tell."""
+    lacking = uncovered(snapshot)
+    return [spec for spec in snapshot.definition.indexes if spec not in lacking or bool(lacking[spec].any())]
 
 
 def build(

@@ -274,9 +274,15 @@ def _timeline(job: _Repair, found: Sequence[Problem]) -> None:
     for seq in range(snapshot.retention.first, snapshot.seq + 1):
         with suppress(Corrupt):
             record = job.metadata.record(seq)
-            if record is None or publish.completed_path(record, snapshot.definition) not in named:
+            if record is None:
                 continue
-            for path, content in publish.completed(record, snapshot.definition):
+            told = [one for one in publish.of_indexing(record, snapshot.definition)[0] if one[0] in named]
+            if (
+                record.action not in publish.NO_INSTANTS
+                and publish.completed_path(record, snapshot.definition) in named
+            ):
+                told += publish.completed(record, snapshot.definition)
+            for path, content in told:
                 if storage.read_if_exists(path) != content:
                     storage.replace(path, content)
                     job.told(path, f"written as commit record {seq} says", Kind.TIMELINE)

@@ -42,7 +42,7 @@ class Indexes(Handle):
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "create_index") as told:
             wanted = indexing.wanted_specs(self._metadata.newest(), specs)
-            self._change_indexes(indexing.IndexChange("create_index", added=wanted))
+            self._change_indexes(indexing.IndexChange(self._metadata, "create_index", added=wanted))
             return indexing.BuildResult() if mode == "async" else self._build(wanted, told, spark)
 
     def drop_index(self, specs: str | Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class Indexes(Handle):
         from mdt.services import indexing
 
         gone = indexing.known_specs(self._metadata.newest(), specs)
-        self._change_indexes(indexing.IndexChange("drop_index", dropped=gone))
+        self._change_indexes(indexing.IndexChange(self._metadata, "drop_index", dropped=gone))
 
     def rebuild_index(
         self,
@@ -69,7 +69,7 @@ class Indexes(Handle):
         one_of("mode", mode, ("sync", "async"))
         with shown(progress, "rebuild_index") as told:
             again = indexing.known_specs(self._metadata.newest(), specs)
-            self._change_indexes(indexing.IndexChange("rebuild_index", forgotten=again))
+            self._change_indexes(indexing.IndexChange(self._metadata, "rebuild_index", forgotten=again))
             return indexing.BuildResult() if mode == "async" else self._build(again, told, spark)
 
     def build_indexes(

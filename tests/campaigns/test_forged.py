@@ -387,3 +387,22 @@ def test_a_tag_is_refused_that(wrong: str) -> None:
     with pytest.raises(Corrupt, match="tag|savepoint|field"):
         mdt.open(storage)
     live(storage)
+
+
+INDEXING: dict[str, Callable[[dict[str, Any]], object]] = {
+    "ends a build that is newer": lambda h: h["indexing"].update({"done": {"29990101000000000": ["bitmap/1(n)"]}}),
+    "ends one at no instant": lambda h: h["indexing"].update({"done": {"../../x": []}}),
+    "drops one at no instant": lambda h: h["indexing"].update({"dropped": ["x"]}),
+    "plans what is no list": lambda h: h["indexing"].update({"plan": "bitmap/1(n)"}),
+    "is of another action": lambda h: h.update({"action": "rollback"}),
+}
+
+
+@pytest.mark.parametrize("wrong", list(INDEXING))
+def test_a_record_of_indexing_is_refused_that(wrong: str) -> None:
+    storage = good()
+    table = mdt.open(storage)
+    table.create_index("table_stats(v)", mode="async")
+    forge(storage, table.snapshot().seq, lambda header, tables: INDEXING[wrong](header))
+    with pytest.raises(Corrupt, match="indexing|field|build"):
+        mdt.open(storage)

@@ -1,0 +1,141 @@
+"""What Hudi's timeline shows of the building of indexes, and that its readers see the same rows at every moment of it."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+from counting import count
+from worlds import BASE_STATE, MOR, assert_clean, filled, later, make, ours, rows, survivors, theirs
+
+import mdt
+from mdt.commit.transaction import run
+from mdt.hudi import index_plan
+from mdt.hudi.layout import layout_of
+from mdt.metadata import paths
+from mdt.services import indexing
+from mdt.services.index_plans import open_plans
+from mdt.stores.storage import MemoryStorage
+
+SPEC = "bitmap/1(fare)"
+
+
+def states(storage: MemoryStorage) -> dict[str, list[str]]:
+    """Return the states of each ``indexing`` instant."""
+    layout = layout_of(mdt.open(storage).definition)
+    found: dict[str, list[str]] = {}
+    for info in storage.list_dir(paths.HUDI):
+        instant = layout.instant_at(info.path)
+        if instant is not None and instant.action == "indexing":
+            found.setdefault(instant.time, []).append(instant.state)
+    return {time: sorted(of) for time, of in found.items()}
+
+
+def seen(storage: MemoryStorage) -> list[list[str]]:
+    """Return the states of all plans; hudi-rs must see the rows, and nothing be wrong."""
+    assert ours(storage) == BASE_STATE == theirs(storage)
+    assert_clean(storage)
+    return list(states(storage).values())
+
+
+ALL, PENDING = ["completed", "inflight", "requested"], ["inflight", "requested"]
+
+
+def test_a_build_is_requested_with_its_plan_and_completed_when_all_files_are_covered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(indexing, "INDEX_COMMIT_ROWS", 1)
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    assert seen(storage) == []
+    table.create_index("bitmap(fare)", mode="async")
+    assert seen(storage) == [PENDING]
+    (time,) = states(storage)
+    (plan,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing.requested")))
+    (part,) = plan["indexPartitionInfos"]
+    assert (part["metadataPartitionPath"], part["indexUptoInstant"]) == (SPEC, time)
+    driver = indexing.IndexBuild(table.metadata, table.options)
+    moments = []
+    while run(table.metadata, driver).record is not None:
+        moments.append(seen(storage))
+    assert len(moments) > 1 and moments[:-1] == [[PENDING]] * (len(moments) - 1) and moments[-1] == [ALL]
+    (told,) = fastavro.reader(BytesIO(storage.read(f".hoodie/{time}.indexing")))
+    assert told["indexPartitionInfos"] == plan["indexPartitionInfos"]
+
+
+def planned() -> MemoryStorage:
+    storage = filled(MOR, "record")
+    mdt.open(storage).create_index("bitmap(fare)", mode="async")
+    return storage
+
+
+def test_who_comes_after_a_builder_that_died_completes_its_plan() -> None:
+    for where, survivor in survivors(planned, lambda storage: mdt.open(storage).build_indexes()):
+        count("crash points of builds that Hudi is told of")
+        assert ours(survivor) == BASE_STATE == theirs(survivor), where
+        mdt.open(later(survivor)).build_indexes()
+        assert seen(survivor) == [ALL], where
+        assert not open_plans(mdt.open(survivor).metadata, mdt.open(survivor).snapshot())
+
+
+def test_an_index_that_is_dropped_before_it_was_built_leaves_no_plan() -> None:
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    table.create_index(["bitmap(fare)", "bloom(id)"], mode="async")
+    table.drop_index("bloom(id)")
+    assert seen(storage) == [PENDING]
+    table.drop_index("bitmap(fare)")
+    assert seen(storage) == []
+
+
+def test_of_two_indexes_of_a_plan_both_must_be_built() -> None:
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    table.create_index(["bitmap(fare)", "bloom(id)"], mode="async")
+    table.build_indexes("bitmap(fare)")
+    assert seen(storage) == [PENDING]
+    table.build_indexes()
+    assert seen(storage) == [ALL]
+    table.rebuild_index("bloom(id)")
+    assert seen(storage) == [ALL, ALL]
+
+
+def test_of_an_empty_table_there_is_nothing_to_build_and_a_plan_whose_files_went_ends() -> None:
+    storage = MemoryStorage()
+    table = make(storage, MOR, "record")
+    table.create_index("bitmap(fare)", mode="async")
+    assert list(states(storage).values()) == [ALL]
+    table.upsert(rows(range(3), 1, 1.0))
+    table.create_index("bloom(id)", mode="async")
+    table.delete(rows(range(3), 2, 0.0))
+    table.compact()
+    table.build_indexes()
+    assert list(states(storage).values()) == [ALL, ALL]
+    assert_clean(storage)
+
+
+def test_an_index_that_cannot_be_built_stays_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = filled(MOR, "record")
+    monkeypatch.setattr(indexing, "summaries_of", lambda *given: {})
+    with pytest.raises(mdt.Unsupported, match="could not be made"):
+        mdt.open(storage).create_index("bitmap(fare)")
+    assert seen(storage) == [PENDING]
+
+
+def test_a_plan_that_is_damaged_on_the_timeline_is_written_again() -> None:
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    table.create_index("bitmap(fare)")
+    for info in storage.list(paths.HUDI):
+        if ".indexing" in info.path:
+            storage.delete(info.path)
+    assert len(table.check().problems) == 3
+    assert table.repair().ok and seen(storage) == [ALL]
+
+
+def test_what_is_told_is_a_pure_function() -> None:
+    told: Any = (["bitmap/1(a)"], "20260101000000000")
+    assert index_plan.encode_plan(*told) == index_plan.encode_plan(*told)
+    assert index_plan.encode_metadata(*told) != index_plan.encode_plan(*told)
