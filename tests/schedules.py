@@ -7,6 +7,7 @@ bound only those that take the turn from an actor that could go on at most so ma
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,9 +78,10 @@ class Run:
         return sum(e.attempts - 1 for e in self.ended.values())
 
 
-def _driven(
+def driven(
     storage: Storage, make: Callable[[Metadata], Operation[Any]], pauses: frozenset[str]
 ) -> Generator[str, None, Ended]:
+    """Carry out an operation, pausing after some phases."""
     metadata = Metadata(storage)
     driver = steps(metadata, make(metadata), attempts=20)
     while True:
@@ -108,7 +110,7 @@ def upsert(ids: Sequence[int], ts: int, fare: float, name: str = "upsert", pause
         batch = normalize(rows(ids, ts, fare), definition)
         return Upsert(metadata, _options(definition), batch, name, definition.commit_action)
 
-    return Actor(f"{name} {ids}", lambda s: _driven(s, make, pauses), lambda state: upserted(state, ids, ts, fare))
+    return Actor(f"{name} {ids}", lambda s: driven(s, make, pauses), lambda state: upserted(state, ids, ts, fare))
 
 
 def delete(ids: Sequence[int]) -> Actor:
@@ -119,7 +121,7 @@ def delete(ids: Sequence[int]) -> Actor:
         batch = normalize_keys(rows(ids, 0, 0.0), definition)
         return Delete(metadata, _options(definition), batch, "delete", definition.commit_action)
 
-    return Actor(f"delete {ids}", lambda s: _driven(s, make, PAUSES), lambda state: deleted(state, ids))
+    return Actor(f"delete {ids}", lambda s: driven(s, make, PAUSES), lambda state: deleted(state, ids))
 
 
 def restore(seq: int, state: State) -> Actor:
@@ -129,7 +131,7 @@ def restore(seq: int, state: State) -> Actor:
         definition = metadata.newest().definition
         return Restore(metadata, _options(definition), lambda _: seq, definition.commit_action)
 
-    return Actor(f"restore {seq}", lambda s: _driven(s, make, PAUSES), lambda _: state)
+    return Actor(f"restore {seq}", lambda s: driven(s, make, PAUSES), lambda _: state)
 
 
 def compaction() -> Actor:
@@ -138,7 +140,7 @@ def compaction() -> Actor:
     def make(metadata: Metadata) -> Compaction:
         return Compaction(metadata, _options(metadata.newest().definition))
 
-    return Actor("compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
+    return Actor("compaction", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def log_compaction() -> Actor:
@@ -149,7 +151,7 @@ def log_compaction() -> Actor:
         names = snapshot.file_groups.names(range(snapshot.file_groups.count))
         return LogCompaction(metadata, _options(snapshot.definition), names=names)
 
-    return Actor("log compaction", lambda s: _driven(s, make, PAUSES), lambda state: state)
+    return Actor("log compaction", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def clustering(by: Sequence[str] = ("fare", "id"), curve: str = "sort") -> Actor:
@@ -158,7 +160,7 @@ def clustering(by: Sequence[str] = ("fare", "id"), curve: str = "sort") -> Actor
     def make(metadata: Metadata) -> Clustering:
         return Clustering(metadata, _options(metadata.newest().definition), by, curve)
 
-    return Actor("clustering", lambda s: _driven(s, make, PAUSES), lambda state: state)
+    return Actor("clustering", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def joining() -> Actor:
@@ -168,7 +170,7 @@ def joining() -> Actor:
         definition = metadata.newest().definition
         return Joining(metadata, _options(definition), definition.key, "sort")
 
-    return Actor("joining", lambda s: _driven(s, make, PAUSES), lambda state: state)
+    return Actor("joining", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def index_build() -> Actor:
@@ -177,7 +179,7 @@ def index_build() -> Actor:
     def make(metadata: Metadata) -> IndexBuild:
         return IndexBuild(metadata, _options(metadata.newest().definition))
 
-    return Actor("builder", lambda s: _driven(s, make, PAUSES), lambda state: state)
+    return Actor("builder", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def index_change(name: str, **change: tuple[str, ...]) -> Actor:
@@ -186,7 +188,7 @@ def index_change(name: str, **change: tuple[str, ...]) -> Actor:
     def make(metadata: Metadata) -> IndexChange:
         return IndexChange(metadata, name, **change)
 
-    return Actor(name, lambda s: _driven(s, make, PAUSES), lambda state: state)
+    return Actor(name, lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
 def alter() -> Actor:
@@ -198,7 +200,7 @@ def alter() -> Actor:
         return Alter(lambda _: wanted, metadata.newest().definition.commit_action, beyond_hudi=True)
 
     return Actor(
-        "alter", lambda s: _driven(s, make, PAUSES), lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()}
+        "alter", lambda s: driven(s, make, PAUSES), lambda state: {key: (ts, 9.0) for key, (ts, _) in state.items()}
     )
 
 
@@ -209,7 +211,7 @@ def rollback_of_all() -> Actor:
         metadata = Metadata(storage)
         doomed = [c for c in rollback.pending(metadata) if c.txn not in metadata.newest().transactions]
         yield "looked"
-        ended = yield from _driven(storage, lambda _: rollback.Rollback(doomed), PAUSES)
+        ended = yield from driven(storage, lambda _: rollback.Rollback(doomed), PAUSES)
         for claim in doomed:
             yield "declared dead"
             if claim.txn in metadata.newest().rolled_back:
@@ -270,3 +272,18 @@ def explore(
                 if watch is not None:
                     watch(run, choice)
         yield run
+
+
+def at_random(start: Callable[[], MemoryStorage], actors: Sequence[Actor], draw: random.Random) -> Run:
+    """Return the run of one schedule that is drawn."""
+    run = Run(start())
+    alive = {n: actor.start(run.storage) for n, actor in enumerate(actors)}
+    while alive:
+        choice = draw.choice(sorted(alive))
+        run.schedule = (*run.schedule, choice)
+        try:
+            next(alive[choice])
+        except StopIteration as done:
+            del alive[choice]
+            run.ended[choice] = done.value
+    return run
