@@ -14,11 +14,13 @@ from mdt.engines import tasks
 from mdt.engines import write as writes
 from mdt.engines.indexing import IndexRunner
 from mdt.engines.local import LocalEngine
+from mdt.engines.rewriting import EngineRewrite
 from mdt.errors import Corrupt
 from mdt.progress import Progress
 from mdt.schema.input import to_table
 from mdt.services import indexing
 from mdt.services.indexing import BuildResult
+from mdt.services.rewriting import RewriteRunner
 from mdt.testing.process_pool import process_engine
 
 _write = tasks.write
@@ -43,13 +45,16 @@ def processes() -> LocalEngine:
 
 
 class PooledTable(mdt.Table):
-    """A table that a user of such an engine would have; deletes and compaction run in process, as they do for Spark."""
+    """A table that a user of such an engine would have; deletes run in process, as they do for Spark."""
 
     def _write_rows(self, data: Any, name: str, progress: Progress | None) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(data, self.schema)
         done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress)
         return mdt.WriteResult.of(done, engine=processes().name)
+
+    def _rewriting_on(self, spark: Any) -> RewriteRunner:
+        return EngineRewrite(processes())
 
     def _build(self, specs: Sequence[str], progress: Progress | None, spark: Any) -> BuildResult:
         return indexing.build(self.metadata, self.options, specs, progress, IndexRunner(processes()))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
-
-import numpy as np
 
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.engines import tasks
 from mdt.engines.engine import Engine
+from mdt.engines.results import shares
 from mdt.engines.tasks import IndexShare, source_of
 from mdt.metadata import paths
 from mdt.metadata.additions import summary_of
@@ -20,8 +18,6 @@ from mdt.metadata.file_group import SummaryRef
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.indexing import Found, UncoveredShard
-
-_TASKS_PER_PROCESSOR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +31,10 @@ class IndexRunner:
     ) -> Iterator[tuple[UncoveredShard, Found]]:
         """Summarize ``work`` in tasks; yields when all of them have ended."""
         source = source_of(metadata, snapshot, options)
-        count = min(len(work), _TASKS_PER_PROCESSOR * self.engine.processors)
-        ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
-        shares = [IndexShare(source, claim, work[start:end]) for start, end in pairwise(ends) if end > start]
+        parts = [IndexShare(source, claim, part) for part in shares(self.engine, work)]
         found: dict[int, dict[str, SummaryRef]] = {}
         used = set()
-        for summaries in self.engine.each(tasks.summarize, shares):
+        for summaries in self.engine.each(tasks.summarize, parts):
             for row in summaries.to_pylist():
                 data = summary_of(row)
                 assert data is not None, "a task returns summaries"

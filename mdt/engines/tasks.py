@@ -1,4 +1,5 @@
-"""What tasks of any engine do: tag rows with where their key lives, write a bucket, summarize files.
+"""What tasks of any engine do: tag rows with where their key lives, write a bucket, write file groups anew, summarize
+files.
 
 Plain functions over Arrow batches around the same code that writes in process.  A task opens the table at the
 transaction's snapshot; a process keeps it for the next task.
@@ -7,7 +8,7 @@ transaction's snapshot; a process keeps it for the next task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.conform import conform
 from mdt.services.indexing import UncoveredShard, summaries_of
+from mdt.services.rewriting import Rewrite
 from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
@@ -242,6 +244,26 @@ def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
         for bound in sort_keys(pa.Table.from_pylist(place["bounds"], schema=types), deal.key):
             taker += pc.less_equal(bound, keys).to_numpy(zero_copy_only=False)
     return rows.append_column(BUCKET, pa.array(np.array(place["takers"], np.int32)[taker]))
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteShare:
+    """Units to write anew in one task."""
+
+    source: Source
+    claim: Claim
+    rewrite: Rewrite[Any]
+    work: Sequence[Any]
+
+
+def rewrite(share: RewriteShare, attempt: int) -> tuple[bytes, dict[str, list[Any]]]:
+    """Write units anew, on one thread; return what was written, see :mod:`mdt.write.transfer`, and what goes into the record's header."""
+    metadata, snapshot = opened(share.source)
+    claim = Claim(share.claim.txn, share.claim.instant, share.claim.token, attempt)
+    options = replace(share.source.parsed(), writer_threads=1)
+    shared = WriteJob.of(metadata, snapshot, options, claim)
+    done = share.rewrite(shared, share.work, f"-{attempt}", None)
+    return encode(done), dict(done.extra)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ are cut, and what tasks have written; never a row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
 
@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.transaction import CommitResult, is_written_by, run
+from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.engines import tasks
 from mdt.engines.engine import Deal, Engine, R
+from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
 from mdt.engines.tasks import DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.errors import Invalid
-from mdt.metadata import paths
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import NewFile
 from mdt.metadata.metadata import Metadata
@@ -37,7 +37,6 @@ from mdt.write.transfer import decode
 
 _SAMPLE_ROWS = 20_000
 _NAMED_ROWS = 10
-_TASKS_PER_PROCESSOR = 3
 _TASK_ROWS = 500_000
 _PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
 
@@ -108,18 +107,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
         work = Work(self._source(snapshot), claim, plan.work)
         done = [decode(data) for data in self.engine.results(rows, partial(tasks.write, work))]
-        files = [f for d in done for f in d.files]
-        changes = Changes(
-            files=files,
-            removed=[s for d in done for s in d.removed],
-            vectors={s: v for d in done for s, v in d.vectors.items()},
-            key_parts=[u for d in done for u in d.key_parts],
-            absent=_WrittenKeys(self.metadata.objects, files, snapshot.definition.is_global),
-        )
+        changes = merged(done)
         if self.progress is not None:
-            self.progress(len(files), len(files))
-        self._drop_lost_attempts(claim, plan.partitions, changes)
-        return changes
+            self.progress(len(changes.files), len(changes.files))
+        drop_lost_attempts(self.metadata.storage, claim, plan.partitions, changes)
+        absent = _WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
+        return replace(changes, absent=absent)
 
     def _source(self, snapshot: Snapshot) -> Source:
         return source_of(self.metadata, snapshot, self.options)
@@ -163,7 +156,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
         rows = plan.counts["inserted"] + plan.counts["updated"]
-        wanted = max(_TASKS_PER_PROCESSOR * self.engine.processors, -(-rows // _TASK_ROWS))
+        wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-rows // _TASK_ROWS))
         return Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), key, min(len(plan.work), wanted))
 
     def _ranges(self, plan: TaggedPlan[R], names: Sequence[str]) -> dict[str, tuple[list[Any], list[int]]]:
@@ -200,17 +193,6 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             partition: keys.slice(start, end - start)
             for partition, start, end in zip(runs.values.to_pylist(), starts, ends, strict=True)
         }
-
-    def _drop_lost_attempts(self, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
-        """Delete the files and summaries of task attempts whose result was not used."""
-        storage = self.metadata.storage
-        used = {paths.partition_file(f.partition, f.name) for f in changes.files}
-        used |= {f.key_map.path for f in changes.files if f.key_map is not None}
-        used |= {u.stored.path for u in changes.key_parts if u.stored is not None}
-        found = [info.path for partition in partitions for info in storage.list_dir(partition)]
-        found += [info.path for info in storage.list(paths.attachments_of(claim.instant))]
-        mine = [path for path in found if is_written_by(path, claim.instant, claim.token)]
-        storage.delete_many([path for path in mine if path not in used])
 
 
 def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -118,7 +118,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "indexing": _is_object_of({"plan": _SPECS, "done": _are_plans, "dropped": _is_list_of(names.is_instant)}),
     "definition": lambda value: isinstance(value, dict),
     "schema": lambda value: isinstance(value, dict) and {"schema", "ids"} <= value.keys(),
-    "left_out": _is_list_of(names.is_data_file),
+    "left_out": _is_list_of(lambda path: names.is_data_file(path) or names.stored_of(path) is not None),
     "replaced": lambda value: (
         isinstance(value, dict) and all(map(names.is_partition, value)) and all(map(_SPECS, value.values()))
     ),
@@ -167,8 +167,9 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         )
     instant, token = header["instant"], header.get("token")
     for left in header.get("left_out", ()):
-        name = left.rpartition("/")[2]
-        if names.token_of(name) != token or names.instant_of(name) not in (None, instant):
+        name, stored = left.rpartition("/")[2], names.stored_of(left)
+        is_own = names.token_of(name) == token and names.instant_of(name) in (None, instant)
+        if not (is_own if stored is None else stored == (instant, token)):
             _corrupt("a commit record leaves out a file of somebody else", path, f"{token}, {instant}", left)
     if ("retention" in header) != (header["action"] == "clean"):
         _corrupt("a commit record cleans, or it does not", path, "what is kept, in cleanings only", header["action"])

@@ -21,6 +21,7 @@ from mdt.services.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
 from mdt.services.index_report import NOT_COUNTED
 from mdt.services.partitions import matching
 from mdt.services.ranges import overlaps
+from mdt.services.rewriting import RewriteRunner, in_process
 
 AUTO = "auto"
 _AUTO_COLUMNS_MAX = 3
@@ -60,6 +61,7 @@ def cluster(
     curve: str | None = None,
     partitions: str | Sequence[str] | None = None,
     progress: Progress | None = None,
+    runner: RewriteRunner = in_process,
 ) -> ClusterResult:
     """Put rows in order by columns; see :meth:`mdt.table.Table.cluster`."""
     start, counts = metadata.newest(), metadata.usage.total()
@@ -73,7 +75,7 @@ def cluster(
     watched = dict.fromkeys([*columns, *_known(start, [name for name, n in counted.items() if n])])
     before = overlaps(start, list(watched), chosen)
     with logs.service(metadata.storage, start.definition.name, "cluster") as facts:
-        operation = Clustering(metadata, options, columns, curve, chosen, progress)
+        operation = Clustering(metadata, options, columns, curve, chosen, progress, runner)
         try:
             done = run(metadata, operation, attempts=options.commit_attempts)
         except NothingGained:

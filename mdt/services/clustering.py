@@ -9,22 +9,23 @@ out, with all that was written of it; the rest commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.services.arrangement import arrangement, carried
+from mdt.services.arrangement import Arrangement, arrangement, carried
 from mdt.services.clustering_plan import Unit, units
+from mdt.services.rewriting import Rewrite, RewriteRunner, in_process, left_out
 from mdt.write.assign import NEW
 from mdt.write.files import WriteJob, Written
 from mdt.write.operations import collect
@@ -46,7 +47,7 @@ class ClusteringPlan(WritePlan):
 class Clustering(Operation[ClusteringPlan]):
     """The operation.  ``by``: columns, ``curve``: one of :data:`mdt.services.curves.CURVES`, ``partitions``: paths, None for all.
 
-    ``progress`` is called with the number of finished units and of all.
+    ``progress`` is called with the number of finished units and of all.  ``runner``: where rows are written.
     """
 
     metadata: Metadata
@@ -55,6 +56,7 @@ class Clustering(Operation[ClusteringPlan]):
     curve: str
     partitions: Sequence[str] | None = None
     progress: Progress | None = None
+    runner: RewriteRunner = in_process
     name: str = "cluster"
     action: str = "replacecommit"
 
@@ -68,26 +70,14 @@ class Clustering(Operation[ClusteringPlan]):
     def write(self, snapshot: Snapshot, plan: ClusteringPlan, claim: Claim) -> Changes:
         """Write the units that gain.  Raises NothingGained if none does."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        made: list[tuple[Unit, int]] = []
-        changes = collect(shared, self._written(shared, plan, made), threads=self.options.threads("writer"))
-        if not made:
+        changes = self.runner(shared, self._rewrite(), plan.units, self.progress)
+        told = changes.extra.get("clustering_plan")
+        if not told:
             raise NothingGained
-        return _told(snapshot, changes, made)
+        return replace(changes, extra={"clustering_plan": told, "replaced": _replaced(told)})
 
-    def _written(self, shared: WriteJob, plan: ClusteringPlan, made: list[tuple[Unit, int]]) -> Iterator[Written]:
-        """Yield the new files unit by unit, and add to ``made`` each unit with how many it has become."""
-        task, snapshot = 0, shared.snapshot
-        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
-            for number, unit in enumerate(plan.units, 1):
-                found = arrangement(self.metadata, snapshot, self.options, unit, self.by, self.curve)
-                if found.pays(len(unit.groups)):
-                    made.append((unit, len(found.ends)))
-                    for rows in carried(self.metadata, snapshot, unit, found, pool):
-                        work = [Slice(unit.partition, NEW, carried=of_file) for of_file in rows]
-                        yield from pool.map(shared.run, range(task, task + len(work)), work)
-                        task += len(work)
-                if self.progress is not None:
-                    self.progress(number, len(plan.units))
+    def _rewrite(self) -> Rewrite[Unit]:
+        return partial(clustered, self.by, self.curve)
 
     def narrow(
         self, snapshot: Snapshot, plan: ClusteringPlan, changes: Changes, theirs: CommitRecord
@@ -104,7 +94,55 @@ class Clustering(Operation[ClusteringPlan]):
         return replace(plan, footprint=footprint), _without(snapshot, changes, kept)
 
 
-def _told(snapshot: Snapshot, changes: Changes, made: Sequence[tuple[Unit, int]]) -> Changes:
+Made = list[tuple[Unit, int]]
+"""Units that were written, each with how many files it has become."""
+Arranged = Callable[[WriteJob, Unit], Arrangement | None]
+"""How the rows of a unit are to stand, None if they stay."""
+
+
+def clustered(
+    by: Sequence[str], curve: str, shared: WriteJob, work: Sequence[Unit], part: str, progress: Progress | None
+) -> Changes:
+    """Write those of the units ``work`` that gain, in a new order: with ``by`` and ``curve`` a :class:`mdt.services.rewriting.Rewrite`."""
+
+    def arranged(job: WriteJob, unit: Unit) -> Arrangement | None:
+        found = arrangement(job.metadata, job.snapshot, job.options, unit, by, curve)
+        return found if found.pays(len(unit.groups)) else None
+
+    return rearranged(arranged, shared, work, part, progress)
+
+
+def rearranged(
+    arranged: Arranged, shared: WriteJob, work: Sequence[Unit], part: str,
+    progress: Progress | None,
+) -> Changes:  # fmt: skip
+    """Write the units ``work`` as ``arranged`` says of each, None for those that stay; return files, what leaves, and Hudi's plan."""
+    made: Made = []
+    written = _written(arranged, shared, work, made, progress)
+    changes = collect(shared, written, threads=shared.options.threads("writer"), part=part)
+    return _told(shared.snapshot, changes, made)
+
+
+def _written(
+    arranged: Arranged, shared: WriteJob, work: Sequence[Unit], made: Made,
+    progress: Progress | None,
+) -> Iterator[Written]:  # fmt: skip
+    """Yield the new files unit by unit, and add to ``made`` each unit that is written."""
+    task = 0
+    with ThreadPoolExecutor(shared.options.threads("writer")) as pool:
+        for number, unit in enumerate(work, 1):
+            found = arranged(shared, unit)
+            if found is not None:
+                made.append((unit, len(found.ends)))
+                for rows in carried(shared.metadata, shared.snapshot, unit, found, pool):
+                    slices = [Slice(unit.partition, NEW, carried=of_file) for of_file in rows]
+                    yield from pool.map(shared.run, range(task, task + len(slices)), slices)
+                    task += len(slices)
+            if progress is not None:
+                progress(number, len(work))
+
+
+def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:
     """Return ``changes`` with what leaves, and the plan as Hudi has it; files come in the order of the units."""
     plan, removed, at = [], list(changes.removed), 0
     for unit, count in made:
@@ -114,7 +152,7 @@ def _told(snapshot: Snapshot, changes: Changes, made: Sequence[tuple[Unit, int]]
         plan.append({"slices": slices, "outputs": outputs})
         for group in unit.groups:
             removed += snapshot.segment_ids[snapshot.file_groups.members(group)].tolist()
-    return replace(changes, removed=removed, extra={"clustering_plan": plan, "replaced": _replaced(plan)})
+    return replace(changes, removed=removed, extra={"clustering_plan": plan})
 
 
 def _slice(snapshot: Snapshot, group: int) -> dict[str, Any]:
@@ -141,11 +179,9 @@ def _without(snapshot: Snapshot, changes: Changes, kept: Sequence[Mapping[str, A
     """Return the part of ``changes`` that belongs to the units ``kept``."""
     outputs = {name for unit in kept for name in unit["outputs"]}
     files = [file for file in changes.files if file.file_id in outputs]
-    left_out = list(changes.extra.get("left_out", ()))
-    left_out += [paths.partition_file(f.partition, f.name) for f in changes.files if f.file_id not in outputs]
     replaced = _replaced(kept)
     numbers = snapshot.file_groups.number([name for names in replaced.values() for name in names])
     gone = {int(s) for group in numbers.tolist() for s in snapshot.segment_ids[snapshot.file_groups.members(group)]}
     removed = [segment for segment in changes.removed if segment in gone]
-    extra = {"clustering_plan": list(kept), "replaced": replaced, "left_out": left_out}
+    extra = {"clustering_plan": list(kept), "replaced": replaced, "left_out": left_out(changes, files)}
     return replace(changes, files=files, removed=removed, extra=extra)

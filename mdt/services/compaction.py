@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.services.compaction_strategies import Strategy, chosen
+from mdt.services.rewriting import RewriteRunner, in_process, left_out
 from mdt.write.files import WriteJob
 from mdt.write.operations import write_slices
 from mdt.write.slices import Slice
@@ -35,7 +35,7 @@ class CompactionPlan(WritePlan):
 class Compaction(Operation[CompactionPlan]):
     """The operation.  ``strategy``, ``partitions``, ``budget_bytes``: see :func:`mdt.services.compaction_strategies.chosen`.
 
-    ``progress`` is called with the number of finished file groups and of all.
+    ``progress`` is called with the number of finished file groups and of all.  ``runner``: where rows are written.
     """
 
     metadata: Metadata
@@ -44,6 +44,7 @@ class Compaction(Operation[CompactionPlan]):
     strategy: str | Strategy = "log_bytes"
     partitions: Sequence[str] | None = None
     budget_bytes: int | None = None
+    runner: RewriteRunner = in_process
     name: str = "compact"
     action: str = "compaction"
 
@@ -57,8 +58,7 @@ class Compaction(Operation[CompactionPlan]):
     def write(self, snapshot: Snapshot, plan: CompactionPlan, claim: Claim) -> Changes:
         """Write one base file for each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        work = [Slice(snapshot.file_groups.partition(g), g) for g in plan.groups]
-        changes = write_slices(shared, work, lambda one: one, self.progress)
+        changes = self.runner(shared, compacted, plan.groups, self.progress)
         return replace(changes, extra={"compaction_plan": [_operation(snapshot, g) for g in plan.groups]})
 
     def narrow(
@@ -73,11 +73,7 @@ class Compaction(Operation[CompactionPlan]):
         gone: set[int] = set()
         for group in numbers:
             gone.update(snapshot.segment_ids[snapshot.file_groups.members(group)].tolist())
-        left_out = list(changes.extra.get("left_out", ()))
-        for file in changes.files:
-            if file.file_id in lost:
-                left_out.append(paths.partition_file(file.partition, file.name))
-        extra = {**changes.extra, "left_out": left_out}
+        extra = {**changes.extra, "left_out": left_out(changes, kept)}
         if "compaction_plan" in extra:
             extra["compaction_plan"] = [one for one in extra["compaction_plan"] if one["fileId"] not in lost]
         footprint = replace(plan.footprint, groups=plan.footprint.groups - lost)
@@ -87,6 +83,12 @@ class Compaction(Operation[CompactionPlan]):
             replace(plan, footprint=footprint, groups=groups),
             replace(changes, files=kept, removed=removed, extra=extra),
         )
+
+
+def compacted(shared: WriteJob, work: Sequence[int], part: str, progress: Progress | None) -> Changes:
+    """Write one base file for each of the file groups ``work``: a :class:`mdt.services.rewriting.Rewrite`."""
+    slices = [Slice(shared.snapshot.file_groups.partition(group), group) for group in work]
+    return write_slices(shared, slices, lambda one: one, progress, part=part)
 
 
 def _operation(snapshot: Snapshot, group: int) -> dict[str, object]:

@@ -7,9 +7,9 @@ every one that shares an object with such a group; then all states before that a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,14 +30,13 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.services import archiving
-from mdt.services.arrangement import Arrangement, carried, members
+from mdt.services.arrangement import Arrangement, members
 from mdt.services.cleaning import Clean
-from mdt.services.clustering import Clustering, ClusteringPlan
+from mdt.services.clustering import Clustering, ClusteringPlan, rearranged
 from mdt.services.clustering_plan import Unit
+from mdt.services.rewriting import Rewrite
 from mdt.services.tagging import DropTag
-from mdt.write.assign import NEW
-from mdt.write.files import WriteJob, Written
-from mdt.write.slices import Slice
+from mdt.write.files import WriteJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +67,18 @@ class Rewriting(Clustering):
         partitions = sorted({unit.partition for unit in found})
         return ClusteringPlan(Footprint(txn, names), partitions, is_needed=bool(found), units=found)
 
-    def _written(self, shared: WriteJob, plan: ClusteringPlan, made: list[tuple[Unit, int]]) -> Iterator[Written]:
-        task = 0
-        with ThreadPoolExecutor(self.options.threads("writer")) as pool:
-            for number, unit in enumerate(plan.units, 1):
-                files = members(shared.snapshot, unit)
-                rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
-                ends = np.array([rows] if rows else [], np.int64)
-                found = Arrangement(np.arange(rows, dtype=np.int64), ends, 0.0, 0.0)
-                made.append((unit, len(ends)))
-                for of_files in carried(self.metadata, shared.snapshot, unit, found, pool):
-                    for of_file in of_files:
-                        yield shared.run(task, Slice(unit.partition, NEW, carried=of_file))
-                        task += 1
-                if self.progress is not None:
-                    self.progress(number, len(plan.units))
+    def _rewrite(self) -> Rewrite[Unit]:
+        return partial(rearranged, _as_they_stand)
 
     def narrow(self, *given: object) -> None:
         """Start again: what another writer has changed may be what was to go."""
         return
+
+
+def _as_they_stand(shared: WriteJob, unit: Unit) -> Arrangement:
+    files = members(shared.snapshot, unit)
+    rows = int((shared.snapshot.rows - shared.snapshot.dead_rows)[files].sum())
+    return Arrangement(np.arange(rows, dtype=np.int64), np.array([rows] if rows else [], np.int64), 0.0, 0.0)
 
 
 def tainted(metadata: Metadata, snapshot: Snapshot) -> Int64Array:

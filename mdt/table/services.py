@@ -17,6 +17,8 @@ from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mdt.commit.recovery import Recovery
     from mdt.metadata.points import Point
     from mdt.metadata.snapshot import Snapshot
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from mdt.services.compaction_strategies import Strategy
     from mdt.services.purge import PurgeReport
     from mdt.services.repair import RepairReport
+    from mdt.services.rewriting import RewriteRunner
 
 
 class Services(Handle):
@@ -38,8 +41,9 @@ class Services(Handle):
         strategy: str | Strategy = "log_bytes",
         partitions: str | Sequence[str] | None = None,
         budget_bytes: int | None = None,
+        spark: SparkSession | None = None,
     ) -> WriteResult:
-        """Rewrite file groups with log files or deleted rows as base files; rows stay as they are.
+        """Rewrite file groups with log files or deleted rows as base files; rows stay as they are.  ``spark``: in tasks of Spark.
 
         ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.  ``budget_bytes``: bytes to read at most,
         but for the first file group; ``strategy`` says which come first: "log_bytes" and "log_files" (those with most), "dead_share",
@@ -54,9 +58,10 @@ class Services(Handle):
         with shown(progress, "compact") as told, logs.service(self._storage, self.definition.name, "compact") as facts:
             self._before_write()
             wanted = matching(self._metadata.newest(), partitions)
-            done = self._commit(Compaction(self._metadata, self.options, told, strategy, wanted, budget_bytes))
+            runner = self._rewriting_on(spark)
+            done = self._commit(Compaction(self._metadata, self.options, told, strategy, wanted, budget_bytes, runner))
             facts["file_groups"] = len(done.plan.groups)
-        return WriteResult.of(done)
+        return WriteResult.of(done, engine="arrow" if spark is None else "spark")
 
     def cluster(
         self,
@@ -65,13 +70,14 @@ class Services(Handle):
         curve: str | None = None,
         partitions: str | Sequence[str] | None = None,
         progress: ProgressOption = None,
+        spark: SparkSession | None = None,
     ) -> ClusterResult:
         """Put rows in order by columns, so that queries on these read few files; small files are joined.
 
         ``by``: columns, at most eight, or "auto": those on which queries filtered most, as far as they were counted (option
         ``mdt.usage.counts``).  ``curve``: "sort" by the first column, then the next; "zorder" or "hilbert" keep ranges of all columns
         narrow.  Without one, columns that were named are sorted by, and those of "auto" stand along Hilbert's curve.
-        ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.
+        ``partitions``: paths such as ``"city=Oslo"``, ``*`` stands for anything; None for all.  ``spark``: read and write in its tasks.
 
         Only file groups whose ranges overlap are looked at, and written if that pays.  Rows stay as they are, with their commit
         times; writers may go on, and file groups that they change meanwhile are left out.  Raises Invalid for columns that
@@ -81,7 +87,22 @@ class Services(Handle):
 
         with shown(progress, "cluster") as told:
             self._before_write()
-            return cluster(self._metadata, self.options, by, curve=curve, partitions=partitions, progress=told)
+            runner = self._rewriting_on(spark)
+            return cluster(
+                self._metadata, self.options, by, curve=curve, partitions=partitions, progress=told, runner=runner
+            )
+
+    def _rewriting_on(self, spark: SparkSession | None) -> RewriteRunner:
+        """Return what writes rows anew: this process, or Spark."""
+        from mdt.services.rewriting import in_process
+
+        if spark is None:
+            return in_process
+        from mdt.engines.rewriting import EngineRewrite
+        from mdt.engines.spark.engine import SparkEngine
+        from mdt.engines.spark.session import classic
+
+        return EngineRewrite(SparkEngine(classic(spark)))
 
     def clean(
         self, *, retain_commits: int | None = None, retain_hours: int | None = None, retain_versions: int | None = None

@@ -243,16 +243,18 @@ def partitions_of(work: Sequence[Assignment]) -> list[str]:
 
 
 def write_slices(
-    shared: WriteJob, work: Sequence[T], slice_of: Callable[[T], Slice], progress: Progress | None = None
-) -> Changes:
+    shared: WriteJob, work: Sequence[T], slice_of: Callable[[T], Slice], progress: Progress | None = None,
+    *, part: str = "",
+) -> Changes:  # fmt: skip
     """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
 
     ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it is their turn.
+    ``part``: as for :func:`collect`.
     """
     threads = shared.options.threads("writer")
     with ThreadPoolExecutor(threads) as pool:
         done = pool.map(lambda task, one: shared.run(task, slice_of(one)), range(len(work)), work)
-        return collect(shared, counted(done, len(work), progress), threads=threads)
+        return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
 
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -32,12 +33,13 @@ def encode(done: Changes) -> bytes:
     return b"".join(map(bytes, codec.pack({}, sections)))
 
 
-def decode(data: bytes) -> Changes:
-    """Return what :func:`encode` was given."""
+def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:
+    """Return what :func:`encode` was given, with what else goes into the record's header."""
     _, sections = codec.unpack(data, path=_WHERE)
     tables = {name: codec.decode_ipc(sections[name], schema, path=_WHERE) for name, schema in SECTIONS.items()}
     vectors = {row["segment"]: BitMap.deserialize(row["positions"]) for row in tables["vectors"].to_pylist()}
-    return Changes(_files(tables), tables["removed"]["segment"].to_pylist(), vectors, key_parts_of(tables["key_parts"]))
+    removed = tables["removed"]["segment"].to_pylist()
+    return Changes(_files(tables), removed, vectors, key_parts_of(tables["key_parts"]), extra=extra or {})
 
 
 def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:

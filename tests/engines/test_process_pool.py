@@ -27,7 +27,7 @@ _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
 
 
 class PooledAgainstDictionary(TableAgainstDictionary):
-    """The same histories; every upsert and insert, and every index build, runs in other processes."""
+    """The same histories; every upsert and insert, index build, compaction and clustering runs in other processes."""
 
     kind_of_table = PooledTable
 

@@ -1,0 +1,52 @@
+"""What the tasks of a write have in common, whatever they write: how work is shared out, how results become one, what lost attempts left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mdt.commit.operation import Changes, Claim
+from mdt.commit.transaction import is_written_by
+from mdt.engines.engine import Engine
+from mdt.metadata import paths
+from mdt.stores.storage import Storage
+
+W = TypeVar("W")
+
+TASKS_PER_PROCESSOR = 3
+
+
+def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
+    """Return ``work`` cut into as many shares as there shall be tasks, a few a processor; none is empty."""
+    count = min(len(work), TASKS_PER_PROCESSOR * engine.processors)
+    ends = np.linspace(0, len(work), count + 1).astype(int).tolist()
+    return [work[start:end] for start, end in pairwise(ends) if end > start]
+
+
+def merged(done: Sequence[Changes]) -> Changes:
+    """Return what several tasks have written as one; lists in ``extra`` are concatenated."""
+    extra: dict[str, list[Any]] = {}
+    for changes in done:
+        for name, values in changes.extra.items():
+            extra.setdefault(name, []).extend(values)
+    return Changes(
+        files=[file for changes in done for file in changes.files],
+        removed=[segment for changes in done for segment in changes.removed],
+        vectors={segment: vector for changes in done for segment, vector in changes.vectors.items()},
+        key_parts=[part for changes in done for part in changes.key_parts],
+        extra=extra,
+    )
+
+
+def drop_lost_attempts(storage: Storage, claim: Claim, partitions: Sequence[str], changes: Changes) -> None:
+    """Delete the files and summaries of task attempts whose result was not used."""
+    used = {paths.partition_file(f.partition, f.name) for f in changes.files}
+    used |= {f.key_map.path for f in changes.files if f.key_map is not None}
+    used |= {u.stored.path for u in changes.key_parts if u.stored is not None}
+    found = [info.path for partition in partitions for info in storage.list_dir(partition)]
+    found += [info.path for info in storage.list(paths.attachments_of(claim.instant))]
+    mine = [path for path in found if is_written_by(path, claim.instant, claim.token)]
+    storage.delete_many([path for path in mine if path not in used])

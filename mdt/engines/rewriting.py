@@ -1,0 +1,37 @@
+"""Compaction and clustering on an engine: each task writes some units anew, with an object of summaries of its own; the driver commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mdt.commit.operation import Changes
+from mdt.engines import tasks
+from mdt.engines.engine import Engine
+from mdt.engines.results import drop_lost_attempts, merged, shares
+from mdt.engines.tasks import RewriteShare, source_of
+from mdt.progress import Progress
+from mdt.services.rewriting import Rewrite
+from mdt.write.files import WriteJob
+from mdt.write.transfer import decode
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRewrite:
+    """A :class:`mdt.services.rewriting.RewriteRunner` on an engine."""
+
+    engine: Engine[Any]
+
+    def __call__(
+        self, shared: WriteJob, rewrite: Rewrite[Any], work: Sequence[Any], progress: Progress | None
+    ) -> Changes:
+        """Write the units ``work`` in tasks; ``progress`` is called once, when all of them have ended."""
+        source = source_of(shared.metadata, shared.snapshot, shared.options)
+        parts = [RewriteShare(source, shared.claim, rewrite, part) for part in shares(self.engine, work)]
+        changes = merged([decode(data, extra) for data, extra in self.engine.each(tasks.rewrite, parts)])
+        partitions = sorted({file.partition for file in changes.files})
+        drop_lost_attempts(shared.metadata.storage, shared.claim, partitions, changes)
+        if progress is not None:
+            progress(len(work), len(work))
+        return changes

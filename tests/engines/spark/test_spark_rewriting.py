@@ -1,0 +1,59 @@
+"""Compaction and clustering in Spark's tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+
+import mdt
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.int64()), ("y", pa.float64())])
+
+
+def _rows(ids: range, y: float) -> pa.Table:
+    return pa.table(
+        [list(ids), [f"c{i % 5}" for i in ids], [i * 7919 % 1000 for i in ids], [y] * len(ids)], SCHEMA.names
+    ).cast(SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> mdt.Table:
+    options = {"mdt.max.file.bytes": 8192, "mdt.small.file.bytes": 0, "mdt.durable": False, "mdt.services.auto": False}
+    made = mdt.create(
+        tmp_path / "t",
+        SCHEMA,
+        ["id"],
+        partition_by=["city"],
+        table_type="MERGE_ON_READ",
+        indexes=["bitmap(x)"],
+        options=options,
+    )
+    for n in range(3):
+        made.bulk_insert(_rows(range(n, 3000, 3), 0.0))
+    made.upsert(_rows(range(0, 3000, 50), 1.0))
+    return made
+
+
+def test_spark_compacts_what_it_is_told_to(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+    before, seen = bag(table.scan().to_arrow()), []
+    done = table.compact(spark=spark, progress=lambda n, of: seen.append((n, of)))
+    assert done.engine == "spark" and done.instant and seen == [(seen[0][1],) * 2]
+    assert not [kind for kind in table.files()["kind"].to_pylist() if kind != 0]
+    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == before == bag(hudi_table(tmp_path / "t", SCHEMA))
+    assert table.check().ok
+    assert not table.compact(spark=spark).instant, "nothing is left to do"
+
+
+def test_spark_clusters_and_queries_read_fewer_files(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+    before, read = bag(table.scan().to_arrow()), table.scan("x between 100 and 110").explain().files_read
+    done = table.cluster(["x", "y"], curve="zorder", spark=spark)
+    assert done.rows >= 2000 and done.groups_made > 5 and done.overlap["x"][1] < done.overlap["x"][0]
+    assert table.scan("x between 100 and 110").explain().files_read < read
+    assert set(table.indexes()["coverage"].to_pylist()) == {100.0}
+    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == before == bag(hudi_table(tmp_path / "t", SCHEMA))
+    assert bag(mdt.read(spark, tmp_path / "t").toArrow().select(SCHEMA.names).cast(SCHEMA)) == before
+    assert table.check().ok

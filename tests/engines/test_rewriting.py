@@ -1,0 +1,156 @@
+"""Compaction and clustering in the tasks of an engine: the rows, the order and the coverage are those of one process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pooled
+import pyarrow as pa
+import pytest
+from counting import count
+from pooled import PooledTable
+from reader import hudi_table
+from worlds import MODES, State, as_state, assert_clean, make, rows
+
+import mdt
+from mdt.engines import tasks
+from mdt.errors import Corrupt, Unavailable
+from mdt.stores.storage import LocalStorage
+from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.process_pool import process_engine
+
+_rewrite = tasks.rewrite
+Service = Callable[[mdt.Table], Any]
+
+
+def compact(table: mdt.Table) -> Any:
+    return table.compact()
+
+
+def cluster(table: mdt.Table) -> Any:
+    return table.cluster("fare")
+
+
+SERVICES = [compact, cluster]
+
+
+def on(folder: Path) -> LocalStorage:
+    return LocalStorage(folder, durable=False)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    """A table on disk with log files in several file groups, whose ranges overlap."""
+    options = {"mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0, "mdt.services.auto": False}
+    table = make(on(tmp_path / "start"), "MERGE_ON_READ", "record", **options)
+    fares = pa.array([float(i * 37 % 101) for i in range(500)])
+    for n in range(4):
+        table.bulk_insert(rows(range(n, 2000, 4), 1, 0.0).set_column(3, "fare", fares))
+    table.create_index("bitmap(fare)")
+    table.upsert(rows(range(0, 2000, 7), 2, 9.0))
+    table.delete(rows(range(0, 2000, 11), 0, 0.0))
+    return tmp_path / "start"
+
+
+def seen_by_all(folder: Path) -> State:
+    """Return what we see, after hudi-rs has seen the same."""
+    found = state(folder)
+    assert as_state(hudi_table(folder, mdt.open(on(folder)).schema)) == found
+    return found
+
+
+def state(folder: Path) -> State:
+    return as_state(mdt.open(on(folder)).scan().to_arrow())
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_tasks_write_anew_is_what_one_process_writes(start: Path, service: Service) -> None:
+    copy, before = shutil.copytree(start, start.with_name("copy")), state(start)
+    there, here = service(PooledTable(on(start))), service(mdt.open(on(copy)))
+    assert there.seq == here.seq > 6 and there.instant
+    found, expected = (mdt.open(on(folder)).files().sort_by("partition") for folder in (start, copy))
+    assert len(found) == len(expected) >= 4
+    assert sorted(found["rows"].to_pylist()) == sorted(expected["rows"].to_pylist())
+    assert seen_by_all(start) == before == state(copy)
+    assert set(mdt.open(on(start)).indexes()["coverage"].to_pylist()) == {100.0}
+    plans = [mdt.open(on(folder)).scan("fare between 10 and 12").explain() for folder in (start, copy)]
+    assert plans[0].files_read == plans[1].files_read <= (10 if service is compact else 6)
+    assert_clean(on(start))
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_after_a_crash_of_the_driver_the_rows_are_there_and_nothing_is_left(start: Path, service: Service) -> None:
+    before = state(start)
+    whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
+    service(PooledTable(whole))
+    for k in range(1, len(whole.operations) + 1, 3):
+        mode = MODES[k % len(MODES)]
+        if mode == "torn" and whole.operations[k - 1].startswith("delete"):
+            continue
+        folder = shutil.copytree(start, start.with_name(f"{mode}-{k}"))
+        survivor = on(folder)
+        with pytest.raises(Crash):
+            service(PooledTable(FaultyStorage(survivor, k, mode)))
+        count("crash points of the engine of processes")
+        mdt.open(survivor).abort()
+        assert seen_by_all(folder) == before
+        assert_clean(survivor)
+
+
+def finds_damage(share: tasks.RewriteShare, attempt: int) -> Any:
+    """Write, then meet an error of mdt."""
+    _rewrite(share, attempt)
+    raise Corrupt("a block is damaged", path="p", offset=3)
+
+
+def dies(share: tasks.RewriteShare, attempt: int) -> Any:
+    """Write, then die without a word."""
+    import os
+
+    _rewrite(share, attempt)
+    os._exit(1)
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(finds_damage, Corrupt), (dies, Unavailable)])
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_task_that_fails_after_it_wrote_commits_nothing(
+    start: Path, monkeypatch: pytest.MonkeyPatch, service: Service, fault: Callable[..., Any], kind: type[Exception]
+) -> None:
+    engine, before = process_engine(1), state(start)
+    monkeypatch.setattr(pooled, "processes", lambda: engine)
+    monkeypatch.setattr(tasks, "rewrite", fault)
+    with pytest.raises(kind):
+        service(PooledTable(on(start)))
+    monkeypatch.undo()
+    engine.executor.shutdown()
+    assert state(start) == before
+    mdt.open(on(start)).abort()
+    assert_clean(on(start))
+    service(PooledTable(on(start)))
+    assert state(start) == before
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_file_group_that_changes_while_tasks_write_is_left_out(start: Path, service: Service) -> None:
+    run = mdt.engines.rewriting.EngineRewrite.__call__
+
+    class Beside(PooledTable):
+        def _rewriting_on(self, spark: Any) -> Any:
+            runner = super()._rewriting_on(spark)
+
+            def beside(*given: Any) -> Any:
+                changes = run(runner, *given)
+                if state(start)["k1"] != (3, 77.0):
+                    mdt.open(on(start)).upsert(rows(range(1, 2), 3, 77.0))
+                return changes
+
+            return beside
+
+    service(Beside(on(start)))
+    found = state(start)
+    assert found["k1"] == (3, 77.0) and len(found) == len(set(range(2000)) - set(range(0, 2000, 11)))
+    assert mdt.open(on(start)).history()["operation"].to_pylist()[-1] in ("compact", "cluster")
+    assert_clean(on(start))
