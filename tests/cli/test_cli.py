@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -251,6 +252,17 @@ def test_check_fails_when_something_is_wrong(path: Path) -> None:
     shown = run("check", path, code=1).stdout
     assert "1 problems" in shown or "2 problems" in shown
     assert file.name in shown
+
+
+def test_repair_mends_and_fails_when_something_is_lost(path: Path) -> None:
+    assert run("repair", path).stdout == "nothing is damaged\n"
+    shutil.rmtree(path / ".hoodie/.mdt/attachments")
+    shown = run("repair", path).stdout
+    assert "put back, byte for byte" in shown and "lost: nothing" in shown
+    assert "no problems" in run("check", path).stdout
+    next(path.glob("city=x/*.parquet")).unlink()
+    assert "live rows are lost" in run("repair", path, code=1).stdout
+    assert json.loads(run("repair", path, "--json", code=1).stdout)["lost"][0]["kind"] == "rows"
 
 
 def test_options_lists_all(path: Path) -> None:
