@@ -30,6 +30,7 @@ from mdt.metadata import paths, references
 from mdt.services import cleaning
 from mdt.services.problem import Kind
 from mdt.stores.storage import MemoryStorage
+from mdt.testing.faulty import Crash, FaultyStorage
 
 ROWS = 300
 STATE: State = deleted(upserted(upserted({}, range(ROWS), 1, 1.0), range(0, ROWS, 3), 2, 2.0), (6, 7, 8))
@@ -55,8 +56,8 @@ WAYS: dict[str, Callable[[bytes], bytes | None]] = {
     "cut": lambda data: data[: len(data) // 2],
     "delete": lambda data: None,
 }
-SAMPLE = 8
-"""Damaged tables by day, after one of each kind."""
+SAMPLE = 5
+"""Damaged tables by day, each of another kind."""
 
 
 @cache
@@ -152,15 +153,18 @@ def cases() -> Iterator[tuple[str, str, str, str]]:
                     yield key_index, kind, path, way
 
 
-def test_what_is_damaged_is_mended_or_named() -> None:
+def seeded() -> random.Random:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    draw = random.Random(seed)
-    everything = list(cases())
-    assert {kind for _, kind, _, _ in everything} == set(KINDS)
-    chosen = [draw.choice([case for case in everything if case[1] == kind]) for kind in KINDS]
-    for case in chosen + draw.sample(everything, SAMPLE):
-        mended(*case)
+    return random.Random(seed)
+
+
+def test_what_is_damaged_is_mended_or_named() -> None:
+    draw = seeded()
+    key_index = draw.choice(["record", "bloom"])
+    assert set(objects(key_index)) == set(KINDS)
+    for kind in draw.sample(list(KINDS), SAMPLE):
+        mended(key_index, kind, draw.choice(objects(key_index)[kind]), draw.choice(list(WAYS)))
 
 
 def broken(place: str, key_index: str = "record") -> Callable[[], MemoryStorage]:
@@ -180,26 +184,39 @@ def broken(place: str, key_index: str = "record") -> Callable[[], MemoryStorage]
     return start
 
 
-PLACES = [
-    paths.attachments_dir(),
-    paths.log_dir(),
-    *(pytest.param(place, marks=pytest.mark.nightly) for place in (paths.checkpoints_dir(), ".hoodie/2")),
-]
+PLACES = [paths.attachments_dir(), paths.log_dir(), paths.checkpoints_dir(), ".hoodie/2"]
 
 
+def taken_up(survivor: MemoryStorage, where: str) -> None:
+    """Assert that the next repair does what one that died has left."""
+    count("crash points of repairs")
+    later(survivor)
+    report = mdt.repair(survivor)
+    assert all(one.kind == Kind.RECORD for one in report.lost), f"{where}\n{report}"
+    assert ours(survivor) == BASE_STATE == theirs(survivor), where
+    table = mdt.open(survivor)
+    assert table.check().ok and not pending(table.metadata), where
+    table.upsert(rows([0, 20], 9, 9.0))
+    assert ours(survivor) == upserted(BASE_STATE, [0, 20], 9, 9.0) == theirs(survivor), where
+
+
+def test_a_repair_that_dies_somewhere_is_taken_up_by_the_next_one() -> None:
+    draw = seeded()
+    start = broken(draw.choice(PLACES[:2]))
+    whole = FaultyStorage(start())
+    mdt.repair(whole)
+    for at in draw.sample(range(1, len(whole.operations) + 1), 5):
+        survivor = start()
+        with pytest.raises(Crash):
+            mdt.repair(FaultyStorage(survivor, at))
+        taken_up(survivor, f"before {at} {whole.operations[at - 1]}")
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", PLACES)
-def test_a_repair_that_dies_is_taken_up_by_the_next_one(place: str) -> None:
-    start = broken(place)
-    for where, survivor in survivors(start, lambda storage: mdt.repair(storage)):
-        count("crash points of repairs")
-        later(survivor)
-        report = mdt.repair(survivor)
-        assert all(one.kind == Kind.RECORD for one in report.lost), f"{where}\n{report}"
-        assert ours(survivor) == BASE_STATE == theirs(survivor), where
-        table = mdt.open(survivor)
-        assert table.check().ok and not pending(table.metadata), where
-        table.upsert(rows([0, 20], 9, 9.0))
-        assert ours(survivor) == upserted(BASE_STATE, [0, 20], 9, 9.0) == theirs(survivor), where
+def test_a_repair_that_dies_anywhere_is_taken_up_by_the_next_one(place: str) -> None:
+    for where, survivor in survivors(broken(place), lambda storage: mdt.repair(storage)):
+        taken_up(survivor, where)
 
 
 @pytest.mark.nightly
