@@ -19,7 +19,7 @@ from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment_rows import live_mask
 from mdt.services.clustering_plan import Unit
-from mdt.services.curves import SORT, ranks, row_order
+from mdt.services.curves import SORT, order_along, ranks, row_order
 from mdt.services.ranges import Ranges
 from mdt.write.files import live_rows
 from mdt.write.slices import Carried
@@ -68,16 +68,17 @@ def arrangement(
     parts = [_live(metadata, snapshot, i, schema) for i in files]
     rows = pa.concat_tables([schema.empty_table(), *(part for part, _ in parts)])
     columns = [column_paths.column_at(rows, path) for path in by]
-    order = row_order(columns, curve)
-    ends = _ends(len(rows), _bytes(snapshot, files), options.max_file_bytes, len(unit.groups))
-    stood = _starts([rows for _, rows in parts])
-    stand = _new_starts(ends, options.row_group_rows)
     if curve == SORT:
+        order = row_order(columns, curve)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         ranked = [place]
     else:
         ranked = [ranks(column) for column in columns]
+        order = order_along(curve, ranked)
+    ends = _ends(len(rows), _bytes(snapshot, files), options.max_file_bytes, len(unit.groups))
+    stood = _starts([rows for _, rows in parts])
+    stand = _new_starts(ends, options.row_group_rows)
     before = [_share(one, stood, one) for one in ranked]
     after = [_share(one[order], stand, one) for one in ranked]
     return Arrangement(order, ends, float(np.mean(before)), float(np.mean(after)))

@@ -23,13 +23,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import BoolArray, Int64Array, UInt64Array
+from indexes.base import Int64Array, UInt64Array
 from indexes.buffers import numbers
 
 SORT, ZORDER, HILBERT = "sort", "zorder", "hilbert"
 CURVES = (SORT, ZORDER, HILBERT)
 COLUMNS_MAX = 8
 """Of a curve: with more, no column has narrow ranges."""
+
+UInt32Array = np.ndarray[tuple[int], np.dtype[np.uint32]]
 
 _CODE_BITS = 64
 _CELLS_PER_ROW_BITS = 8
@@ -47,7 +49,11 @@ def row_order(columns: Sequence[pa.ChunkedArray], curve: str) -> Int64Array:
         names = [str(i) for i in range(len(columns))]
         keys = [(name, "ascending") for name in names]
         return numbers(pc.sort_indices(pa.table(list(columns), names=names), keys)).astype(np.int64)
-    ranked = [ranks(column) for column in columns]
+    return order_along(curve, [ranks(column) for column in columns])
+
+
+def order_along(curve: str, ranked: Sequence[Int64Array]) -> Int64Array:
+    """Return what :func:`row_order` does for a curve.  ``ranked``: the :func:`ranks` of the columns, int64[n] each."""
     if len(ranked) == 1:
         return np.argsort(ranked[0], kind="stable").astype(np.int64)
     return np.argsort(codes(ranked, curve), kind="stable").astype(np.int64)
@@ -73,39 +79,45 @@ def codes(ranked: Sequence[Int64Array], curve: str) -> UInt64Array:
     return found
 
 
-def _scaled(ranked: Int64Array, n: int, bits: int) -> UInt64Array:
+def _scaled(ranked: Int64Array, n: int, bits: int) -> UInt32Array:
     """Return ranks below ``n`` as numbers of ``bits`` bits."""
-    return (ranked.astype(np.float64) * (float(1 << bits) / n)).astype(np.uint64)
+    return (ranked.astype(np.float64) * (float(1 << bits) / n)).astype(np.uint32)
 
 
-def _interleaved(axes: Sequence[UInt64Array], bits: int) -> UInt64Array:
+def _interleaved(axes: Sequence[UInt32Array], bits: int) -> UInt64Array:
     """Return numbers of ``bits`` bits with their bits taken in turn, the highest of the first axis first."""
     found = np.zeros(len(axes[0]), np.uint64)
     one = np.uint64(1)
     for bit in range(bits - 1, -1, -1):
         for axis in axes:
             found <<= one
-            found |= (axis >> np.uint64(bit)) & one
+            found |= (axis >> np.uint32(bit)) & np.uint32(1)
     return found
 
 
-def _to_hilbert(axes: Sequence[UInt64Array], bits: int) -> None:
-    """Turn coordinates, in place, into those whose interleaved bits are the place on Hilbert's curve: Skilling's AxesToTranspose."""
+def _to_hilbert(axes: Sequence[UInt32Array], bits: int) -> None:
+    """Turn coordinates, in place, into those whose interleaved bits are the place on Hilbert's curve: Skilling's AxesToTranspose.
+
+    Bits decide by masks of all ones or none, which takes a quarter of the time of np.where.
+    """
     first = axes[0]
     for bit in range(bits - 1, 0, -1):
-        high = np.uint64(1 << bit)
-        low = np.uint64((1 << bit) - 1)
+        low = np.uint32((1 << bit) - 1)
         for axis in axes:
-            is_set: BoolArray = (axis & high) != 0
-            swapped = np.where(is_set, np.uint64(0), (first ^ axis) & low)
-            first ^= np.where(is_set, low, swapped)
+            is_set = _mask(axis, bit)
+            swapped = (first ^ axis) & ~is_set & low
+            first ^= (is_set & low) | swapped
             if axis is not first:
                 axis ^= swapped
     for before, axis in pairwise(axes):
         axis ^= before
-    turn = np.zeros(len(first), np.uint64)
+    turn = np.zeros(len(first), np.uint32)
     for bit in range(bits - 1, 0, -1):
-        is_odd = (axes[-1] & np.uint64(1 << bit)) != 0
-        turn ^= np.where(is_odd, np.uint64((1 << bit) - 1), np.uint64(0))
+        turn ^= _mask(axes[-1], bit) & np.uint32((1 << bit) - 1)
     for axis in axes:
         axis ^= turn
+
+
+def _mask(axis: UInt32Array, bit: int) -> UInt32Array:
+    """Return all ones where a bit of ``axis`` is set, else 0 -> uint32[n]."""
+    return np.negative((axis >> np.uint32(bit)) & np.uint32(1))
