@@ -99,7 +99,7 @@ def summarize(values: pa.Array | pa.ChunkedArray) -> Stats:
     nulls, nans, present = values.null_count, 0, values
     if pa.types.is_floating(values.type):
         is_nan = pc.is_nan(values)
-        nans = int(pc.sum(is_nan).as_py() or 0)
+        nans = int(is_nan.true_count)
         present = values.filter(pc.invert(is_nan)) if nans else values
     low, high = _bounds(present)
     if nans:
@@ -137,6 +137,8 @@ def merge(row_groups: Sequence[Stats]) -> Stats:
     >>> both.min, both.max, both.nulls, both.values
     (b'a', b'd', 1, 5)
     """
+    if len(row_groups) == 1:
+        return row_groups[0]
     filled = [row_group for row_group in row_groups if row_group.nulls < row_group.values]
     low = _outermost(min, [row_group.min for row_group in filled])
     high = _outermost(max, [row_group.max for row_group in filled])
@@ -314,8 +316,7 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
     if pa.types.is_fixed_size_binary(values.type):
         values = values.cast(pa.binary())
     found = pc.min_max(values)
-    keys = order.encode(pa.array([found["min"], found["max"]], values.type))
-    return keys[0].as_py(), keys[1].as_py()
+    return order.encode_one(found["min"]), order.encode_one(found["max"])
 
 
 def _stats(

