@@ -175,8 +175,9 @@ LEASE_BYTES_MAX = 1 << 10
 ARCHIVE_ROWS_MERGED_MAX = 1 << 19
 """Records of one object of the archive, at some 200 bytes each before they are compressed: half of what an object may unfold to."""
 
-RECORDS_CACHED_MAX = 128
-"""Commit records kept in one process: a few compactions of the metadata, so that conflict checks do not read them again."""
+RECORDS_CACHE_BYTES_MAX = 64 << 20
+"""Of commit records kept in one process, of some 10 KB each if they are small: all that a table keeps readable by default, so that a cleaning, which
+asks for all of them five times, does not decode them again; that took forty times as long as a small commit."""
 
 KEY_PARTS_OPEN_MAX = 64
 """Parts of the key index that one process keeps open: mapping one of 2 M keys again costs 0.1 ms, as much as the look-up."""

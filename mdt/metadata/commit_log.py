@@ -64,6 +64,8 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "saved": SAVED,
 }
 
+_HEADER_BYTES = 4_096
+"""About what a record's header takes in memory."""
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
 """Made once; ``schema.empty_table()`` would import pandas where it is installed."""
 
@@ -139,6 +141,11 @@ class CommitRecord:
         """Return section ``name``, empty if the record has none."""
         found = self.tables.get(name)
         return _EMPTY[name] if found is None else found
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes of memory it takes."""
+        return _HEADER_BYTES + sum(table.nbytes for table in self.tables.values())
 
     def at(self, seq: int) -> CommitRecord:
         """Return the same transaction as record number ``seq``."""

@@ -28,6 +28,8 @@ BACKUP = f"{paths.properties()}.backup"
 
 _BEFORE = "i"
 """Above the names of all instants and of the properties, below Hudi's directories ``metadata`` and ``timeline``."""
+_OURS_MIN = 1_024
+"""Paths of instants that are kept in memory whatever their age: forgetting some costs a walk through all."""
 _DATA_STAYS = frozenset(("savepoint", "indexing"))
 """Actions of others that change no rows and delete no files."""
 _COMMITS = frozenset(("commit", "deltacommit"))
@@ -63,8 +65,9 @@ class Watch:
     properties: Mapping[str, str] | None = None
     at_work: tuple[str, ...] = ()
     _stamps: tuple[Hashable, Hashable] | None = None
-    _ours: frozenset[str] = frozenset()
-    """Paths of instants after ``since`` that records have."""
+    _ours: set[str] = field(default_factory=set)
+    """Paths of instants that records have; those that go before ``since`` leave it when there are ``_ours_max``."""
+    _ours_max: int = _OURS_MIN
     _print: tuple[str, int, int] | None = field(default=None)
 
     def look(self, layout: Layout) -> Seen | None:
@@ -105,8 +108,10 @@ class Watch:
         newest = timeline.instant_us(snapshot.last_instant) - FOREIGN_CLOCK_BEHIND_SECONDS * 1_000_000
         self.since = min([timeline.instant_text(newest), *pending])
         self.at_work = tuple(sorted(instant.time for instant in others if instant in seen.begun))
-        known = {path for instant, path in seen.instants.items() if instant.time not in unknown}
-        self._ours = frozenset(path for path in self._ours | known if path.rpartition("/")[2] > self.since)
+        self._ours.update(path for instant, path in seen.instants.items() if instant.time not in unknown)
+        if len(self._ours) >= self._ours_max:
+            self._ours = {path for path in self._ours if path.rpartition("/")[2] > self.since}
+            self._ours_max = max(_OURS_MIN, 2 * len(self._ours))
         self.properties, self._print, self._stamps = seen.properties, seen.print, seen.stamps
 
     def refuse_to_write(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
@@ -17,7 +18,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
 _LOOKED_UP_MAX = 64
-"""Up to so many positions are looked up in a deletion vector one by one; for more it is unfolded."""
+"""Up to so many positions are looked up in a deletion vector one by one; more are intersected with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,8 @@ def is_live(snapshot: Snapshot, number: int, position: Int64Array) -> npt.NDArra
         return np.ones(len(position), dtype=np.bool_)
     if len(position) <= _LOOKED_UP_MAX:
         return np.array([one not in dead for one in position.tolist()], np.bool_)
-    return ~np.isin(position, np.asarray(dead.to_array()))
+    gone = BitMap(position.astype(np.uint32)) & dead
+    return ~np.isin(position, np.asarray(gone.to_array()))
 
 
 def base_key_map(metadata: Metadata, snapshot: Snapshot, group: int) -> KeyMap | None:

@@ -29,7 +29,7 @@ from mdt.limits import (
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     PAST_SNAPSHOTS_CACHED_MAX,
-    RECORDS_CACHED_MAX,
+    RECORDS_CACHE_BYTES_MAX,
     SEGMENTS_CACHED_MAX,
 )
 from mdt.metadata import archive, codec, commit_log, key_indexes, paths
@@ -83,7 +83,7 @@ class Metadata:
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
         self._looked_at = -1
         self._newest: Snapshot | None = None
-        self._records: dict[int, CommitRecord] = {}
+        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX)
         self._key_parts: Recent[ObjectRange, pa.Buffer] = Recent(KEY_PARTS_OPEN_MAX)
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
@@ -265,9 +265,7 @@ class Metadata:
         """Return commit record ``seq`` or None; recent ones come from memory."""
         found = self._records.get(seq)
         if found is None and (found := commit_log.read(self.storage, seq)) is not None:
-            self._records[seq] = found
-            while len(self._records) > RECORDS_CACHED_MAX:
-                del self._records[next(iter(self._records))]
+            self._records.put(seq, found, found.nbytes)
         return found
 
     def key_part_payload(self, key_part: KeyPart) -> bytes | pa.Buffer:

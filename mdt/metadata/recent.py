@@ -26,6 +26,9 @@ class Recent(Generic[K, V]):
         self.misses = 0
         self.dropped = 0
 
+    def __len__(self) -> int:
+        return len(self._found)
+
     def get(self, key: K) -> V | None:
         """Return the value of ``key``, which is the newest then, or None."""
         with self._lock:
