@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from obstore.store import LocalStore
 
 import mdt
-from benchmarks.peers import Peer, bytes_below, sql_list
+from benchmarks.peers import Peer, sql_list
 from benchmarks.queries import Query
 from benchmarks.trips import FILES, Key
 from mdt.metadata import references
@@ -53,7 +53,7 @@ class Mdt(Peer):
         self.table.compact()
 
     def cluster(self, by: Sequence[str], curve: str) -> None:
-        size = bytes_below(self.path) // FILES
+        size = pc.sum(self.table.files()["size"]).as_py() // FILES
         mdt.open(self.path, {"mdt.max.file.bytes": size}).cluster(by, curve=curve)
 
     def commit(self) -> int:
