@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pyarrow as pa
 
 from mdt.commit import leftovers, publish
 from mdt.commit.recovery import pending, sensible
@@ -20,6 +24,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.services.problem import Kind, Problem
 from mdt.stores.object_range import ObjectRange
+from mdt.stores.storage import Storage
 
 
 def check_log(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
@@ -150,16 +155,20 @@ def properties_problem(metadata: Metadata, definition: TableDefinition) -> str:
 
 def _check_partitions(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
     """Each partition with live files needs Hudi's marker: readers who list directories leave out one that has none."""
-    live = snapshot.files.take(["partition"], snapshot.live_numbers)["partition"].unique()
-    for partition in live.to_pylist():
-        path = paths.partition_metadata(partition)
-        try:
-            depth = properties.decode(metadata.storage.read(path)).get("partitionDepth", "")
-            wrong = "" if depth == str(partition_depth(partition)) else f"says depth {depth!r}"
-        except Corrupt as error:
-            wrong = str(error)
-        if wrong:
-            yield Problem(path, -1, wrong, Kind.TIMELINE)
+    live = snapshot.files.take(["partition"], snapshot.live_numbers)["partition"].unique().to_pylist()
+    with ThreadPoolExecutor(pa.cpu_count()) as pool:
+        for partition, wrong in zip(live, pool.map(partial(_marker_problem, metadata.storage), live), strict=True):
+            if wrong:
+                yield Problem(paths.partition_metadata(partition), -1, wrong, Kind.TIMELINE)
+
+
+def _marker_problem(storage: Storage, partition: str) -> str:
+    """Return what is wrong with the marker of a partition, "" if nothing is."""
+    try:
+        depth = properties.decode(storage.read(paths.partition_metadata(partition))).get("partitionDepth", "")
+    except Corrupt as error:
+        return str(error)
+    return "" if depth == str(partition_depth(partition)) else f"says depth {depth!r}"
 
 
 def _check_indexing(metadata: Metadata, snapshot: Snapshot, records: list[CommitRecord]) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,25 @@ def test_history_that_nothing_knows_keeps_its_place(monkeypatch: pytest.MonkeyPa
     assert history["seq"].to_pylist() == list(range(len(history))) and mdt.open(table.storage).check().ok
     assert report.ok or "no row depends on it" in str(report)
     assert (history["operation"].to_pylist()[0] == "unknown") == (not report.ok)
+
+
+def test_writers_go_on_while_a_table_is_repaired() -> None:
+    table = made()
+    snapshot = table.snapshot()
+    for number in snapshot.live_numbers.tolist():
+        page_map = snapshot.segment(number).page_map  # writers do without
+        assert page_map is not None
+        flipped(table.storage, page_map.path, page_map.offset + 40)
+    summary = next(s for s in snapshot.index_summaries("bitmap/1(few)", snapshot.live_shards) if s)
+    assert not isinstance(summary, bytes)
+    flipped(table.storage, summary.path, summary.offset + summary.length - 2)
+    with ThreadPoolExecutor(1) as pool:
+        repairing = pool.submit(mdt.repair, table.storage)
+        for n in range(6):
+            mdt.open(table.storage).upsert(rows(range(n, n + 3), 20.0 + n))
+        assert repairing.result().ok
+    table = mdt.open(table.storage)
+    assert table.check().ok and table.scan().count() == 400 and table.get("k7")["v"] == 25.0 + 7
 
 
 def test_a_table_of_another_writer_and_a_place_without_one_are_refused(tmp_path: Path) -> None:
