@@ -38,7 +38,7 @@ from mdt.metadata.references import file_paths
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.scan.history_range import history_range
-from mdt.services import repair_past
+from mdt.services import repair_past, repair_rows
 from mdt.services.check import check
 from mdt.services.check_log import properties_problem
 from mdt.services.compaction import Compaction, CompactionPlan
@@ -95,7 +95,7 @@ class RepairReport:
 @dataclass(slots=True)
 class _Repair:
     """One repair under way.  ``rewritten``: file groups that it has written anew, ``is_keyed``: whether it has told the key index of
-    all of them; each is done once.
+    all of them; each is done once.  ``whole``: data files that it has put back.
     """
 
     metadata: Metadata
@@ -104,6 +104,7 @@ class _Repair:
     lost: list[Problem] = field(default_factory=list)
     rewritten: set[str] = field(default_factory=set)
     is_keyed: bool = False
+    whole: set[str] = field(default_factory=set)
 
     def snapshot(self) -> Snapshot:
         """Return the newest snapshot."""
@@ -369,9 +370,20 @@ class Rewriting(Compaction):
         return CompactionPlan(Footprint(txn, frozenset(names_)), partitions, is_needed=bool(groups), groups=groups)
 
 
+def _files_again(job: _Repair, found: Sequence[Problem]) -> None:
+    """Files that a compaction has made are made again from those that it had."""
+    snapshot = job.snapshot()
+    for segment in snapshot.files.segments(_files(snapshot, found)):
+        if repair_rows.put_back(job.metadata, job.options, segment):
+            job.told(segment.path, "compacted again, and put back byte for byte", Kind.ROWS)
+            job.whole.add(segment.path)
+    job.anew()
+
+
 def _files_anew(job: _Repair, found: Sequence[Problem]) -> None:
     """File groups are written anew of whose files something else is kept than they say, or whose bytes are damaged where no row stands."""
-    _rewrite(job, sorted(_groups(job.snapshot(), found)))
+    left = [problem for problem in found if problem.path not in job.whole]
+    _rewrite(job, sorted(_groups(job.snapshot(), left)))
 
 
 def _rewrite(job: _Repair, groups: Sequence[str]) -> None:
@@ -409,6 +421,7 @@ def _claims(job: _Repair, found: Sequence[Problem]) -> None:
 REMEDIES: Sequence[tuple[frozenset[Kind], Callable[[_Repair, Sequence[Problem]], None]]] = (
     (frozenset({Kind.CHECKPOINT, Kind.RECORD, Kind.ARCHIVE, Kind.TABLE}), _past),
     (frozenset({Kind.TIMELINE}), _timeline),
+    (frozenset({Kind.ROWS}), _files_again),
     (frozenset({Kind.ATTACHMENT}), _attachments),
     (frozenset({Kind.ATTACHMENT, Kind.SUMMARY}), _summaries),
     (frozenset({Kind.ATTACHMENT, Kind.KEY_INDEX}), _key_index),

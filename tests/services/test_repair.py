@@ -183,6 +183,24 @@ def test_damage_of_a_file_that_no_row_stands_in_is_mended_by_a_new_file() -> Non
     assert mdt.open(storage).check().ok and mdt.open(storage).scan().count() == 400
 
 
+@pytest.mark.parametrize("way", ["flip", "delete"])
+def test_a_file_that_a_compaction_made_is_made_again_while_what_it_read_is_there(way: str) -> None:
+    table = made(table_type="MERGE_ON_READ")
+    table.compact()
+    table.upsert(rows(range(5), 30.0))
+    storage = table.storage
+    file = next(s for s in map(table.snapshot().segment, table.snapshot().live_numbers.tolist()) if not s.kind)
+    assert file.seq == 3
+    whole = storage.read(file.path)
+    if way == "flip":
+        flipped(storage, file.path)
+    else:
+        storage.delete(file.path)
+    report = mdt.repair(storage)
+    assert report.ok and "compacted again" in str(report) and storage.read(file.path) == whole
+    assert mdt.open(storage).check().ok and mdt.open(storage).scan().count() == 400
+
+
 def test_what_is_kept_of_a_file_and_is_wrong_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     from mdt.metadata import key_map
 
