@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Generic
 
+import numpy as np
 import pyarrow as pa
 
 from mdt import logs
@@ -27,7 +28,7 @@ from mdt.metadata import archive, commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, STATS, VECTORS, CommitRecord
-from mdt.metadata.file_group import files_table, fresh_table, shards_of
+from mdt.metadata.file_group import NewFile, files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -179,12 +180,11 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
     slices = [(f.previous_instant, f.base_name, list(f.log_names)) for f in files]
     summaries = [(spec, n, data) for n, shard in enumerate(shards_of(files)[0]) for spec, data in shard.summaries]
     vectors = [(segment, dead.serialize()) for segment, dead in sorted(changes.vectors.items())]
-    stats = [_stats_of(f.stats, n) for n, f in enumerate(files) if f.stats is not None]
     return {
         "files": files_table(files, instant),
         "slices": _columns(slices, SLICES),
         "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
-        "stats": pa.concat_tables([*stats, STATS.empty_table()]).combine_chunks(),
+        "stats": _stats(files),
         "vectors": _columns(vectors, VECTORS),
         "fresh": fresh_table(files),
         "summaries": summaries_table(summaries),
@@ -201,10 +201,16 @@ def _columns(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     return pa.table(list(map(list, columns)), schema=schema)
 
 
-def _stats_of(stats: pa.Table, ordinal: int) -> pa.Table:
-    columns = dict(zip(stats.column_names, stats.columns, strict=True))
-    columns["segment"] = pa.array([ordinal] * len(stats), pa.int64())
-    return pa.table(columns).select(STATS.names).cast(STATS)
+def _stats(files: Sequence[NewFile]) -> pa.Table:
+    """Return the column statistics of ``files`` below each other, schema STATS; ``segment`` holds ordinals."""
+    told = {n: file.stats for n, file in enumerate(files) if file.stats is not None}
+    if not told:
+        return STATS.empty_table()
+    segment = np.repeat(np.array(list(told), np.int64), [len(stats) for stats in told.values()])
+    names = [name for name in STATS.names if name != "segment"]
+    together = pa.concat_tables([stats.select(names) for stats in told.values()])
+    columns = dict(zip(names, together.columns, strict=True)) | {"segment": pa.array(segment)}
+    return pa.table(columns).select(STATS.names).cast(STATS).combine_chunks()
 
 
 def _commit(

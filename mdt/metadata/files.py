@@ -8,6 +8,7 @@ checkpoint.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ class Files:
         """``known``: segments by their ids, kept for every snapshot of the process."""
         self._checkpoint = checkpoint
         self._additions = [addition for addition in additions if len(addition)]
+        self._firsts = [addition.first for addition in self._additions]
         self._known = known
         self._columns: dict[str, pa.ChunkedArray] = {}
 
@@ -44,11 +46,20 @@ class Files:
 
     def segment(self, number: int) -> Segment:
         """Return a file, from memory if this process has read it before."""
-        id = int(self.value("segment", number).as_py())
+        id = self._id(number)
         known = self._known.get(id)
         if known is not None:
             return known
         return self._known.put(id, segment_of({name: self.value(name, number).as_py() for name in COLUMNS}))
+
+    def _id(self, number: int) -> int:
+        if number < self._checkpoint.rows:
+            return int(self._checkpoint.value("files/segment", number).as_py())
+        addition = self._addition(number)
+        return int(addition.segments[number - addition.first])
+
+    def _addition(self, number: int) -> Addition:
+        return self._additions[bisect_right(self._firsts, number) - 1]
 
     def segments(self, numbers: Int64s) -> list[Segment]:
         """Return the files with these numbers, in their order."""
@@ -71,7 +82,7 @@ class Files:
                 if stored in self._checkpoint
                 else pa.scalar(None, FILES.field(name).type)
             )
-        addition = next(p for p in self._additions if p.first <= number < p.first + len(p))
+        addition = self._addition(number)
         return addition.files[name][number - addition.first]
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
