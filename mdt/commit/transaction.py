@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Generic
 
-import numpy as np
 import pyarrow as pa
 
 from mdt import logs
@@ -26,9 +25,9 @@ from mdt.hudi import timeline
 from mdt.limits import COMMIT_ATTEMPTS_MAX
 from mdt.metadata import archive, commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
-from mdt.metadata.additions import summaries_table
-from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, STATS, VECTORS, CommitRecord
-from mdt.metadata.file_group import NewFile, files_table, fresh_table, shards_of
+from mdt.metadata.additions import stats_table, summaries_table
+from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, VECTORS, CommitRecord
+from mdt.metadata.file_group import files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -184,7 +183,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "files": files_table(files, instant),
         "slices": _columns(slices, SLICES),
         "removed": pa.table([sorted(changes.removed)], schema=REMOVED),
-        "stats": _stats(files),
+        "stats": stats_table(files),
         "vectors": _columns(vectors, VECTORS),
         "fresh": fresh_table(files),
         "summaries": summaries_table(summaries),
@@ -199,18 +198,6 @@ def _columns(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     """Return ``rows``, few of them, as a table."""
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table(list(map(list, columns)), schema=schema)
-
-
-def _stats(files: Sequence[NewFile]) -> pa.Table:
-    """Return the column statistics of ``files`` below each other, schema STATS; ``segment`` holds ordinals."""
-    told = {n: file.stats for n, file in enumerate(files) if file.stats is not None}
-    if not told:
-        return STATS.empty_table()
-    segment = np.repeat(np.array(list(told), np.int64), [len(stats) for stats in told.values()])
-    names = [name for name in STATS.names if name != "segment"]
-    together = pa.concat_tables([stats.select(names) for stats in told.values()])
-    columns = dict(zip(names, together.columns, strict=True)) | {"segment": pa.array(segment)}
-    return pa.table(columns).select(STATS.names).cast(STATS).combine_chunks()
 
 
 def _commit(

@@ -17,7 +17,7 @@ from indexes.buffers import column, mask, numbers
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.columns import SUMMARY, no_rows
 from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
-from mdt.metadata.file_group import FILES, SummaryRef
+from mdt.metadata.file_group import FILES, NewFile, SummaryRef
 from mdt.stores.object_range import ObjectRange
 
 ADDITIONS_MERGED = 16
@@ -215,6 +215,18 @@ def summary_sizes(table: pa.Table) -> Int64s:
     return numbers(
         pc.coalesce(table["length"], pc.binary_length(table["payload"]).cast(pa.int64()), pa.scalar(-1, pa.int64()))
     )
+
+
+def stats_table(files: Sequence[NewFile]) -> pa.Table:
+    """Return the column statistics of ``files`` below each other, schema STATS; ``segment`` holds ordinals."""
+    told = {n: file.stats for n, file in enumerate(files) if file.stats is not None}
+    if not told:
+        return STATS.empty_table()
+    segment = np.repeat(np.array(list(told), np.int64), [len(stats) for stats in told.values()])
+    names = [name for name in STATS.names if name != "segment"]
+    together = pa.concat_tables([stats.select(names) for stats in told.values()])
+    columns = dict(zip(names, together.columns, strict=True)) | {"segment": pa.array(segment)}
+    return pa.table(columns).select(STATS.names).cast(STATS).combine_chunks()
 
 
 def summaries_table(rows: Sequence[tuple[str, int, SummaryRef]]) -> pa.Table:
