@@ -102,6 +102,32 @@ def test_updates_without_rows_before_read_only_what_their_commit_wrote(
     assert [found.range.view.segment_ids[file] >> 20 for file in read] == [2]
 
 
+def test_keys_are_read_only_of_file_groups_that_got_inserts_and_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mdt.scan import changed_rows
+
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], table_type="COPY_ON_WRITE")
+    table.upsert(rows(*((f"k{i}", city, i) for city in "xy" for i in range(100))))
+    table.upsert(rows(("k1", "x", -1), ("k2", "x", -2), ("k3", "y", -3), ("new", "y", 4)))
+    read: list[int] = []
+    rows_at = changed_rows.rows_at
+
+    def counted(*given: Any, **named: Any) -> pa.Table:
+        if tuple(given[4]) == ("_hoodie_record_key",):
+            read.append(len(given[3]))
+        return rows_at(*given, **named)
+
+    monkeypatch.setattr(changed_rows, "rows_at", counted)
+    expected = [
+        ("insert", "new", 4),
+        ("update_after", "k1", -1),
+        ("update_after", "k2", -2),
+        ("update_after", "k3", -3),
+    ]
+    for mode in ("all", "net"):
+        assert sorted(told(table.changes(1, mode=mode, before=False))) == expected
+    assert read == [3, 3], "of y: what died, and both that came"
+
+
 def test_counts_of_a_record_that_disagree_with_its_rows_tell_nothing(
     table: mdt.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,7 +105,7 @@ class ChangedRows:
 
     def _changes_of(self, commits: Sequence[CommitRows], maybe: Maybe) -> Iterator[Changed]:
         events = Events.of(commits)
-        changed = self._changed(commits, events, self._keys(events) if self._needs_keys(commits) else None)
+        changed = self._changed(events, self._keys(events, self._unknown(commits, events)))
         changed = changed if maybe is None else changed.rows(_within(changed, maybe))
         for start in range(0, len(changed), _BATCH_ROWS):
             yield changed.rows(slice(start, start + _BATCH_ROWS))
@@ -126,42 +126,45 @@ class ChangedRows:
     def _together(self) -> Iterable[Sequence[CommitRows]]:
         """Return the commits, those together that are looked at together."""
         commits = self.of.commits
-        if not self.before and all(commit.told for commit in commits):
+        if not self.before:
             commits = tuple(commit.without_before() for commit in commits)
         return [commits] if self.is_net else _batches(commits)
 
-    def _needs_keys(self, commits: Sequence[CommitRows]) -> bool:
-        """Return whether keys must be compared: of several commits for net changes, or where a record does not tell."""
-        return not all(commit.told for commit in commits) or (self.is_net and len(commits) > 1)
+    def _unknown(self, commits: Sequence[CommitRows], events: Events) -> Int64Array:
+        """Return the events whose keys must be compared: for net changes those of several commits, else where no record tells."""
+        if self.is_net and len(commits) > 1:
+            return np.arange(len(events))
+        return np.flatnonzero(~events.told)
 
     def _may_read_at_once(self, commits: Sequence[CommitRows]) -> bool:
         """Return whether rows are read before it is known which of them are wanted: not many, and most of them are."""
         if self.predicate is not None or sum(commit.rows for commit in commits) > _AT_ONCE_ROWS:
             return False
-        return self.before or not self._needs_keys(commits)
+        return self.before or (all(commit.told for commit in commits) and not (self.is_net and len(commits) > 1))
 
-    def _changed(self, commits: Sequence[CommitRows], events: Events, key: Int64Array | None) -> Changed:
-        """Return what the events of commits were to their keys.
-
-        ``key``: a number for each event's key, int64[n]; None if it is not needed.
-        """
-        told = all(commit.told for commit in commits)
-        if key is None:
-            return _as_told(events)
-        if self.is_net and self.before:
-            return net(events, key)
-        changed = _as_told(events) if told else one_by_one(events, key)
-        if self.is_net:
-            return net_after(events.of_kinds(changed.kind), key)
-        return changed if self.before else changed.rows(changed.kind != UPDATE_BEFORE)
+    def _changed(self, events: Events, key: Int64Array) -> Changed:
+        """Return what events were to their keys.  ``key``: a number for each event's key, int64[n], -1 if it is not needed."""
+        unknown = np.flatnonzero(~events.told)
+        kind = events.kind.copy()
+        if len(unknown):
+            kind[unknown] = one_by_one(events.rows(unknown), key[unknown]).kind
+        events = events.of_kinds(kind)
+        if self.is_net and len(key) and key.min() >= 0:
+            return net(events, key) if self.before else net_after(events, key)
+        changed = _as_told(events)
+        return changed if self.before else changed.rows(kind != UPDATE_BEFORE)
 
     def _read_at_once(self, commits: Sequence[CommitRows]) -> tuple[Changed, pa.Table]:
         """Return changes with their columns, of which keys, if need be, and rows are read in one go."""
-        events, keys = Events.of(commits), (RECORD_KEY,) if self._needs_keys(commits) else ()
-        wanted = tuple(dict.fromkeys((*self.names, *keys))) or (RECORD_KEY,)
+        events = Events.of(commits)
+        unknown = self._unknown(commits, events)
+        wanted = tuple(dict.fromkeys((*self.names, *((RECORD_KEY,) if len(unknown) else ())))) or (RECORD_KEY,)
         table = rows_at(self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads)
-        changed = self._changed(commits, events, self._numbered(events, table[RECORD_KEY]) if keys else None)
-        if keys and self.is_net:
+        key = np.full(len(events), -1)
+        if len(unknown):
+            key[unknown] = self._numbered(events.rows(unknown), table[RECORD_KEY].take(pa.array(unknown)))
+        changed = self._changed(events, key)
+        if self.is_net and len(unknown):
             table = table.take(pa.array(changed.event))
         return changed, table.select(self.names)
 
@@ -181,11 +184,15 @@ class ChangedRows:
         kind = pa.DictionaryArray.from_arrays(pa.array(changed.kind), pa.array(KINDS)).cast(pa.string())
         return [kind, pa.array(changed.seq), self.of.instants(changed.seq)]
 
-    def _keys(self, events: Events) -> Int64Array:
-        """Return a number for each event's key, unique in its scope -> int64[n]."""
-        place = events.file, events.position
-        table = rows_at(self.metadata, self.of.view, *place, (RECORD_KEY,), threads=self.threads)
-        return self._numbered(events, table[RECORD_KEY])
+    def _keys(self, events: Events, unknown: Int64Array) -> Int64Array:
+        """Return a number for each event's key, unique in its scope -> int64[n]; -1 for events that are not ``unknown``."""
+        key = np.full(len(events), -1)
+        if len(unknown):
+            some = events.rows(unknown)
+            place = some.file, some.position
+            table = rows_at(self.metadata, self.of.view, *place, (RECORD_KEY,), threads=self.threads)
+            key[unknown] = self._numbered(some, table[RECORD_KEY])
+        return key
 
     def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
         """Return a number for each event's record key, string[n], unique in its scope -> int64[n]."""
@@ -247,7 +254,7 @@ def one_by_one(events: Events, key: Int64Array) -> Changed:
     """Return every event as a change; an update is two events of one commit and key.
 
     >>> one, none = np.ones(2, np.int64), np.zeros(2, np.int64)
-    >>> one_by_one(Events(one, none, none, np.array([DELETE, INSERT], np.int8)), none).kind.tolist()
+    >>> one_by_one(Events(one, none, none, np.array([DELETE, INSERT], np.int8), none > 0), none).kind.tolist()
     [1, 2]
     """
     kind = np.where(events.died, DELETE, INSERT).astype(np.int8)
@@ -263,7 +270,7 @@ def net(events: Events, key: Int64Array) -> Changed:
 
     >>> seq, key, place = np.array([1, 2, 2, 3]), np.zeros(4, np.int64), np.arange(4)
     >>> came_and_went = np.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE], np.int8)
-    >>> len(net(Events(seq, place, place, came_and_went), key))
+    >>> len(net(Events(seq, place, place, came_and_went, key == 0), key))
     0
     """
     first, last = _ends(events, key)
@@ -279,7 +286,7 @@ def net_after(events: Events, key: Int64Array) -> Changed:
     ``events``: of kinds that are right for each commit; those before updates may lack.
 
     >>> key, place, after = np.zeros(2, np.int64), np.arange(2), np.full(2, UPDATE_AFTER, np.int8)
-    >>> net_after(Events(np.array([1, 2]), place, place, after), key).kind.tolist()
+    >>> net_after(Events(np.array([1, 2]), place, place, after, key == 0), key).kind.tolist()
     [2]
     """
     first, last = _ends(events, key)

@@ -5,7 +5,7 @@ Every record says it: the positions in ``vectors`` died, those in ``fresh``, or 
 whatever compaction did before or after, and nothing is looked up by key.
 
 What a row was to its key, a record tells by its counts of inserts, updates and deletes of each file, mostly: where no key was
-deleted, every row that died was replaced.  Else keys tell it.
+deleted, every row that died was replaced.  Else keys tell it, and of file groups that have got both inserts and updates.
 
 Files of all states of a range are counted together, in one :attr:`HistoryRange.view`: a snapshot in which no file has left
 and no row is dead, so that readers, statistics and indexes work on it as on any other.
@@ -32,6 +32,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
+FileRows = tuple[int, BitMap]
 Int8Array = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 
@@ -42,24 +43,29 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
 @dataclass(frozen=True, slots=True)
 class RowsOfFile:
-    """Rows of one file, by its number in the view, that died or came in one commit, and what all of them were to their keys."""
+    """Rows of one file, by its number in the view, that died or came in one commit, and what all of them were to their keys.
+
+    ``told``: whether the record tells the kind; if not, it is DELETE or INSERT until keys are compared.
+    """
 
     file: int
     rows: BitMap
     kind: int
+    told: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRows:
-    """The rows of one commit: ``parts``, first those that died.
-
-    ``told``: whether the record tells their kinds; if not, what died is a delete and what came an insert until keys are compared.
-    """
+    """The rows of one commit: ``parts``, first those that died."""
 
     seq: int
     instant: str
     parts: tuple[RowsOfFile, ...]
-    told: bool
+
+    @property
+    def told(self) -> bool:
+        """Whether the record tells what all of its rows were to their keys."""
+        return all(part.told for part in self.parts)
 
     @property
     def rows(self) -> int:
@@ -73,12 +79,13 @@ class CommitRows:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """n rows that came or died.  ``seq``, ``file``, ``position``: int64[n]; ``kind``: int8[n], as in :class:`CommitRows`."""
+    """n rows that came or died.  ``seq``, ``file``, ``position``: int64[n]; ``kind``: int8[n], ``told``: bool[n], as in :class:`RowsOfFile`."""
 
     seq: Int64Array
     file: Int64Array
     position: Int64Array
     kind: Int8Array
+    told: BoolArray
 
     @classmethod
     def of(cls, commits: Sequence[CommitRows]) -> Events:
@@ -91,7 +98,12 @@ class Events:
             np.repeat(np.array([part.file for _, part in parts], np.int64), sizes),
             np.concatenate([_NO_ROWS, *found]),
             np.repeat(np.array([part.kind for _, part in parts], np.int8), sizes),
+            np.repeat(np.array([part.told for _, part in parts], np.bool_), sizes),
         )
+
+    def rows(self, at: Int64Array) -> Events:
+        """Return some of the events."""
+        return Events(self.seq[at], self.file[at], self.position[at], self.kind[at], self.told[at])
 
     def of_kinds(self, kind: Int8Array) -> Events:
         """Return the same with other kinds, int8[n]."""
@@ -185,29 +197,33 @@ class _Told:
     def numbered(self, view: Snapshot, rows: Int64Array) -> CommitRows:
         """Return the same by numbers of files, with kinds.  ``rows``: of each file of the view."""
         died, came = (self._placed(view, rows, part) for part in (self.died, self.came))
-        kinds = self._kinds([len(found) for _, found in died], [len(found) for _, found in came])
-        told = kinds is not None
-        died_kind, came_kinds = kinds if kinds is not None else (DELETE, [INSERT] * len(came))
-        parts = [RowsOfFile(file, found, died_kind) for file, found in died]
-        parts += [RowsOfFile(file, found, kind) for (file, found), kind in zip(came, came_kinds, strict=True)]
-        return CommitRows(self.seq, self.instant, tuple(part for part in parts if part.rows), told)
+        told = self._kinds(view, died, came)
+        parts = [RowsOfFile(file, found, *one) for (file, found), one in zip([*died, *came], told, strict=True)]
+        return CommitRows(self.seq, self.instant, tuple(part for part in parts if part.rows))
 
-    def _kinds(self, died: Sequence[int], came: Sequence[int]) -> tuple[int, list[int]] | None:
-        """Return the kind of all rows that died, and of those that came in each file; None where keys must tell.
+    def _kinds(self, view: Snapshot, died: Sequence[FileRows], came: Sequence[FileRows]) -> list[tuple[int, bool]]:
+        """Return kind and whether it is told, of the rows that died in each file, then of those that came in each."""
+        count, new = (np.array([len(rows) for _, rows in part], np.int64) for part in (died, came))
+        nothing_told = [(DELETE, False)] * len(died) + [(INSERT, False)] * len(came)
+        if not count.any() or not new.any():
+            return [(kind, True) for kind, _ in nothing_told]
+        if self.deletes.any() or not np.array_equal(self.inserts + self.updates, new):
+            return nothing_told
+        old_group, group = (
+            view.file_groups.of_files(np.array([file for file, _ in part], np.int64)) for part in (died, came)
+        )
+        groups = int(max(old_group.max(), group.max())) + 1
+        replaced = np.bincount(group, self.updates, groups)
+        if not np.array_equal(replaced, np.bincount(old_group, count, groups)):
+            return nothing_told
+        is_mixed = (self.inserts > 0) & (self.updates > 0)
+        is_told = ~np.isin(old_group, group[is_mixed])
+        before = np.where(is_told, UPDATE_BEFORE, DELETE)
+        after = np.where(~is_mixed & (self.updates > 0), UPDATE_AFTER, INSERT)
+        kinds, told = np.concatenate([before, after]), np.concatenate([is_told, ~is_mixed])
+        return list(zip(kinds.tolist(), told.tolist(), strict=True))
 
-        ``died``, ``came``: how many, of each file.
-        """
-        if not sum(died) or not sum(came):
-            return DELETE, [INSERT] * len(came)
-        one_kind = (self.inserts == 0) | (self.updates == 0)
-        agree = np.array_equal(self.inserts + self.updates, came) and int(self.updates.sum()) == sum(died)
-        if not agree or bool(self.deletes.any()) or not bool(one_kind.all()):
-            return None
-        return UPDATE_BEFORE, np.where(self.updates > 0, UPDATE_AFTER, INSERT).tolist()
-
-    def _placed(
-        self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]
-    ) -> list[tuple[int, BitMap]]:
+    def _placed(self, view: Snapshot, rows: Int64Array, told: Sequence[tuple[int, bytes | None]]) -> list[FileRows]:
         """Return numbers of files with positions, in the order of ``told``."""
         segments = np.array([segment for segment, _ in told], np.int64)
         files = np.searchsorted(view.segment_ids, segments)
