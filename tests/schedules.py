@@ -21,6 +21,7 @@ from mdt.commit.operation import Operation
 from mdt.commit.transaction import steps
 from mdt.config import Options, parse_options
 from mdt.errors import Invalid
+from mdt.filters.where import parse_where
 from mdt.metadata.metadata import Metadata
 from mdt.schema.alter import Alteration
 from mdt.schema.definition import TableDefinition
@@ -32,8 +33,10 @@ from mdt.services.log_compaction import LogCompaction
 from mdt.services.restoring import Restore
 from mdt.services.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
+from mdt.write.conditional import Conditional
 from mdt.write.normalize import normalize, normalize_keys
 from mdt.write.operations import Delete, Upsert
+from mdt.write.setting import setting
 
 Model = Callable[[State], State]
 PAUSES = frozenset(("written", "checked", "committed"))
@@ -132,6 +135,24 @@ def restore(seq: int, state: State) -> Actor:
         return Restore(metadata, _options(definition), lambda _: seq, definition.commit_action)
 
     return Actor(f"restore {seq}", lambda s: driven(s, make, PAUSES), lambda _: state)
+
+
+def conditional(where: str, fare: float | None = None) -> Actor:
+    """Somebody who deletes the rows that match, or gives them another fare; understands ``fare = number`` alone."""
+    wanted = float(where.removeprefix("fare = "))
+
+    def make(metadata: Metadata) -> Conditional:
+        definition = metadata.newest().definition
+        given = None if fare is None else setting(definition, {"fare": fare}, {})
+        asked = parse_where(where, definition.schema)
+        return Conditional(metadata, _options(definition), asked, definition.schema, definition.commit_action, given)
+
+    def after(state: State) -> State:
+        changed = {key: (ts, old if fare is None or old != wanted else fare) for key, (ts, old) in state.items()}
+        return {key: row for key, row in changed.items() if fare is not None or row[1] != wanted}
+
+    name = f"delete where {where}" if fare is None else f"set fare = {fare} where {where}"
+    return Actor(name, lambda s: driven(s, make, PAUSES), after)
 
 
 def compaction() -> Actor:

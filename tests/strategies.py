@@ -27,8 +27,8 @@ KEYS = {
 """Record keys by type, in the order of the type, which is not that of their text."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _CITIES = ("x", "ä 50%/[z]", None)
-_NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
-_NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
+NUMBERS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
+NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStr
             "city": st.sampled_from(_CITIES),
             "day": st.sampled_from((date(2026, 1, 1), date(1969, 12, 31))),
             "ts": _ordering_values(shape),
-            "x": st.sampled_from(_NUMBERS),
-            "note": st.sampled_from(_NOTES),
+            "x": st.sampled_from(NUMBERS),
+            "note": st.sampled_from(NOTES),
         }
     )
     return st.lists(row, min_size=min_size, max_size=max_size)

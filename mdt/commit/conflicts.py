@@ -15,6 +15,8 @@ from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import KeyMap
 from mdt.stores.object_range import ObjectRange
 
+UPDATE_WHERE = "update_where"
+"""What makes other rows of rows that it has chosen by what they say: others that choose so must not miss them."""
 TABLE = "*"
 """Stands for every partition in :attr:`Footprint.absent` under table scope."""
 
@@ -28,7 +30,7 @@ class Footprint:
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
     specifications of indexes may say.  ``tags``: those that it adds or drops.
-    ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
+    ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
 
     txn: str
@@ -42,6 +44,7 @@ class Footprint:
     tags: frozenset[str] = frozenset()
     horizon: int = 0
     everything: bool = False
+    conditional: bool = False
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -75,6 +78,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} changed the tag {min(same)!r}"
     if min(told.get("add", {}).values(), default=mine.horizon) < mine.horizon:
         return f"commit {theirs.seq} named a state before commit {mine.horizon}"
+    if mine.conditional and theirs.header.get("operation") == UPDATE_WHERE:
+        return f"commit {theirs.seq} made rows that the condition may hold for"
     files = theirs.table("files")
     if mine.everything and (len(files) or len(theirs.table("vectors"))):
         return f"commit {theirs.seq} changed files"

@@ -39,13 +39,15 @@ _CONSTANTS = {"null": None, "true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
+    """A column, by its name in the schema or the path of a field."""
+
     name: str
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class Literal:
     """A literal, or several: the value of a parameter that is a list."""
 
     value: object
@@ -53,7 +55,7 @@ class _Value:
     several: bool = False
 
 
-_Operand = _Column | _Value
+Operand = Column | Literal
 _PREDICATES = (Leaf, And, Or, Unknown)
 
 
@@ -71,14 +73,14 @@ def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
     if not text.strip():
         raise Invalid("the filter is empty", hint="leave where out to read every row")
     try:
-        return _Parser(text, schema, parameters).run()
+        return Conditions(text, schema, parameters).run()
     except NotSql as error:
         raise Invalid(f"the filter is not SQL: {error}{caret(text, error.offset)}") from None
     except RecursionError:
         raise Invalid("the filter nests too deeply", hint="write long lists with IN") from None
 
 
-class _Parser(Cursor):
+class Conditions(Cursor):
     """One SQL text on its way to a predicate."""
 
     def __init__(self, text: str, schema: pa.Schema, parameters: Parameters) -> None:
@@ -89,7 +91,7 @@ class _Parser(Cursor):
 
     def run(self) -> Predicate:
         """Return the predicate of the whole text."""
-        found = self._condition(self._disjunction(False), False)
+        found = self.condition(self.disjunction(False), False)
         if self.token.kind != "end":
             self.unexpected()
         return found
@@ -97,41 +99,42 @@ class _Parser(Cursor):
     # Conditions: each method returns what makes it true, or false if ``negated``; an operand that nothing tests is
     # handed up as it is, since it may stand in brackets: (a) = 1.
 
-    def _disjunction(self, negated: bool) -> Predicate | _Operand:
+    def disjunction(self, negated: bool) -> Predicate | Operand:
+        """Return the condition here, or the operand that nothing tests."""
         return self._joined("or", self._conjunction, And if negated else Or, negated)
 
-    def _conjunction(self, negated: bool) -> Predicate | _Operand:
+    def _conjunction(self, negated: bool) -> Predicate | Operand:
         return self._joined("and", self._negation, Or if negated else And, negated)
 
     def _joined(
-        self, word: str, part: Callable[[bool], Predicate | _Operand], kind: type[And | Or], negated: bool
-    ) -> Predicate | _Operand:
+        self, word: str, part: Callable[[bool], Predicate | Operand], kind: type[And | Or], negated: bool
+    ) -> Predicate | Operand:
         first = part(negated)
         if not self.is_word(word):
             return first
-        children = [self._condition(first, negated)]
+        children = [self.condition(first, negated)]
         while self.take_word(word):
-            children.append(self._condition(part(negated), negated))
+            children.append(self.condition(part(negated), negated))
         return kind(tuple(children))
 
-    def _negation(self, negated: bool) -> Predicate | _Operand:
+    def _negation(self, negated: bool) -> Predicate | Operand:
         if not self._take_not():
             return self._test(negated)
         negated = not negated
         while self._take_not():
             negated = not negated
-        return self._condition(self._test(negated), negated)
+        return self.condition(self._test(negated), negated)
 
-    def _condition(self, found: Predicate | _Operand, negated: bool) -> Predicate:
+    def condition(self, found: Predicate | Operand, negated: bool) -> Predicate:
         """Return the condition that an operand is, if nothing tests it: a boolean column or literal."""
         if isinstance(found, _PREDICATES):
             return found
-        if not self._ends():
+        if not self.ends():
             self.unexpected()
-        if isinstance(found, _Column):
-            positive = self._leaf(found, "=", _Value(True, found.offset))
+        if isinstance(found, Column):
+            positive = self._leaf(found, "=", Literal(True, found.offset))
             return predicate.negate(positive) if negated else positive
-        if isinstance(found, _Value):
+        if isinstance(found, Literal):
             if found.value is None:
                 return Or(())
             if not isinstance(found.value, bool):
@@ -139,7 +142,7 @@ class _Parser(Cursor):
             return And(()) if found.value != negated else Or(())
         raise AssertionError(found)
 
-    def _ends(self) -> bool:
+    def ends(self) -> bool:
         """Return whether a condition may end here."""
         token = self.token
         return token.kind == "end" or token.text == ")" or self.is_word("and") or self.is_word("or")
@@ -147,8 +150,8 @@ class _Parser(Cursor):
     def _take_not(self) -> bool:
         return self.take_word("not") or self.take_sign("!")
 
-    def _test(self, negated: bool) -> Predicate | _Operand:
-        left = self._operand(negated)
+    def _test(self, negated: bool) -> Predicate | Operand:
+        left = self.operand(negated)
         if isinstance(left, _PREDICATES):
             return left
         op = _COMPARISONS.get(self.token.text) if self.token.kind == "sign" else None
@@ -160,16 +163,16 @@ class _Parser(Cursor):
 
     # Tests of one column
 
-    def _comparison(self, left: _Operand, op: str, right: _Operand) -> Predicate:
-        if isinstance(left, _Value) and isinstance(right, _Column):
+    def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
+        if isinstance(left, Literal) and isinstance(right, Column):
             left, right, op = right, left, _MIRRORED.get(op, op)
-        if isinstance(right, _Column):
+        if isinstance(right, Column):
             self.unsupported("a comparison of two columns", right.offset)
-        if isinstance(left, _Value):
+        if isinstance(left, Literal):
             self.unsupported("a comparison of two literals", left.offset)
         return self._leaf(left, op, right)
 
-    def _worded(self, left: _Operand, negated: bool) -> Predicate | None:
+    def _worded(self, left: Operand, negated: bool) -> Predicate | None:
         """Return the test [NOT] BETWEEN, IN, LIKE or IS that follows, None if none does."""
         if self.token.kind != "word":
             return None
@@ -178,38 +181,38 @@ class _Parser(Cursor):
         inverted = self.take_word("not")
         for word, test in (("between", self._between), ("in", self._membership), ("like", self._like)):
             if self.take_word(word):
-                if isinstance(left, _Value):
+                if isinstance(left, Literal):
                     self.unsupported(f"a literal before {word.upper()}", left.offset)
                 return predicate.negate(test(left)) if negated != inverted else test(left)
         if inverted:
             self.unexpected()
         return None
 
-    def _is(self, left: _Operand, negated: bool) -> Predicate:
-        if isinstance(left, _Value):
+    def _is(self, left: Operand, negated: bool) -> Predicate:
+        if isinstance(left, Literal):
             self.unsupported("a literal before IS", left.offset)
         negated ^= self.take_word("not")
         if self.take_word("distinct"):
             self.expect_word("from")
             found, negated = self._comparison(left, "<=>", self._side()), not negated
         elif self.is_word("null"):
-            found = self._leaf(left, "is null", _Value(None, self.next().offset))
+            found = self._leaf(left, "is null", Literal(None, self.next().offset))
         elif self.is_word("true") or self.is_word("false"):
             token = self.next()
-            found = self._leaf(left, "<=>", _Value(token.text.lower() == "true", token.offset))
+            found = self._leaf(left, "<=>", Literal(token.text.lower() == "true", token.offset))
         else:
             self.unexpected()
         return predicate.negate(found) if negated else found
 
-    def _between(self, left: _Column) -> Predicate:
+    def _between(self, left: Column) -> Predicate:
         low = self._literal()
         self.expect_word("and")
         return And((self._leaf(left, ">=", low), self._leaf(left, "<=", self._literal())))
 
-    def _like(self, left: _Column) -> Predicate:
+    def _like(self, left: Column) -> Predicate:
         return self._leaf(left, "like", self._literal())
 
-    def _membership(self, left: _Column) -> Predicate:
+    def _membership(self, left: Column) -> Predicate:
         start, items = self.token.offset, []
         if self.is_sign(":"):
             items = list(self._several(self._parameter()))
@@ -223,14 +226,14 @@ class _Parser(Cursor):
             self.expect_sign(")")
         if len(items) > LITERALS_MAX:
             self.invalid(f"IN has {len(items)} values", start, f"at most {LITERALS_MAX} are taken; use a join")
-        return self._leaf(left, "in", _Value(tuple(items), start, True))
+        return self._leaf(left, "in", Literal(tuple(items), start, True))
 
-    def _several(self, found: _Operand) -> tuple[object, ...]:
-        if isinstance(found, _Column):
+    def _several(self, found: Operand) -> tuple[object, ...]:
+        if isinstance(found, Column):
             self.unsupported("a column in the list after IN", found.offset)
         return found.value if isinstance(found.value, tuple) and found.several else (found.value,)
 
-    def _leaf(self, column: _Column, op: str, value: _Value) -> Leaf:
+    def _leaf(self, column: Column, op: str, value: Literal) -> Leaf:
         """Return a leaf that can be tested; a literal that cannot be is shown in its place."""
         if value.several and op != "in":
             self.invalid("the parameter is a list", value.offset, "compare a list by IN")
@@ -241,30 +244,30 @@ class _Parser(Cursor):
 
     # Operands
 
-    def _side(self) -> _Operand:
+    def _side(self) -> Operand:
         """Return the operand that a test needs next: no condition."""
         start = self.token.offset
-        found = self._operand(False)
-        if isinstance(found, (_Column, _Value)):
+        found = self.operand(False)
+        if isinstance(found, (Column, Literal)):
             return found
         self.unsupported("a condition where a value is needed", start)
 
-    def _literal(self) -> _Value:
+    def _literal(self) -> Literal:
         found = self._side()
-        if isinstance(found, _Value):
+        if isinstance(found, Literal):
             return found
         self.unsupported("a column where a literal is needed", found.offset)
 
-    def _operand(self, negated: bool) -> Predicate | _Operand:
+    def operand(self, negated: bool) -> Predicate | Operand:
         """Return the operand here, or the condition that stands in brackets or calls a function."""
         token = self.token
-        found: Predicate | _Operand
+        found: Predicate | Operand
         if token.kind == "word":
             found = self._named(negated)
         elif token.kind == "quoted":
-            found = self._column()
+            found = self.column()
         elif token.kind == "string":
-            found = _Value(self._string(), token.offset)
+            found = Literal(self._string(), token.offset)
         elif token.kind == "number":
             found = self._number(False)
         elif token.text == "(":
@@ -280,22 +283,22 @@ class _Parser(Cursor):
             found = self._cast(found, token.offset)
         return found
 
-    def _bracketed(self, negated: bool) -> Predicate | _Operand:
+    def _bracketed(self, negated: bool) -> Predicate | Operand:
         offset = self.next().offset
         self._depth += 1
         if self._depth > WHERE_DEPTH_MAX:
             self.invalid("the filter nests too deeply", offset, "write long lists with IN")
-        found = self._disjunction(negated)
+        found = self.disjunction(negated)
         self.expect_sign(")")
         self._depth -= 1
         return found
 
-    def _named(self, negated: bool) -> Predicate | _Operand:
+    def _named(self, negated: bool) -> Predicate | Operand:
         token, after = self.token, self.after
         word = token.text.lower()
         if word in _CONSTANTS:
             self.next()
-            return _Value(_CONSTANTS[word], token.offset)
+            return Literal(_CONSTANTS[word], token.offset)
         if after.kind == "string" and word in _TYPED:
             self.next()
             return self._made(lambda: literals.typed(word, self._string()), token.offset)
@@ -304,9 +307,10 @@ class _Parser(Cursor):
             return predicate.negate(found) if negated and isinstance(found, _PREDICATES) else found
         if word in RESERVED:
             self.missing()
-        return self._column()
+        return self.column()
 
-    def _column(self) -> _Column:
+    def column(self) -> Column:
+        """Return the column that is named here."""
         start = self.token
         parts = [self.next().text]
         while self.take_sign("."):
@@ -316,7 +320,7 @@ class _Parser(Cursor):
         if self.is_sign("("):
             self.unsupported("a function of this name", start.offset)
         try:
-            return _Column(column_name(".".join(parts), self._schema), start.offset)
+            return Column(column_name(".".join(parts), self._schema), start.offset)
         except Invalid as error:
             if len(parts) == 1 and start.kind == "word" and parts[0].lower() in BEYOND:
                 self.unsupported(f"{parts[0].upper()} in a filter", start.offset)
@@ -329,11 +333,11 @@ class _Parser(Cursor):
             text += self.next().text
         return text
 
-    def _number(self, negative: bool) -> _Value:
+    def _number(self, negative: bool) -> Literal:
         token = self.next()
         return self._made(lambda: literals.number(token.text, negative), token.offset)
 
-    def _signed(self) -> _Value:
+    def _signed(self) -> Literal:
         """Return a number after signs; the last of them belongs to it: -128Y is a tinyint."""
         start, negative = self.token.offset, False
         while self.is_sign("-") or self.is_sign("+"):
@@ -341,12 +345,12 @@ class _Parser(Cursor):
         if self.token.kind == "number":
             return self._number(negative)
         found = self._side()
-        value = found.value if isinstance(found, _Value) else None
+        value = found.value if isinstance(found, Literal) else None
         if isinstance(value, bool) or not isinstance(value, literals.NUMBERS):
             self.unsupported("a sign before what is no number", start)
-        return _Value(literals.negated(value) if negative else value, start)
+        return Literal(literals.negated(value) if negative else value, start)
 
-    def _parameter(self) -> _Value:
+    def _parameter(self) -> Literal:
         offset = self.next().offset
         token = self.token
         if token.kind != "word" or token.offset != offset + 1:
@@ -356,11 +360,11 @@ class _Parser(Cursor):
             value = self._parameters.value(token.text)
         except Invalid as error:
             self.invalid(error.message, offset, error.hint)
-        return _Value(value, offset, isinstance(value, tuple))
+        return Literal(value, offset, isinstance(value, tuple))
 
-    def _made(self, make: Callable[[], literals.Value], offset: int) -> _Value:
+    def _made(self, make: Callable[[], literals.Value], offset: int) -> Literal:
         try:
-            return _Value(make(), offset)
+            return Literal(make(), offset)
         except ValueError as error:
             self.invalid(str(error), offset)
         except literals.NoSuchCast:
@@ -368,7 +372,7 @@ class _Parser(Cursor):
 
     # Calls
 
-    def _call(self, word: str) -> Predicate | _Operand:
+    def _call(self, word: str) -> Predicate | Operand:
         start = self.next().offset
         if word in ("cast", "try_cast"):
             return self._cast_call(start, lenient=word == "try_cast")
@@ -381,34 +385,34 @@ class _Parser(Cursor):
             return self._part(word, arguments)
         return self._own(word, arguments, start)
 
-    def _arguments(self) -> list[Predicate | _Operand]:
+    def _arguments(self) -> list[Predicate | Operand]:
         self.expect_sign("(")
-        found: list[Predicate | _Operand] = []
+        found: list[Predicate | Operand] = []
         while not self.take_sign(")"):
             if found:
                 self.expect_sign(",")
-            found.append(self._operand(False))
+            found.append(self.operand(False))
         return found
 
-    def _match(self, arguments: list[Predicate | _Operand], start: int) -> Leaf:
+    def _match(self, arguments: list[Predicate | Operand], start: int) -> Leaf:
         if len(arguments) not in (2, 3):
             hint = "write match(note, 'all of these words'), or with a tokenizer match(note, 'part', 'ngram(3)')"
             self.invalid(f"match takes 2 or 3 arguments, not {len(arguments)}", start, hint)
         text, *tokenizer = (self._value_of(argument) for argument in arguments[1:])
         value = (text, *tokenizer) if tokenizer and text is not None else text
         last = arguments[-1]
-        assert isinstance(last, _Value)
-        return self._leaf(self._column_of(arguments[0], start), "match", _Value(value, last.offset))
+        assert isinstance(last, Literal)
+        return self._leaf(self._column_of(arguments[0], start), "match", Literal(value, last.offset))
 
-    def _part(self, word: str, arguments: list[Predicate | _Operand]) -> Leaf:
+    def _part(self, word: str, arguments: list[Predicate | Operand]) -> Leaf:
         value = self._value_of(arguments[1])
-        assert isinstance(arguments[1], _Value)
+        assert isinstance(arguments[1], Literal)
         op, offset = "starts with" if word == "startswith" else "like", arguments[1].offset
         if op == "like" and isinstance(value, str):
             value = f"%{quote_like(value)}{'%' if word == 'contains' else ''}"
-        return self._leaf(self._column_of(arguments[0], offset), op, _Value(value, offset))
+        return self._leaf(self._column_of(arguments[0], offset), op, Literal(value, offset))
 
-    def _own(self, word: str, arguments: list[Predicate | _Operand], start: int) -> Call:
+    def _own(self, word: str, arguments: list[Predicate | Operand], start: int) -> Call:
         """Return the test of a predicate function (``indexes.functions``): its columns first, then literals."""
         function = functions.find(word)
         if isinstance(function, functions.Unknown):
@@ -425,41 +429,41 @@ class _Parser(Cursor):
             self.invalid(f"{function.name}: {error}", start)
         return made
 
-    def _column_of(self, argument: Predicate | _Operand, start: int) -> _Column:
-        if isinstance(argument, _Column):
+    def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
+        if isinstance(argument, Column):
             return argument
         self.unsupported("a function of what is no column", start)
 
-    def _value_of(self, argument: Predicate | _Operand) -> literals.Value:
-        if isinstance(argument, _Value) and not argument.several:
+    def _value_of(self, argument: Predicate | Operand) -> literals.Value:
+        if isinstance(argument, Literal) and not argument.several:
             return argument.value  # type: ignore[return-value]  # a parameter that is not several is a literal
         self.unsupported("a function of what is no literal", self._tokens[self._at - 1].offset)
 
-    def _cast_call(self, start: int, lenient: bool) -> _Value:
+    def _cast_call(self, start: int, lenient: bool) -> Literal:
         self.expect_sign("(")
-        found = self._operand(False)
+        found = self.operand(False)
         self.expect_word("as")
         made = self._cast(found, start, lenient)
         self.expect_sign(")")
         return made
 
-    def _cast(self, found: Predicate | _Operand, start: int, lenient: bool = False) -> _Value:
+    def _cast(self, found: Predicate | Operand, start: int, lenient: bool = False) -> Literal:
         """Return a literal as a value of the type that is named here."""
         token = self.token
         target = _TYPES.get(token.text.lower()) if token.kind == "word" else None
-        if target is None or not isinstance(found, _Value) or found.several:
+        if target is None or not isinstance(found, Literal) or found.several:
             self.unsupported("a cast of what is no literal, or to this type", start)
         self.next()
-        sizes = self._sizes() if target == "decimal" else []
+        sizes = self.sizes() if target == "decimal" else []
         value: literals.Value = found.value  # type: ignore[assignment]  # not several, so a literal
         try:
             return self._made(lambda: literals.cast(value, target, *sizes), start)
         except Invalid:
             if not lenient:
                 raise
-            return _Value(None, start)
+            return Literal(None, start)
 
-    def _sizes(self) -> list[int]:
+    def sizes(self) -> list[int]:
         """Return what stands in the brackets of decimal(10, 2): nothing, or one or two numbers."""
         found: list[int] = []
         while self.take_sign("," if found else "("):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,6 +13,10 @@ from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
+
+if TYPE_CHECKING:
+    from mdt.query import Where
+    from mdt.write.setting import Setting
 
 
 class Writing(Handle):
@@ -58,6 +62,61 @@ class Writing(Handle):
             action = self.definition.commit_action
             done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, told))
             return self._tidied(WriteResult.of(done))
+
+    def delete_where(
+        self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None
+    ) -> WriteResult:
+        """Delete the rows that match a filter, in one commit.
+
+        ``where``, ``params``: as for :meth:`scan`; None deletes every row.  The rows are found by the indexes and statistics, and no key is
+        looked up.  Raises Conflict if other writers change them too often meanwhile.
+
+        >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
+        1
+        """
+        return self._where("delete_where", where, params, None, progress)
+
+    def update_where(
+        self,
+        set: Mapping[str, str] | None = None,
+        where: Where = None,
+        *,
+        values: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
+        progress: ProgressOption = None,
+    ) -> WriteResult:
+        """Give columns of the rows that match a filter new values, in one commit.
+
+        ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see :data:`mdt.filters.expression.SUPPORTED`.
+        ``values``: column -> value of Python.  ``where``, ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of
+        the partition cannot be set.  Raises Invalid for values that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
+
+        >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
+        (1, 14.5)
+        """
+        from mdt.write.setting import setting
+
+        given = setting(self.definition, mapping("values", values), mapping("set", set))
+        return self._where("update_where", where, params, given, progress)
+
+    def _where(
+        self,
+        name: str,
+        where: Where,
+        params: Mapping[str, object] | None,
+        given: Setting | None,
+        progress: ProgressOption,
+    ) -> WriteResult:
+        from mdt.filters.where import parse_where
+        from mdt.write.conditional import Conditional
+
+        with shown(progress, name) as told:
+            self._before_rows()
+            schema = self.definition.schema
+            asked = parse_where(where, schema, params)
+            action = self.definition.commit_action
+            operation = Conditional(self._metadata, self.options, asked, schema, action, given, told)
+            return self._tidied(WriteResult.of(self._commit(operation)))
 
     def alter(
         self,

@@ -107,6 +107,8 @@ FLOWS = [
     flow("upsert by rewrite, record", COW, "record", upsert_mixed, MIXED),
     flow("delete by log", MOR, "record", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
     flow("delete by rewrite", COW, "bloom", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
+    flow("delete by a condition", MOR, "bloom", lambda s: mdt.open(s).delete_where("fare = 2.0"), {k: v for k, v in BASE_STATE.items() if v[1] != 2.0}),
+    flow("update by a condition", COW, "record", lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"), {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()}),
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
     Flow("log compaction", lambda: logged(MOR, "record"), lambda s: compact_logs(mdt.open(s)), BASE_STATE, BASE_STATE),

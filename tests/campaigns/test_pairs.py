@@ -22,6 +22,7 @@ from schedules import (
     at_random,
     clustering,
     compaction,
+    conditional,
     delete,
     driven,
     explore,
@@ -137,6 +138,8 @@ WRITERS = [
     upsert([0, 20], 4, 4.0),
     upsert([21, 22], 4, 4.0, "insert"),
     delete([1, 6]),
+    refused(conditional("fare = 2.0")),
+    refused(conditional("fare = 1.0", 8.0)),
     refused(restore(TAGGED, EARLIER)),
     refused(alter()),
 ]

@@ -260,6 +260,10 @@ def restore(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], o
     return lambda: table.restore(1)
 
 
+def update_where(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return lambda: table.update_where({"note": "note || '!'"}, "status = 's7'")
+
+
 def repair(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """What was written beside data files is gone, and a checkpoint."""
     table.metadata.compact()
@@ -288,6 +292,7 @@ RUNS = {
     "12": alter,
     "13": restore,
     "14": repair,
+    "15": update_where,
 }
 
 

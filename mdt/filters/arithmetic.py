@@ -1,0 +1,148 @@
+"""Values of SQL expressions over Arrow columns, with the rules of Spark in its ANSI mode: what overflows, or divides by zero, is an error.
+
+A value is a function of a table: it gives a column of as many values as the table has rows, or a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mdt.errors import Invalid
+
+Datum = Any
+"""An Arrow array, chunked array or scalar."""
+Value = Callable[[pa.Table], Datum]
+Mask = Callable[[pa.Table], Any]
+"""Which rows of a table meet a condition; null counts as no."""
+
+
+def column_of(table: pa.Table, found: Datum) -> pa.ChunkedArray:
+    """Return a value as a column of the table."""
+    if isinstance(found, pa.Scalar):
+        found = pa.array([found.as_py()], found.type).take(pa.array(np.zeros(len(table), np.int64)))
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+
+
+def arithmetic(sign: str, left: Value, right: Value) -> Value:
+    """Return ``left + right`` and the like."""
+    if sign == "||":
+        return joined([left, right])
+    if sign == "/":
+        return lambda table: _divided(left(table), right(table))
+    if sign == "%":
+        return lambda table: _remainder(left(table), right(table))
+    operation = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}[sign]
+
+    def found(table: pa.Table) -> Datum:
+        a, b = left(table), right(table)
+        _require(sign, a, b, _is_number)
+        return operation(*promoted(a, b))
+
+    return found
+
+
+def negative(value: Value) -> Value:
+    """Return ``- value``."""
+
+    def found(table: pa.Table) -> Datum:
+        one = value(table)
+        _require("-", one, one, _is_number)
+        return pc.negate_checked(one)
+
+    return found
+
+
+def joined(parts: Sequence[Value]) -> Value:
+    """Return texts one after the other; null if one of them is."""
+
+    def found(table: pa.Table) -> Datum:
+        texts = [part(table) for part in parts]
+        for text in texts:
+            _require("||", text, text, _is_text)
+        return pc.binary_join_element_wise(*texts, pa.scalar("", texts[0].type), null_handling="emit_null")
+
+    return found
+
+
+def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> Value:
+    """Return CASE: of each row the value of the first condition that holds; the others are not evaluated for it."""
+
+    def found(table: pa.Table) -> Datum:
+        left = np.arange(len(table))
+        parts, rows = list[pa.ChunkedArray](), list[np.ndarray[Any, Any]]()
+        for holds, value in (*branches, (None, otherwise)):
+            some = table.take(pa.array(left))
+            mask = np.ones(len(some), np.bool_) if holds is None else np.asarray(holds(some))
+            mine = some.filter(pa.array(mask))
+            parts.append(pa.chunked_array([pa.nulls(len(mine))]) if value is None else column_of(mine, value(mine)))
+            rows.append(left[mask])
+            left = left[~mask]
+        type = reduce(_common, [part.type for part in parts])
+        cast = [part.cast(type, safe=not pa.types.is_floating(type)) for part in parts]
+        whole = pa.chunked_array([chunk for part in cast for chunk in part.chunks], type)
+        return whole.take(pa.array(np.argsort(np.concatenate(rows))))
+
+    return found
+
+
+def first_known(values: Sequence[Value]) -> Value:
+    """Return COALESCE: of each row the first value that is not null; those behind it are not evaluated for it."""
+
+    def known(value: Value) -> Mask:
+        return lambda table: column_of(table, pc.is_valid(value(table)))
+
+    return chosen([(known(value), value) for value in values[:-1]], values[-1])
+
+
+def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    return pc.if_else(pa.array([], pa.bool_()), pa.array([], a), pa.array([], b)).type
+
+
+def promoted(*data: Datum) -> list[Datum]:
+    """Return numbers as Spark takes them together: integers beside floating-point ones become such, rounded."""
+    floating = [one.type for one in data if pa.types.is_floating(one.type)]
+    if not floating:
+        return list(data)
+    type = pa.float64() if any(not pa.types.is_float32(one) for one in floating) else pa.float32()
+    return [pc.cast(one, type, safe=False) if pa.types.is_integer(one.type) else one for one in data]
+
+
+def _divided(a: Datum, b: Datum) -> Datum:
+    _require("/", a, b, _is_number)
+    if any(pa.types.is_decimal(one.type) for one in (a, b)) and not any(
+        pa.types.is_floating(one.type) for one in (a, b)
+    ):
+        raise Invalid("decimals cannot be divided here", hint="cast one side: cast(x as double) / y")
+    a, b = (pc.cast(one, pa.float64(), safe=False) for one in (a, b))
+    if pc.any(pc.and_(pc.equal(b, 0.0), pc.is_valid(a))).as_py():
+        raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
+    return pc.divide(a, b)
+
+
+def _remainder(a: Datum, b: Datum) -> Datum:
+    _require("%", a, b, pa.types.is_integer)
+    if pc.any(pc.and_(pc.equal(b, 0), pc.is_valid(a))).as_py():
+        raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
+    b = pc.if_else(pc.equal(b, 0), pa.scalar(None, b.type), b)
+    whole = pc.divide(a, b)
+    return pc.subtract(a, pc.multiply(whole, b))
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return pa.types.is_integer(type) or pa.types.is_floating(type) or pa.types.is_decimal(type)
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return pa.types.is_string(type) or pa.types.is_large_string(type)
+
+
+def _require(sign: str, a: Datum, b: Datum, holds: Callable[[pa.DataType], bool]) -> None:
+    for one in (a, b):
+        if not holds(one.type) and not pa.types.is_null(one.type):
+            raise Invalid(f"{sign} does not take {one.type}", hint="cast(x as …) gives another type")

@@ -1,0 +1,263 @@
+"""SQL expressions over the columns of a row, as an update sets them: ``fare * 1.1``, ``case when … then … else … end``.
+
+They are read as filters are (:mod:`mdt.filters.sql`), with Spark's grammar and its ANSI mode; ``upper`` and ``lower`` map letter by letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.paths import column_at, top_levels
+from indexes.predicate import Predicate, bind, columns
+from mdt.errors import Invalid, Unsupported
+from mdt.filters import arithmetic
+from mdt.filters.arithmetic import Datum, Mask, Value
+from mdt.filters.parameters import Parameters
+from mdt.filters.sql import Column, Conditions, Literal
+from mdt.filters.tokens import NotSql, caret
+from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX
+
+SUPPORTED = (
+    "values are columns, literals, + - * / % ||, CASE WHEN … THEN … ELSE … END, CAST, and the functions coalesce, nullif, if, concat, "
+    "lower, upper, trim, length, abs, greatest, least; for anything else read the rows, change them and upsert them"
+)
+"""What an expression may be, as a hint."""
+_SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
+_INT32 = 1 << 31
+_CASTS: Mapping[str, pa.DataType] = {
+    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(),
+    "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
+}  # fmt: skip
+
+
+def parse_expression(text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None) -> Value:
+    """Return what SQL text gives for the rows of a table with (at least) the columns of ``schema`` -> a column.
+
+    Raises Invalid and Unsupported, with the place in the text; the function that is returned raises Invalid for rows that have no
+    value, as where one is divided by zero.
+
+    >>> rows = pa.table({"a": [1, None, 3], "b": ["x", "y", None]})
+    >>> parse_expression("case when a > 2 then -a else a * 10 + 1 end", rows.schema)(rows).to_pylist()
+    [11, None, -3]
+    >>> parse_expression("coalesce(upper(b), 'none') || '!'", rows.schema)(rows).to_pylist()
+    ['X!', 'Y!', 'none!']
+    """
+    if not isinstance(text, str):
+        raise Invalid(
+            f"an expression is text, not {type(text).__name__}",
+            hint="set={'fare': 'fare * 2'}; values={'fare': 2.0} takes values",
+        )
+    if len(text.encode("utf-8", "replace")) > WHERE_BYTES_MAX:
+        raise Invalid(f"the expression has more than {WHERE_BYTES_MAX} bytes")
+    parameters = Parameters(params)
+    try:
+        value = _Expressions(text, schema, parameters).whole()
+    except NotSql as error:
+        raise Invalid(f"the expression is not SQL: {error}{caret(text, error.offset)}") from None
+    except RecursionError:
+        raise Invalid("the expression nests too deeply") from None
+    parameters.require_all_used()
+    return _guarded(text, value)
+
+
+def _guarded(text: str, value: Value) -> Value:
+    def found(table: pa.Table) -> pa.ChunkedArray:
+        try:
+            return arithmetic.column_of(table, value(table))
+        except Invalid as error:
+            raise Invalid(f"{text}: {error.message}", hint=error.hint) from error
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise Invalid(f"{text} has no value: {error}", hint="case when … then … leaves such rows out") from error
+
+    return found
+
+
+class _Expressions(Conditions):
+    """One SQL text on its way to a value."""
+
+    def whole(self) -> Value:
+        """Return the value of the whole text."""
+        found = self._sum()
+        if self.token.kind != "end":
+            self.unexpected()
+        return found
+
+    def unsupported(self, what: str, offset: int) -> NoReturn:
+        raise Unsupported(f"{what} is not supported{caret(self.text, offset)}", hint=SUPPORTED)
+
+    def ends(self) -> bool:
+        return super().ends() or self.is_word("then") or self.is_sign(",")
+
+    def _sum(self) -> Value:
+        return self._chain(_SUMS, self._product)
+
+    def _product(self) -> Value:
+        return self._chain(_PRODUCTS, self._signed_value)
+
+    def _chain(self, signs: tuple[str, ...], part: Callable[[], Value]) -> Value:
+        found = part()
+        while self.token.kind == "sign" and self.token.text in signs:
+            found = arithmetic.arithmetic(self.next().text, found, part())
+        return found
+
+    def _signed_value(self) -> Value:
+        if self.is_sign("+"):
+            self.next()
+            return self._signed_value()
+        if self.is_sign("-") and self.after.kind != "number":
+            self.next()
+            return arithmetic.negative(self._signed_value())
+        return self._atom()
+
+    def _atom(self) -> Value:
+        token = self.token
+        if self.take_sign("("):
+            return self._deeper(token.offset)
+        if self.is_word("case"):
+            self.next()
+            return self._case()
+        if token.kind == "word" and self.after.text == "(":
+            return self._function(self.next().text.lower(), token.offset)
+        found = self.operand(False)
+        if isinstance(found, Column):
+            name = found.name
+            return lambda table: column_at(table, name)
+        if not isinstance(found, Literal) or found.several:
+            self.unsupported("a condition where a value is needed", token.offset)
+        scalar = _scalar(found.value)
+        return lambda table: scalar
+
+    def _deeper(self, offset: int) -> Value:
+        self._depth += 1
+        if self._depth > WHERE_DEPTH_MAX:
+            self.invalid("the expression nests too deeply", offset)
+        found = self._sum()
+        self.expect_sign(")")
+        self._depth -= 1
+        return found
+
+    def _condition_here(self) -> Mask:
+        asked = self.condition(self.disjunction(False), False)
+        return self._mask(asked)
+
+    def _mask(self, asked: Predicate) -> Mask:
+        names = sorted(top_levels(self._schema, columns(asked)))
+        test = bind(asked, pa.schema([self._schema.field(name) for name in names]))
+        if not names:
+            return lambda table: test(table)
+        return lambda table: test(table.select(names))
+
+    def _case(self) -> Value:
+        branches = []
+        while self.take_word("when"):
+            holds = self._condition_here()
+            self.expect_word("then")
+            branches.append((holds, self._sum()))
+        if not branches:
+            self.unsupported("CASE without WHEN", self.token.offset)
+        otherwise = self._sum() if self.take_word("else") else None
+        self.expect_word("end")
+        return arithmetic.chosen(branches, otherwise)
+
+    def _function(self, name: str, offset: int) -> Value:
+        self.expect_sign("(")
+        if name == "cast":
+            return self._cast_value(offset)
+        if name == "if":
+            holds = self._condition_here()
+            self.expect_sign(",")
+            yes = self._sum()
+            self.expect_sign(",")
+            no = self._sum()
+            self.expect_sign(")")
+            return arithmetic.chosen([(holds, yes)], no)
+        made = _FUNCTIONS.get(name)
+        if made is None:
+            self.unsupported(f"the function {name}", offset)
+        arguments = [self._sum()]
+        while self.take_sign(","):
+            arguments.append(self._sum())
+        self.expect_sign(")")
+        least, most, function = made
+        if not least <= len(arguments) <= most:
+            self.invalid(f"{name} does not take {len(arguments)} arguments", offset)
+        return function(arguments)
+
+    def _cast_value(self, offset: int) -> Value:
+        value = self._sum()
+        self.expect_word("as")
+        token = self.next()
+        target = _CASTS.get(token.text.lower())
+        if token.text.lower() == "decimal":
+            sizes = self.sizes()
+            target = pa.decimal128(*(sizes or [10]), *([0] if len(sizes) < 2 else []))
+        if target is None:
+            self.unsupported(f"a cast to {token.text}", offset)
+        self.expect_sign(")")
+        return lambda table: _cast(value(table), target)
+
+
+def _scalar(value: Any) -> pa.Scalar:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return pa.scalar(value, pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
+    return pa.scalar(value)
+
+
+def _cast(found: Datum, target: pa.DataType) -> Datum:
+    if pa.types.is_floating(found.type) and (pa.types.is_integer(target)):
+        found = pc.trunc(found)
+    if pa.types.is_floating(found.type) and pa.types.is_string(target):
+        raise Invalid("a floating-point number is not cast to text here")
+    if pa.types.is_integer(found.type) and pa.types.is_decimal(target):
+        found = pc.cast(found, pa.decimal128(38, target.scale))  # wide enough for Arrow, whatever the values are
+    return pc.cast(found, target, safe=not pa.types.is_floating(target))
+
+
+Function = Callable[[list[Value]], Value]
+
+
+def _each(kernel: Callable[..., Any]) -> Function:
+    """Return a function of one argument."""
+
+    def made(arguments: list[Value]) -> Value:
+        return lambda table: kernel(arguments[0](table))
+
+    return made
+
+
+def _among(kernel: Callable[..., Any]) -> Function:
+    """Return a function of several arguments that leaves nulls out."""
+
+    def made(arguments: list[Value]) -> Value:
+        return lambda table: kernel(*arithmetic.promoted(*(one(table) for one in arguments)), skip_nulls=True)
+
+    return made
+
+
+def _nullif(arguments: list[Value]) -> Value:
+    def found(table: pa.Table) -> Datum:
+        one, other = (argument(table) for argument in arguments)
+        same = pc.fill_null(pc.equal(*arithmetic.promoted(one, other)), False)
+        return pc.if_else(same, pa.scalar(None, one.type), one)
+
+    return found
+
+
+_MANY = 100
+# upper and lower map letter by letter, so ß stays one letter, where Spark's upper makes two of it.
+_FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
+    "coalesce": (1, _MANY, arithmetic.first_known),
+    "nullif": (2, 2, _nullif),
+    "concat": (1, _MANY, arithmetic.joined),
+    "lower": (1, 1, _each(pc.utf8_lower)),
+    "upper": (1, 1, _each(pc.utf8_upper)),
+    "trim": (1, 1, _each(lambda text: pc.utf8_trim(text, " "))),
+    "length": (1, 1, _each(pc.utf8_length)),
+    "abs": (1, 1, _each(pc.abs_checked)),
+    "greatest": (2, _MANY, _among(pc.max_element_wise)),
+    "least": (2, _MANY, _among(pc.min_element_wise)),
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""Where the live rows stand that match a predicate: planned as a scan is, so that indexes and statistics say which pages are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array
+from indexes.paths import top_levels
+from indexes.predicate import And, Or, Predicate, bind, columns, simplify
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import SegmentScan, plan
+from mdt.scan.reader import read_at
+from mdt.scan.tasks import live_positions, rows_in
+
+_TOGETHER_ROWS = 1 << 20
+"""So many rows are tested at a time."""
+Places = tuple[int, Int64Array]
+"""Number of a file, and positions in it, rising -> int64[n]."""
+
+
+def matching_rows(metadata: Metadata, snapshot: Snapshot, predicate: Predicate, *, threads: int) -> list[Places]:
+    """Return the live rows that match, by file; the columns of the predicate are read, a few row groups at a time."""
+    predicate = simplify(predicate)
+    if predicate == Or(()):
+        return []
+    scans = plan(metadata, snapshot, predicate).segments
+    if predicate == And(()):
+        found = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
+    else:
+        together = _together(snapshot, scans)
+        found = [places for part in together for places in _tested(metadata, snapshot, predicate, part, threads)]
+    of_file: dict[int, list[Int64Array]] = {}
+    for file, positions in found:
+        if len(positions):
+            of_file.setdefault(file, []).append(positions)
+    return [(file, np.concatenate(parts)) for file, parts in of_file.items()]
+
+
+def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:
+    positions = scan.positions
+    if positions is None:
+        positions = rows_in(snapshot.segment(scan.file).row_groups, scan.row_groups)
+    return live_positions(positions, snapshot.vector(scan.file))
+
+
+def _together(snapshot: Snapshot, scans: tuple[SegmentScan, ...]) -> Iterator[list[Places]]:
+    """Yield the candidates, those together that are read together."""
+    part, rows = list[Places](), 0
+    for scan in scans:
+        positions = _candidates(snapshot, scan)
+        for start in range(0, len(positions), _TOGETHER_ROWS):
+            some = positions[start : start + _TOGETHER_ROWS]
+            if rows + len(some) > _TOGETHER_ROWS and part:
+                yield part
+                part, rows = [], 0
+            part.append((scan.file, some))
+            rows += len(some)
+    if part:
+        yield part
+
+
+def _tested(
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, part: list[Places], threads: int
+) -> Iterator[Places]:
+    """Yield those of the candidates ``part`` that match, by file."""
+    schema = snapshot.definition.schema
+    names = sorted(top_levels(schema, columns(predicate)))
+    table, places = read_at(metadata, snapshot, part, names, threads=threads)
+    tested = pa.schema([schema.field(name) for name in names])
+    mask = bind(predicate, tested)(table.select(names)).to_numpy()
+    hits = np.sort(places[mask])
+    starts = np.flatnonzero(np.diff(hits >> 32, prepend=-1))
+    for some in np.split(hits, starts[1:]) if len(hits) else ():
+        yield int(some[0] >> 32), some & 0xFFFFFFFF

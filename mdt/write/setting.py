@@ -1,0 +1,86 @@
+"""What an update by condition makes of rows: columns get values, which constants say or expressions over the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mdt.arguments import shown
+from mdt.errors import Invalid
+from mdt.filters.expression import parse_expression
+from mdt.schema.conform import conform
+from mdt.schema.definition import TableDefinition
+
+Value = Callable[[pa.Table], Any]
+"""Gives a column of n values for n rows of the table, as it keeps them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """``values``: column -> its new values.  ``definition``: of the table."""
+
+    values: Mapping[str, Value]
+    definition: TableDefinition
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that are set."""
+        return frozenset(self.values)
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return ``rows``, all columns as the table keeps them, with their new values.  Raises Invalid for one that does not fit."""
+        made = pa.table({name: value(rows) for name, value in self.values.items()})
+        declared, stored = self.definition.declared, self.definition.schema
+        fitted = conform(
+            made,
+            pa.schema([declared.field(name) for name in self.values]),
+            pa.schema([stored.field(name) for name in self.values]),
+        )
+        for name in self.values:
+            rows = rows.set_column(rows.schema.get_field_index(name), stored.field(name), fitted[name])
+        return rows
+
+
+def setting(definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]) -> Setting:
+    """Return what an update sets.  ``values``: column -> value of Python; ``expressions``: column -> SQL over the row.
+
+    Raises Invalid for unknown columns, for those that say where a row belongs, and for values that no row could take.
+    """
+    both = values.keys() & expressions.keys()
+    if both:
+        raise Invalid(f"the column {min(both)!r} is set twice", hint="by set or by values")
+    if not values and not expressions:
+        raise Invalid("nothing is set", hint="set={'fare': 'fare * 2'} or values={'fare': 2.0}")
+    made: dict[str, Value] = {}
+    for name in (*values, *expressions):
+        _require_settable(definition, name)
+    for name, value in values.items():
+        made[name] = _constant(definition, name, value)
+    for name, text in expressions.items():
+        made[name] = parse_expression(text, definition.schema)
+    found = Setting(made, definition)
+    found.of(definition.schema.empty_table())
+    return found
+
+
+def _require_settable(definition: TableDefinition, name: str) -> None:
+    if name not in definition.schema.names:
+        raise Invalid(f"there is no column {shown(name)}", hint=f"columns: {', '.join(definition.schema.names)}")
+    for names, what in ((definition.key, "the key"), (definition.partition_by, "the partition")):
+        if name in names:
+            raise Invalid(
+                f"the column {name!r} belongs to {what} and says where a row stands",
+                hint="delete the rows, and insert them as they shall be",
+            )
+
+
+def _constant(definition: TableDefinition, name: str, value: Any) -> Value:
+    try:
+        array = pa.array([value], definition.declared.field(name).type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise Invalid(f"{shown(value)} is no value of the column {name!r}: {error}") from error
+    return lambda rows: array.take(pa.array(np.zeros(len(rows), np.int64)))
