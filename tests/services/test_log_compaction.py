@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from counting import count
 from reader import bag, hudi_table
+from worlds import compact_logs
 
 import mdt
 from mdt.commit.transaction import claim_instant, run
@@ -138,3 +141,39 @@ def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Pa
     narrowed = operation.narrow(snapshot, plan, changes, theirs)
     assert narrowed is not None and len(narrowed[1].files) == len(groups) - 1
     assert len(narrowed[1].removed) == 4 * (len(groups) - 1) and len(narrowed[1].extra["left_out"]) == 1
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 60))]
+)
+def test_random_histories_with_log_compactions_hold_what_a_dictionary_holds(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    ordering = draw.choice(["ts", None])
+    options = {
+        "mdt.durable": False, "mdt.services.auto": False, "mdt.writer.threads": 1,
+        "mdt.write.record.positions": draw.random() < 0.3,
+    }  # fmt: skip
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], table_type="MERGE_ON_READ", key_index=draw.choice(["bloom", "record"]),
+        ordering=ordering, options=options,
+    )  # fmt: skip
+    model: dict[int, tuple[int, float]] = {}
+    for step in range(30):
+        ids = draw.sample(range(8), draw.randint(1, 3))
+        what = draw.choices(["upsert", "delete", "join", "clean"], [6, 2, 3, 1])[0]
+        if what == "upsert":
+            ts = draw.randint(0, 5)
+            table.upsert(pa.table([ids, [ts] * len(ids), [float(step)] * len(ids)], schema=SCHEMA))
+            fresh = {id: (ts, float(step)) for id in ids}
+            model |= {id: row for id, row in fresh.items() if ordering is None or id not in model or model[id][0] <= ts}
+        elif what == "delete":
+            table.delete({"id": ids})
+            model = {id: row for id, row in model.items() if id not in ids}
+        elif what == "join":
+            count("log compactions in random histories", compact_logs(table).record is not None)
+        else:
+            table.clean(retain_commits=draw.randint(1, 4))
+        expected = pa.table([[*model], *([row[n] for row in model.values()] for n in range(2))], schema=SCHEMA)
+        assert bag(table.scan().to_arrow()) == bag(expected), f"step {step}: {what} {ids}"
+        assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(expected), f"step {step}: {what} {ids}"
+    assert table.check().ok
