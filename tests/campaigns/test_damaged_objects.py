@@ -205,7 +205,8 @@ def test_a_repair_that_dies_somewhere_is_taken_up_by_the_next_one() -> None:
     start = broken(draw.choice(PLACES[:2]))
     whole = FaultyStorage(start())
     mdt.repair(whole)
-    for at in draw.sample(range(1, len(whole.operations) + 1), 5):
+    count_of = len(whole.operations)
+    for at in draw.sample(range(1, count_of + 1), min(5, count_of)):
         survivor = start()
         with pytest.raises(Crash):
             mdt.repair(FaultyStorage(survivor, at))
