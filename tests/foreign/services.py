@@ -9,6 +9,8 @@ import argparse
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,65 @@ CALLS = ("show_commits", "show_archived_commits", "show_cleans", "show_savepoint
 
 def texts(rows: list[dict[str, Any]]) -> list[list[list[str]]]:
     return sorted(sorted([name, str(value)] for name, value in row.items()) for row in rows)
+
+
+def through_services(t: Any, rows: Callable[[range, int], Any], save: Callable[[str], None]) -> None:
+    """Run every service on a table, and deletes and updates by condition; save it after each."""
+    t.bulk_insert(rows(range(200), 1))
+    for n in range(12):
+        t.upsert(rows(range(n * 10, n * 10 + 15), n + 2))
+    t.delete(rows(range(5), 0))
+    save("start")
+    t.cluster(["v"])
+    save("clustered")
+    t.upsert(rows(range(50, 80), 50))
+    t.compact()
+    save("compacted")
+    t.savepoint("kept")
+    t.upsert(rows(range(60, 220), 60))
+    save("savepoint")
+    t.untag("kept")
+    for n in range(10):
+        t.upsert(rows(range(n * 10, n * 10 + 15), n + 70))
+    t.clean(retain_commits=3)
+    save("cleaned")
+    t.tag("plain")
+    t.update_where({"v": "v + 1000"}, "ts = 1 and city = 'x'")
+    t.delete_where("v < 40")
+    save("by_condition")
+    t.cluster(["ts"])
+    t.savepoint("saved")
+    t.cluster(["v", "ts"], curve="hilbert")
+    for n in range(12):
+        t.upsert(rows(range(n * 10, n * 10 + 15), n + 85))
+    t.clean(retain_commits=2)
+    assert t.snapshot().retention.horizon > max(t.tags()["seq"].to_pylist())
+    save("tagged")
+    t.untag("plain")
+    t.untag("saved")
+    t.clean(retain_commits=1)
+    save("untagged")
+
+
+def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[str], None]) -> None:
+    """Alter a table, build indexes on it, purge it; save it after each."""
+    import pyarrow as pa
+
+    t.upsert(rows(range(40), 120))
+    t.alter(add={"extra": pa.string()})
+    t.upsert({"id": ["k1"], "city": ["y"], "ts": [130], "v": [7], "extra": ["e"]})
+    save("altered")
+    t.create_index(["bitmap(v)", "bloom(extra)"], mode="async")
+    save("index_requested")
+    t.build_indexes("bitmap(v)")
+    save("index_begun")
+    t.build_indexes()
+    save("index_completed")
+    t.alter(widen={"v": pa.int64()})
+    t.upsert({"id": ["k2"], "city": ["x"], "ts": [131], "v": [2**40], "extra": ["w"]})
+    save("widened")
+    t.purge()
+    save("purged")
 
 
 def make(root: Path) -> None:
@@ -35,7 +96,8 @@ def make(root: Path) -> None:
         columns = [[f"k{i}" for i in n], ["xy"[i % 2] for i in n], [ts] * len(n), [i + ts for i in n]]
         return pa.table(columns, schema=schema)
 
-    def save(table: mdt.Table, live: Path, name: str) -> None:
+    def save(table: mdt.Table, live: Path, kind: str, moment: str) -> None:
+        name = f"{kind}_{moment}"
         shutil.copytree(live, root / name)
         jobs.append({"name": name, "path": str(root / name), "rows": texts(table.scan().to_arrow().to_pylist())})
 
@@ -45,55 +107,9 @@ def make(root: Path) -> None:
             live, schema, key=["id"], partition_by=["city"], ordering="ts", table_type=kind,
             options={"mdt.metadata.compact.records": 3},
         )  # fmt: skip
-        t.bulk_insert(rows(range(200), 1))
-        for n in range(12):
-            t.upsert(rows(range(n * 10, n * 10 + 15), n + 2))
-        t.delete(rows(range(5), 0))
-        save(t, live, f"{kind}_start")
-        t.cluster(["v"])
-        save(t, live, f"{kind}_clustered")
-        t.upsert(rows(range(50, 80), 50))
-        t.compact()
-        save(t, live, f"{kind}_compacted")
-        t.savepoint("kept")
-        t.upsert(rows(range(60, 220), 60))
-        save(t, live, f"{kind}_savepoint")
-        t.untag("kept")
-        for n in range(10):
-            t.upsert(rows(range(n * 10, n * 10 + 15), n + 70))
-        t.clean(retain_commits=3)
-        save(t, live, f"{kind}_cleaned")
-        t.tag("plain")
-        t.update_where({"v": "v + 1000"}, "ts = 1 and city = 'x'")
-        t.delete_where("v < 40")
-        save(t, live, f"{kind}_by_condition")
-        t.cluster(["ts"])
-        t.savepoint("saved")
-        t.cluster(["v", "ts"], curve="hilbert")
-        for n in range(12):
-            t.upsert(rows(range(n * 10, n * 10 + 15), n + 85))
-        t.clean(retain_commits=2)
-        assert t.snapshot().retention.horizon > max(t.tags()["seq"].to_pylist())
-        save(t, live, f"{kind}_tagged")
-        t.untag("plain")
-        t.untag("saved")
-        t.clean(retain_commits=1)
-        save(t, live, f"{kind}_untagged")
-        t.upsert(rows(range(40), 120))
-        t.alter(add={"extra": pa.string()})
-        t.upsert({"id": ["k1"], "city": ["y"], "ts": [130], "v": [7], "extra": ["e"]})
-        save(t, live, f"{kind}_altered")
-        t.create_index(["bitmap(v)", "bloom(extra)"], mode="async")
-        save(t, live, f"{kind}_index_requested")
-        t.build_indexes("bitmap(v)")
-        save(t, live, f"{kind}_index_begun")
-        t.build_indexes()
-        save(t, live, f"{kind}_index_completed")
-        t.alter(widen={"v": pa.int64()})
-        t.upsert({"id": ["k2"], "city": ["x"], "ts": [131], "v": [2**40], "extra": ["w"]})
-        save(t, live, f"{kind}_widened")
-        t.purge()
-        save(t, live, f"{kind}_purged")
+        keep = partial(save, t, live, kind)
+        through_services(t, rows, keep)
+        through_columns(t, rows, keep)
     (root / "jobs.json").write_text(json.dumps(jobs))
 
 
