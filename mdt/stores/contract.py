@@ -60,6 +60,9 @@ class Storage(ABC):
     is_remote: bool = False
     """Whether a read costs a request, so that what was read is worth keeping on the local disk."""
 
+    is_durable: bool = True
+    """Whether what was written survives a power cut; may be set, local directories are then written without flushing."""
+
     conditional_put: bool = True
     """Whether :meth:`put_if_absent` is atomic here."""
 

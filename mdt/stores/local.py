@@ -84,14 +84,14 @@ class LocalStorage(Storage):
 
     def __init__(self, root: str | os.PathLike[str], *, durable: bool = True) -> None:
         self._root = os.path.abspath(os.fspath(root))
-        self._durable = durable
+        self.is_durable = durable
         self._directories: set[str] = set()
         self._lock = threading.Lock()
         self.url = Path(self._root).as_uri()
 
     def __reduce__(self) -> Any:
         """A pickle opens the same directory anew."""
-        return _reopened, (self._root, self._durable)
+        return _reopened, (self._root, self.is_durable)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See :class:`Storage`."""
@@ -340,7 +340,7 @@ class LocalStorage(Storage):
             self._directories.add(directory)
 
     def _sync(self, descriptor: int) -> None:
-        if self._durable:
+        if self.is_durable:
             os.fsync(descriptor)
 
     def _walk(

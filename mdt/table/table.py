@@ -97,8 +97,8 @@ def open(
     """
     storage = open_storage(path, storage_options=storage_options)
     table = Table(storage, options, as_of=as_of)
-    if storage is not path and not table.options.durable:
-        table = Table(open_storage(path, durable=False, storage_options=storage_options), options, as_of=as_of)
+    if storage is not path:
+        storage.is_durable = table.options.durable
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
