@@ -17,13 +17,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, life, planning
+from benchmarks import changes, clustering, conditions, life, planning
 from benchmarks.harness import BENCHES, Figure, Job, run
 from benchmarks.peers import PEERS
 
 PLANNING = "planning"
 LIFE = "life"
 CHANGES = "changes"
+CONDITIONS = "conditions"
 CLUSTERING = "clustering"
 Reference = dict[tuple[str, str], Figure]
 
@@ -92,7 +93,7 @@ def main(
     commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `clustering` puts rows in order; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
@@ -103,9 +104,12 @@ def main(
     if CHANGES in benches:
         wanted = [name for name in chosen(peers) if name in changes.PEERS]
         changes.run(wanted, rows, seed, repeat, partial(print, flush=True))
+    if CONDITIONS in benches:
+        wanted = [name for name in chosen(peers) if name in conditions.PEERS]
+        conditions.run(wanted, rows, seed, repeat, partial(print, flush=True))
     if CLUSTERING in benches:
         clustering.run(rows, seed, partial(print, flush=True))
-    benches = [name for name in benches if name not in (PLANNING, LIFE, CHANGES, CLUSTERING)]
+    benches = [name for name in benches if name not in (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING)]
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
     results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=116)

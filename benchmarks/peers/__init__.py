@@ -70,6 +70,14 @@ class Peer(ABC):
         """Replace or insert by key, durable on return."""
         raise NotImplementedError
 
+    def delete_where(self, where: str) -> int | None:
+        """Delete the rows that match; return how many, None if the peer does not say."""
+        raise NotImplementedError
+
+    def update_where(self, column: str, value: str, where: str) -> int | None:
+        """Set a column to an expression in SQL where rows match; return as :meth:`delete_where` does."""
+        raise NotImplementedError
+
     def tidy(self) -> None:
         """Compact small files and delete what no reader needs, as far as the peer does not do that by itself."""
         return

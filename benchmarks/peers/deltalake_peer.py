@@ -30,6 +30,12 @@ class DeltaLake(Peer):
         merge = self.table.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
+    def delete_where(self, where: str) -> int:
+        return int(self.table.delete(where)["num_deleted_rows"])
+
+    def update_where(self, column: str, value: str, where: str) -> int:
+        return int(self.table.update({column: value}, predicate=where)["num_updated_rows"])
+
     def tidy(self) -> None:
         self.table.optimize.compact()
         self.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)

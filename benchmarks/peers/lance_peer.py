@@ -30,6 +30,12 @@ class Lance(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
+    def delete_where(self, where: str) -> None:
+        self.dataset.delete(where)
+
+    def update_where(self, column: str, value: str, where: str) -> int:
+        return int(self.dataset.update({column: value}, where=where)["num_rows_updated"])
+
     def tidy(self) -> None:
         self.dataset.optimize.compact_files()
         self.dataset.optimize.optimize_indices()

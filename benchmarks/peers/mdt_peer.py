@@ -49,6 +49,12 @@ class Mdt(Peer):
     def upsert(self, rows: pa.Table) -> None:
         self.table.upsert(rows)
 
+    def delete_where(self, where: str) -> int:
+        return self.table.delete_where(where).deleted
+
+    def update_where(self, column: str, value: str, where: str) -> int:
+        return self.table.update_where({column: value}, where).updated
+
     def compact(self) -> None:
         self.table.compact()
 
