@@ -65,7 +65,8 @@ def joined(parts: Sequence[Value]) -> Value:
         texts = [part(table) for part in parts]
         for text in texts:
             _require("||", text, text, _is_text)
-        return pc.binary_join_element_wise(*texts, pa.scalar("", texts[0].type), null_handling="emit_null")
+        texts = [pc.cast(text, pa.large_string()) for text in texts]
+        return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()), null_handling="emit_null")
 
     return found
 
@@ -105,7 +106,9 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def promoted(*data: Datum) -> list[Datum]:
-    """Return numbers as Spark takes them together: integers beside floating-point ones become such, rounded."""
+    """Return values as Spark takes them together: integers beside floating-point numbers become such, rounded; null is of any type."""
+    known = [one.type for one in data if not pa.types.is_null(one.type)]
+    data = tuple(pc.cast(one, known[0]) if known and pa.types.is_null(one.type) else one for one in data)
     floating = [one.type for one in data if pa.types.is_floating(one.type)]
     if not floating:
         return list(data)

@@ -220,11 +220,15 @@ def _cast(found: Datum, target: pa.DataType) -> Datum:
 Function = Callable[[list[Value]], Value]
 
 
-def _each(kernel: Callable[..., Any]) -> Function:
-    """Return a function of one argument."""
+def _each(kernel: Callable[..., Any], type: pa.DataType) -> Function:
+    """Return a function of one argument; ``type``: what null is here."""
 
     def made(arguments: list[Value]) -> Value:
-        return lambda table: kernel(arguments[0](table))
+        def found(table: pa.Table) -> Datum:
+            one = arguments[0](table)
+            return kernel(pc.cast(one, type) if pa.types.is_null(one.type) else one)
+
+        return found
 
     return made
 
@@ -253,11 +257,11 @@ _FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
     "coalesce": (1, _MANY, arithmetic.first_known),
     "nullif": (2, 2, _nullif),
     "concat": (1, _MANY, arithmetic.joined),
-    "lower": (1, 1, _each(pc.utf8_lower)),
-    "upper": (1, 1, _each(pc.utf8_upper)),
-    "trim": (1, 1, _each(lambda text: pc.utf8_trim(text, " "))),
-    "length": (1, 1, _each(pc.utf8_length)),
-    "abs": (1, 1, _each(pc.abs_checked)),
+    "lower": (1, 1, _each(pc.utf8_lower, pa.string())),
+    "upper": (1, 1, _each(pc.utf8_upper, pa.string())),
+    "trim": (1, 1, _each(lambda text: pc.utf8_trim(text, " "), pa.string())),
+    "length": (1, 1, _each(pc.utf8_length, pa.string())),
+    "abs": (1, 1, _each(pc.abs_checked, pa.int32())),
     "greatest": (2, _MANY, _among(pc.max_element_wise)),
     "least": (2, _MANY, _among(pc.min_element_wise)),
 }  # fmt: skip

@@ -96,10 +96,10 @@ def test_a_cleaning_past_a_tag_that_dies_loses_no_state() -> None:
     assert isinstance(start, MemoryStorage)
     whole = FaultyStorage(start.copy())
     mdt.open(whole).clean(retain_commits=2)
-    for k in range(1, len(whole.operations) + 1, 2):
+    for k in range(1, len(whole.operations) + 1, 4):
         survivor = start.copy()
         with pytest.raises(Crash):
-            mdt.open(FaultyStorage(survivor, k, "after" if k % 4 == 1 else "before")).clean(retain_commits=2)
+            mdt.open(FaultyStorage(survivor, k, "after" if k % 8 == 1 else "before")).clean(retain_commits=2)
         count("crash points")
         opened = mdt.open(survivor)
         opened.abort()

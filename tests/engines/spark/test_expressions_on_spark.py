@@ -63,7 +63,7 @@ def as_told(values: list[object]) -> list[object]:
 @pytest.mark.timeout(300)
 def test_random_expressions_have_sparks_values(spark: SparkSession) -> None:
     draw, frame = random.Random(11), spark.createDataFrame(ROWS).coalesce(1).persist()
-    texts = [number(draw, draw.randrange(3)) for _ in range(120)] + [text(draw) for _ in range(30)]
+    texts = [number(draw, draw.randrange(3)) for _ in range(80)] + [text(draw) for _ in range(20)]
     for one in dict.fromkeys(texts):
         try:
             found = parse_expression(one, ROWS.schema)(ROWS).to_pylist()
