@@ -5,10 +5,12 @@ Two checkpoints that were read as a whole must stand at or before the horizon.  
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, Missing
 from mdt.hudi.layout import layout_of
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata import archive as archived
@@ -20,6 +22,8 @@ _NO_INSTANT = "A"
 """Sorts after every instant."""
 _COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
+_ATTEMPTS_MAX = 3
+"""Of an archiving: somebody else may take out the same at that moment, or clean on; what is still gone then is damage."""
 CHECKPOINTS_KEPT = 2
 """At or before the horizon: if one is damaged later, states are made from the other."""
 
@@ -48,8 +52,16 @@ def verified_before(metadata: Metadata, snapshot: Snapshot, horizon: int, record
 def archive(metadata: Metadata) -> int:
     """Take what :class:`mdt.services.cleaning.Clean` has let go out of the log; return how many records.  May be repeated.
 
-    The archive has a record before the log loses it; records go oldest first, so that the log has no gap at any moment.
+    The archive has a record before the log loses it; records go oldest first, so that the log has no gap at any moment.  What
+    another process takes out meanwhile is no error: then it is begun again.
     """
+    for _ in range(_ATTEMPTS_MAX - 1):
+        with suppress(Missing):
+            return _archived(metadata)
+    return _archived(metadata)
+
+
+def _archived(metadata: Metadata) -> int:
     snapshot = metadata.newest()
     oldest = snapshot.retention.first
     if not oldest:

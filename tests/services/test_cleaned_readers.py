@@ -67,6 +67,33 @@ def test_who_stands_on_a_checkpoint_that_goes_takes_a_newer_one() -> None:
     assert as_state(slow.scan().to_arrow()) == past[max(past)]
 
 
+@pytest.mark.parametrize("step", ["_require_checkpoint", "_archive_timeline", "_remove_checkpoints"])
+@pytest.mark.parametrize("others", ["archive", "clean on"])
+def test_of_two_archivings_at_once_neither_fails(monkeypatch: pytest.MonkeyPatch, step: str, others: str) -> None:
+    table, past = grown(20)
+    assert isinstance(table.storage, MemoryStorage)
+    with monkeypatch.context() as patch:
+        patch.setattr("mdt.services.archiving.archive", lambda metadata: 0)
+        table.clean(retain_commits=3)
+    went, done = getattr(archiving, step), []
+
+    def meanwhile(metadata: Metadata, snapshot: Snapshot) -> None:
+        if not done:
+            done.append(step)
+            if others == "archive":
+                archiving.archive(Metadata(table.storage))
+            else:
+                _cleaned(table.storage, past)
+        went(metadata, snapshot)
+
+    monkeypatch.setattr(archiving, step, meanwhile)
+    archiving.archive(Metadata(table.storage))
+    assert done and mdt.open(table.storage).check().ok
+    assert mdt.open(table.storage).history()["seq"].to_pylist() == list(
+        range(mdt.open(table.storage).snapshot().seq + 1)
+    )
+
+
 def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> None:
     table, _ = grown(20)
     with pytest.MonkeyPatch.context() as patch:
