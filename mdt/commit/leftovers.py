@@ -21,6 +21,7 @@ from mdt.hudi.layout import Layout, layout_of
 from mdt.hudi.timeline import Instant
 from mdt.metadata import paths, references
 from mdt.metadata import trusted_names as names
+from mdt.metadata.beside_cleaners import begun_again
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.stores.contract import Listing
@@ -46,10 +47,14 @@ def find(metadata: Metadata) -> Leftovers:
 
     Raises Missing if a record of the log is gone: then nobody knows what it referred to.
     """
+    return begun_again(lambda: _found(metadata))
+
+
+def _found(metadata: Metadata) -> Leftovers:
     storage = metadata.storage
     listing = storage.list("")
     found, aside = claims.read_all(storage)
-    snapshot = metadata.newest(watched=False)
+    snapshot = metadata.newest()
     claimed = {claim.instant for claim in found}
     claimed.update(error.path.rpartition("/")[2] for error in aside)
     used = set(references.everything(metadata, snapshot).to_pylist()) | _being_cleaned(metadata, snapshot, found)

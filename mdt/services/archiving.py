@@ -5,16 +5,15 @@ Two checkpoints that were read as a whole must stand at or before the horizon.  
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.errors import Corrupt, Missing
+from mdt.errors import Corrupt
 from mdt.hudi.layout import layout_of
 from mdt.hudi.timeline import COMPLETED
 from mdt.metadata import archive as archived
 from mdt.metadata import paths, references
+from mdt.metadata.beside_cleaners import begun_again
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
@@ -22,8 +21,6 @@ _NO_INSTANT = "A"
 """Sorts after every instant."""
 _COMMITS = frozenset(("commit", "deltacommit", "replacecommit"))
 
-_ATTEMPTS_MAX = 3
-"""Of an archiving: somebody else may take out the same at that moment, or clean on; what is still gone then is damage."""
 CHECKPOINTS_KEPT = 2
 """At or before the horizon: if one is damaged later, states are made from the other."""
 
@@ -55,10 +52,7 @@ def archive(metadata: Metadata) -> int:
     The archive has a record before the log loses it; records go oldest first, so that the log has no gap at any moment.  What
     another process takes out meanwhile is no error: then it is begun again.
     """
-    for _ in range(_ATTEMPTS_MAX - 1):
-        with suppress(Missing):
-            return _archived(metadata)
-    return _archived(metadata)
+    return begun_again(lambda: _archived(metadata))
 
 
 def _archived(metadata: Metadata) -> int:

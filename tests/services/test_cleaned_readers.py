@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from aging import ARCHIVE_RECORDS, grown, names, upsert
 from worlds import State, as_state
 
 import mdt
+from mdt.commit import leftovers
 from mdt.errors import Corrupt, Expired
-from mdt.metadata import commit_log, paths
+from mdt.metadata import commit_log, paths, references
 from mdt.metadata.apply import apply
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -92,6 +94,22 @@ def test_of_two_archivings_at_once_neither_fails(monkeypatch: pytest.MonkeyPatch
     assert mdt.open(table.storage).history()["seq"].to_pylist() == list(
         range(mdt.open(table.storage).snapshot().seq + 1)
     )
+
+
+def test_who_looks_for_leftovers_beside_a_cleaning_finds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, past = grown(20)
+    assert isinstance(table.storage, MemoryStorage)
+    went, done = references.everything, []
+
+    def meanwhile(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+        if not done:
+            done.append(snapshot)
+            _cleaned(table.storage, past)
+        return went(metadata, snapshot)
+
+    monkeypatch.setattr(references, "everything", meanwhile)
+    assert not leftovers.find(Metadata(table.storage)).unknown
+    assert done[0].retention.first < mdt.open(table.storage).snapshot().retention.first
 
 
 def test_a_cleaning_whose_record_was_forged_takes_nothing_out_of_the_log() -> None:
