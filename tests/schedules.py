@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from worlds import State, as_state, deleted, rows, upserted
+from worlds import State, as_state, city, deleted, rows, upserted
 
 import mdt
 from mdt.commit import recovery as rollback
@@ -36,6 +36,7 @@ from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.conditional import Conditional
 from mdt.write.normalize import normalize, normalize_keys
 from mdt.write.operations import Delete, Upsert
+from mdt.write.overwriting import Drop, Overwrite
 from mdt.write.setting import setting
 
 Model = Callable[[State], State]
@@ -153,6 +154,34 @@ def conditional(where: str, fare: float | None = None) -> Actor:
 
     name = f"delete where {where}" if fare is None else f"set fare = {fare} where {where}"
     return Actor(name, lambda s: driven(s, make, PAUSES), after)
+
+
+def overwrite(ids: Sequence[int], ts: int, fare: float, name: str = "insert_overwrite") -> Actor:
+    """A writer of rows in the place of their partitions, or of the whole table."""
+
+    def make(metadata: Metadata) -> Overwrite:
+        definition = metadata.newest().definition
+        return Overwrite(metadata, _options(definition), normalize(rows(ids, ts, fare), definition), name)
+
+    def after(state: State) -> State:
+        replaced = {city(i) for i in ids} if name == "insert_overwrite" else {"x", "y"}
+        kept = {key: row for key, row in state.items() if city(int(key[1:])) not in replaced}
+        return upserted(kept, ids, ts, fare)
+
+    return Actor(f"{name} {ids}", lambda s: driven(s, make, PAUSES), after)
+
+
+def drop(pattern: str | None) -> Actor:
+    """Somebody who deletes the partitions that match, such as ``city=x``, or all rows."""
+
+    def make(metadata: Metadata) -> Drop:
+        return Drop(None if pattern is None else [pattern], "delete_partition" if pattern else "truncate")
+
+    def after(state: State) -> State:
+        gone = {"x", "y"} if pattern is None else {pattern.removeprefix("city=")}
+        return {key: row for key, row in state.items() if city(int(key[1:])) not in gone}
+
+    return Actor(f"drop {pattern}", lambda s: driven(s, make, PAUSES), after)
 
 
 def compaction() -> Actor:

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import asdict
 from functools import wraps
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from mdt import table
 from mdt.cli import json_text
 from mdt.cli.terminal import errors, pairs, settings, show_error, show_table, warn
 from mdt.errors import MdtError
+from mdt.write.result import WriteResult
 
 INTERRUPTED = 130
 """What shells expect of a command that Ctrl-C ended."""
@@ -162,3 +164,12 @@ def tell_rows(rows: pa.Table | Iterable[Mapping[str, object]], show: Callable[[]
         show()
     elif isinstance(rows, pa.Table):
         show_table(rows)
+
+
+def tell_written(result: WriteResult) -> None:
+    """Write how a write ended."""
+    names = ("inserted", "updated", "deleted", "late", "missing")
+    done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
+    text = f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest")
+    document = asdict(result)
+    tell({name: value for name, value in document.items() if name != "warnings"}, text, result.warnings)

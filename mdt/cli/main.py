@@ -14,24 +14,24 @@ from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 import typer
 
 import mdt
 from mdt import config, table
 from mdt.cli import index as cli_index
 from mdt.cli import json_text
+from mdt.cli import overwriting as cli_overwriting
 from mdt.cli import services as cli_services
 from mdt.cli import show as cli_show
 from mdt.cli import tags as cli_tags
-from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows
+from mdt.cli.commands import Commands, command, is_json, opened, point, storage_options, tell, tell_rows, tell_written
+from mdt.cli.files import Files, read_all, schema_of
 from mdt.cli.terminal import Settings, TablePath, output, pairs, settings, show, show_table
 from mdt.errors import Invalid
 from mdt.progress import bar
 from mdt.schema.alter import type_of
 from mdt.schema.definition import MERGE_ON_READ
 from mdt.services.compaction_strategies import STRATEGIES
-from mdt.write.result import WriteResult
 
 ROWS_SHOWN = 20
 """Rows that ``scan`` shows as a table unless told otherwise."""
@@ -74,7 +74,6 @@ class Format(StrEnum):
     arrow = "arrow"
 
 
-Files = Annotated[list[Path], typer.Argument(help="Parquet, CSV or Arrow IPC files.", metavar="FILE...")]
 Where = Annotated[str | None, typer.Option(help="SQL filter, such as \"status = 'done' and fare > 10\".")]
 Param = Annotated[list[str], typer.Option(help="A value for :name in the filter, as name=value; may be repeated.")]
 AsOf = Annotated[
@@ -221,7 +220,7 @@ def create(
 ) -> None:
     """Create an empty table with the columns of a file."""
     made = table.create(
-        path, _schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
+        path, schema_of(like), _names(key), partition_by=_names(partition_by), ordering=ordering, table_type=type,
         key_index=key_index, scope=scope, indexes=index, options=settings(option), storage_options=storage_options(),
     )  # fmt: skip
     tell({"path": made.path}, f"created {made.path}")
@@ -238,7 +237,7 @@ def upsert(
 ) -> None:
     """Insert the rows of files, and replace rows whose key exists; one commit."""
     t = opened(path, option)
-    _tell(t.upsert(_read_all(file, t.schema), evolve=evolve))
+    tell_written(t.upsert(read_all(file, t.schema), evolve=evolve))
 
 
 @command(app)
@@ -281,7 +280,10 @@ def _value(text: str, type: str) -> object:
 def delete(path: TablePath, file: Files, option: Settings = []) -> None:  # noqa: B006 - as above
     """Delete the rows whose keys stand in files."""
     t = opened(path, option)
-    _tell(t.delete(_read_all(file, t.schema)))
+    tell_written(t.delete(read_all(file, t.schema)))
+
+
+cli_overwriting.register(app)
 
 
 # Looking after
@@ -385,13 +387,13 @@ def repair(path: TablePath, option: Settings = []) -> None:  # noqa: B006 - as a
 @command(app)
 def restore(path: TablePath, to: Annotated[str, typer.Argument(help="A seq, a tag, an instant, or a time.")]) -> None:
     """Make the rows of an earlier state the table's rows again, in one commit."""
-    _tell(opened(path).restore(point(to)))
+    tell_written(opened(path).restore(point(to)))
 
 
 @command(app)
 def rollback(path: TablePath, commit: Annotated[str, typer.Argument(help="A seq or an instant.")]) -> None:
     """Take back a commit and all that came after it, in one commit."""
-    _tell(opened(path).rollback(point(commit)))
+    tell_written(opened(path).rollback(point(commit)))
 
 
 @command(app)
@@ -402,51 +404,6 @@ def abort(path: TablePath) -> None:
         asdict(found),
         f"{len(found.published)} instants published, {len(found.rolled_back)} rolled back, {found.files_removed} files removed",
     )
-
-
-# Files in
-
-
-def _read_all(files: Sequence[Path], schema: pa.Schema) -> pa.Table:
-    """Return the rows of all files, which must have the same columns."""
-    tables = [_opened(file, _read, schema) for file in files]
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise Invalid(f"the files do not fit together: {error}", hint="write them one by one") from error
-
-
-def _schema_of(file: Path) -> pa.Schema:
-    return _opened(file, _read, None).schema
-
-
-def _opened(file: Path, read: Callable[[Path, pa.Schema | None], pa.Table], schema: pa.Schema | None) -> pa.Table:
-    try:
-        return read(file, schema)
-    except (pa.ArrowException, OSError) as error:
-        raise Invalid(f"{file} cannot be read: {error}", hint="give a Parquet, CSV or Arrow IPC file") from error
-
-
-def _read(file: Path, schema: pa.Schema | None) -> pa.Table:
-    """Return the rows of a file by its suffix; CSV columns get the types of ``schema``, or are inferred without one."""
-    suffix = file.suffix.lower()
-    if suffix in (".parquet", ".pq"):
-        with pq.ParquetFile(file) as parquet:
-            return parquet.read()
-    if suffix == ".csv":
-        types = {} if schema is None else {field.name: field.type for field in schema}
-        return pa.csv.read_csv(file, convert_options=pa.csv.ConvertOptions(column_types=types))
-    if suffix in (".arrow", ".ipc", ".feather", ".arrows"):
-        return _read_ipc(file)
-    raise Invalid(f"{file} is of no known kind", hint="name it .parquet, .csv, .arrow (IPC file) or .arrows (stream)")
-
-
-def _read_ipc(file: Path) -> pa.Table:
-    with pa.OSFile(str(file)) as source:
-        is_file = source.read(6) == b"ARROW1"
-        source.seek(0)
-        with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
-            return reader.read_all()
 
 
 def _names(given: Sequence[str]) -> list[str]:
@@ -485,11 +442,3 @@ def _write_arrow(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
 _WRITERS: dict[Format, Callable[[pa.Schema, Iterator[pa.RecordBatch]], None]] = {
     Format.table: _write_table, Format.csv: _write_csv, Format.json: _write_json, Format.arrow: _write_arrow
 }  # fmt: skip
-
-
-def _tell(result: WriteResult) -> None:
-    names = ("inserted", "updated", "deleted", "late", "missing")
-    done = ", ".join(f"{getattr(result, name):,} {name}" for name in names if getattr(result, name)) or "nothing to do"
-    text = f"{done}; commit {result.seq}" + (f" at {result.instant}" if result.instant else " stays the newest")
-    document = asdict(result)
-    tell({name: value for name, value in document.items() if name != "warnings"}, text, result.warnings)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from indexes.base import KeyHashes
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import KeyMap
@@ -30,6 +32,7 @@ class Footprint:
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
     specifications of indexes may say.  ``tags``: those that it adds or drops.
+    ``overwrites``: paths of the partitions of which it replaces whatever stands there, or TABLE.
     ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
 
@@ -45,6 +48,7 @@ class Footprint:
     horizon: int = 0
     everything: bool = False
     conditional: bool = False
+    overwrites: frozenset[str] = frozenset()
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -86,6 +90,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     changed = mine.groups & theirs.changed_groups
     if changed:
         return f"commit {theirs.seq} changed file group {min(changed)}"
+    if mine.overwrites and (into := _written_into(mine.overwrites, files)):
+        return f"commit {theirs.seq} wrote into partition {min(into)!r}"
     for file in files.select(
         ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
     ).to_pylist():
@@ -96,3 +102,9 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         if bool((load(stored).find(absent) >= 0).any()):
             return f"commit {theirs.seq} inserted a key that this transaction found absent"
     return None
+
+
+def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
+    """Return which of ``partitions``, or of all if TABLE is among them, got some of ``files``."""
+    found = set(files["partition"].unique().to_pylist())
+    return found if TABLE in partitions else found & partitions

@@ -21,8 +21,8 @@ from mdt.stores.storage import Storage
 NO_INSTANTS = ("rollback", "index", "tag")
 """Actions of ours that are no commit to Hudi; tags and index records may leave instants beside those of commits."""
 
-_OPERATIONS = {"create": "insert", "compaction": "compact"}
-"""What Hudi calls the operation of an action, where it is not the record's own word."""
+_OPERATIONS = {"create": "insert", "compaction": "compact", "truncate": "insert_overwrite_table"}
+"""What Hudi calls the operation of an action, or an operation, where it has another word for it."""
 
 
 def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
@@ -132,13 +132,18 @@ def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tup
     told = CommitMetadata(
         files=pa.table([*files.columns, *slices.columns], [*files.column_names, *slices.column_names]),
         schema_json=avro_schema(definition.at(record.seq)),
-        operation=operation_type(_OPERATIONS.get(record.action, str(record.header["operation"]))),
+        operation=operation_type(_hudi_operation(record)),
         compacted=record.action == "compaction",
         extra={"mdt.seq": str(record.seq), "mdt.txn": record.txn},
         replaced=record.replaced if is_replace else None,
     )
     plan = record.header.get("clustering_plan" if is_replace else "compaction_plan", ())
     return layout_of(definition).completed(record.instant, _hudi_action(record, definition), told, plan)
+
+
+def _hudi_operation(record: CommitRecord) -> str:
+    own = str(record.header["operation"])
+    return _OPERATIONS.get(record.action, _OPERATIONS.get(own, own))
 
 
 def _cleaned(record: CommitRecord) -> Cleaned:

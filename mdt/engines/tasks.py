@@ -59,6 +59,7 @@ CONTROL = pa.schema(
     ]
 )
 BUCKET = "__mdt_bucket"
+_NO_GROUPS: Int64Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,34 @@ def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> 
     if additions:
         for part in _tag(source, additions):
             yield from part.to_batches()
+
+
+def tag_anew(
+    looks_up: bool, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one part as inserts, whatever stands in their partitions; equal keys must be in one part.
+
+    ``looks_up``: whether keys that live in other partitions are deleted there.
+    """
+    additions = [batch for batch in batches if batch.num_rows]
+    if additions:
+        for part in _tag_anew(looks_up, source, additions):
+            yield from part.to_batches()
+
+
+def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+    metadata, snapshot = opened(source)
+    batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
+    located, names = Located.absent(len(batch)), partition_names(batch)
+    if looks_up:
+        located = replace(locate_batch(metadata, snapshot, batch), dead_in=located.dead_in)
+    there = snapshot.file_groups.partitions(located.group)
+    moves = np.flatnonzero(located.found & np.asarray(there != names))
+    return [
+        _tagged(batch, located, np.arange(len(batch)), INSERT, names),
+        _tagged(batch, located, moves, DELETE, there),
+        _dropped(batch, _NO_GROUPS),
+    ]
 
 
 def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:

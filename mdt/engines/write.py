@@ -6,7 +6,8 @@ are cut, and what tasks have written; never a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic
@@ -31,13 +32,17 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.conform import conform
+from mdt.write import overwriting
 from mdt.write.assign import NEW, Assignment, assign
 from mdt.write.operations import STORED_SHARE, new_partitions
+from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
 
 _SAMPLE_ROWS = 20_000
 _NAMED_ROWS = 10
 _TASK_ROWS = 500_000
+Tag = Callable[[Source, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
+"""Gives rows of one part their CONTROL columns, in a task."""
 _PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
 
 
@@ -45,10 +50,12 @@ def write(
     engine: Engine[R], metadata: Metadata, options: Options, data: R, schema: pa.Schema, name: str,
     progress: Progress | None = None,
 ) -> CommitResult[TaggedPlan[R]]:  # fmt: skip
-    """Upsert, insert or bulk_insert ``data`` on an engine; return how the transaction ended.  ``schema``: of ``data``."""
+    """Upsert, insert, bulk_insert or overwrite with ``data`` on an engine; return how the transaction ended.  ``schema``: of ``data``."""
     definition = metadata.newest().definition
     conform(schema.empty_table(), definition.declared, definition.schema)
     operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress)
+    if name in overwriting.WITH_ROWS:
+        operation = EngineOverwrite(engine, metadata, options, data, name, overwriting.ACTION, progress)
     return run(metadata, operation, attempts=options.commit_attempts)
 
 
@@ -82,24 +89,35 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
-        definition = snapshot.definition
-        together = self.engine.grouped(self.data, definition.key)
-        tag = partial(tasks.tag, self._source(snapshot))
-        tagged = self.engine.mapped(together, tag, tasks.tagged_schema(definition.schema))
-        try:
-            counted = self.engine.counted(tagged, _PLACE, "__mdt_n").to_pylist()
-            counts = _counts(counted)
-            if self.name != "upsert":
+        tagged, counted = self._tagged(snapshot, tasks.tag)
+        counts = _counts(counted)
+        if self.name != "upsert":
+            with self._or_dropped(tagged):
                 self._refuse(tagged, counts)
-        except BaseException:
-            self.engine.dropped(tagged)
-            raise
         work = self._assign(snapshot, counted)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
         groups |= {w.group for w in work if w.group != NEW}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))))
         partitions = sorted({w.partition for w in work})
         return TaggedPlan(footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine)
+
+    def _tagged(self, snapshot: Snapshot, tag: Tag) -> tuple[R, list[dict[str, Any]]]:
+        """Return the rows with what becomes of each, and how many there are of each kind, partition and file group."""
+        definition = snapshot.definition
+        together = self.engine.grouped(self.data, definition.key)
+        function = partial(tag, self._source(snapshot))
+        tagged = self.engine.mapped(together, function, tasks.tagged_schema(definition.schema))
+        with self._or_dropped(tagged):
+            return tagged, self.engine.counted(tagged, _PLACE, "__mdt_n").to_pylist()
+
+    @contextmanager
+    def _or_dropped(self, tagged: R) -> Iterator[None]:
+        """Let the engine drop the tagged rows if what is done with them fails."""
+        try:
+            yield
+        except BaseException:
+            self.engine.dropped(tagged)
+            raise
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Bring the rows of each bucket to one task, which writes its files."""
@@ -131,7 +149,6 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def _assign(self, snapshot: Snapshot, counted: Sequence[Mapping[str, Any]]) -> list[Assignment]:
         """Return the assignments; only counts of rows are known here."""
-        written = [row for row in counted if row["__mdt_kind"] != DROPPED]
         return assign(
             snapshot,
             self.options,
@@ -139,7 +156,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in (UPDATE, DELETE)},
             returns={row["__mdt_group"] for row in counted if row["__mdt_kind"] == RETURN},
             inserts={row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT},
-            row_bytes_hint=STORED_SHARE * sum(r["total"] for r in written) / max(1, sum(r["rows"] for r in written)),
+            row_bytes_hint=STORED_SHARE * _row_bytes(counted),
             use_small_files=self.name != "bulk_insert",
         )
 
@@ -155,7 +172,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
         types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
-        rows = plan.counts["inserted"] + plan.counts["updated"]
+        rows = plan.counts["inserted"] + plan.counts.get("updated", 0)
         wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-rows // _TASK_ROWS))
         return Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), key, min(len(plan.work), wanted))
 
@@ -180,7 +197,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def _sample(self, plan: TaggedPlan[R], partitions: set[str], names: Sequence[str]) -> dict[str, pa.StructArray]:
         """Return the columns ``names`` of a sample of the inserts of each of ``partitions``, sorted by them."""
-        total = max(1, plan.counts["inserted"] + plan.counts["updated"])
+        total = max(1, plan.counts["inserted"] + plan.counts.get("updated", 0))
         chosen = {"__mdt_kind": (INSERT,), "__mdt_partition": sorted(partitions)}
         share = min(1.0, _SAMPLE_ROWS / total)
         rows = self.engine.selected(plan.tagged, chosen, ["__mdt_partition", *names], share=share)
@@ -195,13 +212,57 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         }
 
 
+class EngineOverwrite(EngineWrite[R]):
+    """Let the rows of ``data`` stand in the place of partitions, or of the whole table: :mod:`mdt.write.overwriting`."""
+
+    __slots__ = ()
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
+        """Tag every row in tasks, looking for keys only where they may live elsewhere; return the plan for ``snapshot``."""
+        partition_by = snapshot.definition.partition_by
+        looks_up = snapshot.definition.is_global and TABLE not in overwriting.overwritten(self.name, partition_by, ())
+        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, looks_up))
+        inserts = {row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT}
+        partitions = overwriting.overwritten(self.name, partition_by, sorted(inserts))
+        ending = Ending.of(snapshot, partitions)
+        found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
+        gone = set(ending.groups.tolist())
+        moves = {group: rows for group, rows in found if group not in gone}
+        hint = STORED_SHARE * _row_bytes(counted)
+        work = overwriting.assigned(snapshot, self.options, inserts, moves, hint)
+        groups = np.array(sorted(gone | moves.keys()), np.int64)
+        footprint = overwriting.footprint_of(snapshot, txn, partitions, groups)
+        counts = {
+            "inserted": sum(inserts.values()), "deleted": ending.rows + sum(moves.values()), "late": _dropped(counted)
+        }  # fmt: skip
+        is_needed = bool(work) or bool(gone)
+        paths = sorted({w.partition for w in work})
+        return TaggedPlan(footprint, paths, counts, is_needed, work, tagged=tagged, engine=self.engine)
+
+    def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
+        """Write the new files in tasks."""
+        changes = EngineWrite.write(self, snapshot, plan, claim)
+        return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
+
+
+def _row_bytes(counted: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean bytes of a row in Arrow."""
+    written = [row for row in counted if row["__mdt_kind"] != DROPPED]
+    return float(sum(r["total"] for r in written) / max(1, sum(r["rows"] for r in written)))
+
+
+def _dropped(counted: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many rows came late or repeated a key."""
+    return sum(row["total"] for row in counted if row["__mdt_kind"] == DROPPED)
+
+
 def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
     return {
         "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
         "updated": rows[UPDATE] + rows[DELETE],
         "deleted": 0,
-        "late": sum(row["total"] for row in counted if row["__mdt_kind"] == DROPPED),
+        "late": _dropped(counted),
     }
 
 

@@ -1,6 +1,6 @@
-"""A clustering's plan, the same in all table versions: an Avro file with one HoodieRequestedReplaceMetadata.
+"""What a ``replacecommit`` plans, the same in all table versions: an Avro file with one HoodieRequestedReplaceMetadata.
 
-The encoding is a pure function of its argument, byte for byte.  Field lists: Apache Hudi, ``HoodieRequestedReplaceMetadata.avsc``,
+Of a clustering it has the plan; of everything else that replaces file groups, such as an overwrite, the operation alone.  The encoding is a pure function of its arguments, byte for byte.  Field lists: Apache Hudi, ``HoodieRequestedReplaceMetadata.avsc``,
 ``HoodieClusteringPlan.avsc``.
 """
 
@@ -16,8 +16,12 @@ from mdt.hudi.avro import NAMESPACE, STRINGS, VERSION, array, mapping, one_recor
 _SYNC = b"mdt.clustering/1"
 
 
-def encode(units: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return the plan of a clustering.
+CLUSTER = "CLUSTER"
+"""Hudi's word for a clustering."""
+
+
+def encode(units: Sequence[Mapping[str, Any]], operation: str = CLUSTER) -> bytes:
+    """Return what the ``operation``, Hudi's word, plans: of a clustering its ``units``.
 
     Each unit has ``slices``, file slices with the keys ``dataFilePath`` (path of the base file in the table, or None),
     ``deltaFilePaths`` (of log files), ``fileId`` and ``partitionPath``; and ``outputs``, the ids of the new file groups.
@@ -40,7 +44,8 @@ def encode(units: Sequence[Mapping[str, Any]]) -> bytes:
         "preserveHoodieMetadata": True,
         "missingSchedulePartitions": None,
     }
-    told = {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": None, "version": 1}
+    known = plan if operation == CLUSTER else None
+    told = {"operationType": operation, "clusteringPlan": known, "extraMetadata": None, "version": 1}
     return one_record(_REQUESTED_REPLACE, told, _SYNC)
 
 

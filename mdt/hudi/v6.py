@@ -119,10 +119,11 @@ class Version6:
         # Who only reads a table needs no Avro.
         from mdt.hudi import clustering_plan, compaction_plan
 
-        encode = compaction_plan.encode if action == "compaction" else clustering_plan.encode
+        is_compaction = action == "compaction"
+        requested = compaction_plan.encode(plan) if is_compaction else clustering_plan.encode(plan, told.operation)
         return [
             instant,
-            (self.path_of(Instant(time, action, REQUESTED)), encode(plan)),
+            (self.path_of(Instant(time, action, REQUESTED)), requested),
             (self.path_of(Instant(time, action, INFLIGHT)), b""),
         ]
 

@@ -43,6 +43,12 @@ class Located:
         none = np.empty(0, np.int64)
         return cls(none, none, none, np.empty(0, np.uint64))
 
+    @classmethod
+    def absent(cls, count: int) -> Located:
+        """Return the location of ``count`` keys of which nothing stands anywhere."""
+        nowhere = np.full(count, -1, np.int64)
+        return cls(nowhere, nowhere, nowhere, np.zeros(count, np.uint64), nowhere)
+
     @property
     def found(self) -> npt.NDArray[np.bool_]:
         """Which keys have a live row -> bool[n]."""

@@ -183,6 +183,8 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         _corrupt("a commit record tells of indexing, or it does not", path, "in index records only", header["action"])
     if any(one > instant for one in (*told.get("done", {}), *told.get("dropped", ()))):
         _corrupt("a commit record ends a build of indexes that is newer", path, f"up to {instant}", repr(told))
+    if ("replaced" in header) != (header["action"] == "replacecommit"):
+        _corrupt("a commit record ends file groups, or it does not", path, "in replacecommits only", header["action"])
     if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):
         _corrupt("the plan of a compaction lacks a field", path, ", ".join(sorted(_OF_A_PLAN)), "")
     _check_clustering(header, path)

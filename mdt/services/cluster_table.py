@@ -12,6 +12,7 @@ from mdt.arguments import one_of, texts
 from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.errors import Invalid
+from mdt.metadata.live_partitions import matching
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.usage import Counts
@@ -19,7 +20,6 @@ from mdt.progress import Progress
 from mdt.services.clustering import Clustering, NothingGained
 from mdt.services.curves import COLUMNS_MAX, CURVES, HILBERT, SORT
 from mdt.services.index_report import NOT_COUNTED
-from mdt.services.partitions import matching
 from mdt.services.ranges import overlaps
 from mdt.services.rewriting import RewriteRunner, in_process
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from indexes.base import BoolArray, Int64Array
 from mdt.config import Options
+from mdt.metadata.live_partitions import partitioned
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.curves import SORT
-from mdt.services.partitions import partitioned
 from mdt.services.ranges import Ranges, ranges
 
 _SMALL_SHARE = 0.5

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from indexes.base import BoolArray, Int64Array
 from indexes.buffers import flags, numbers
+from mdt.metadata.live_partitions import partitioned
 from mdt.metadata.snapshot import Snapshot
-from mdt.services.partitions import partitioned
 
 
 @dataclass(frozen=True, slots=True)

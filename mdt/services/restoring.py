@@ -39,7 +39,7 @@ from mdt.write.operations import (
     absent_keys,
     by_value,
     footprint_of,
-    in_key_order,
+    inserts_of,
     locate_batch,
     new_here,
     new_partitions,
@@ -165,10 +165,9 @@ def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -
     replaced = np.flatnonzero(is_back & located.found & ~moved)
     ended = np.flatnonzero((~is_back & located.found) | moved)
     fresh, returning = (rows[is_back[rows]] for rows in new_here(located, moved))
-    parts = by_value(fresh, batch.partition[fresh])
     return _Fates(
         by_value(replaced, located.group[replaced]),
         by_value(ended, located.group[ended]),
         by_value(returning, located.dead_in[returning]),
-        {batch.partitions[code]: in_key_order(batch.sort_keys, part) for code, part in parts.items()},
+        inserts_of(batch, fresh),
     )

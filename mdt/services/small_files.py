@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mdt.commit.conflicts import Footprint
 from mdt.commit.transaction import run
 from mdt.config import Options
+from mdt.metadata.live_partitions import partitioned
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.services.clustering import Clustering, ClusteringPlan
@@ -27,7 +28,6 @@ from mdt.services.compaction import Compaction
 from mdt.services.compaction_strategies import Dirty, dirty
 from mdt.services.curves import SORT
 from mdt.services.log_compaction import LogCompaction, joined, size_of
-from mdt.services.partitions import partitioned
 
 BUDGET_BYTES = 64 << 20
 """Bytes that one step reads at most, unless a single file group has more."""

@@ -50,8 +50,8 @@ class Services(Handle):
         "oldest" (compacted longest ago), "newest_partitions", or a function, see :mod:`mdt.services.compaction_strategies`.
         Raises Invalid for another strategy and for partitions that are not there.
         """
+        from mdt.metadata.live_partitions import matching
         from mdt.services.compaction import Compaction
-        from mdt.services.partitions import matching
 
         if budget_bytes is not None:
             whole_number("budget_bytes", budget_bytes)

@@ -118,6 +118,46 @@ class Writing(Handle):
             operation = Conditional(self._metadata, self.options, asked, schema, action, given, told)
             return self._tidied(WriteResult.of(self._commit(operation)))
 
+    def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+        """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
+
+        ``data``: as for :meth:`upsert`; of rows with the same key one stays.  File groups are replaced in one commit, and no row that goes is read;
+        ``deleted`` counts these, and ``inserted`` the new ones, whether or not their keys were there: :meth:`changes` tells updates.  Under table
+        scope a key that lives in another partition moves.  Whoever writes into these partitions meanwhile sends it back to the start.
+        """
+        return self._write(data, "insert_overwrite", progress)
+
+    def insert_overwrite_table(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+        """Let ``data`` stand in the place of all rows, in one commit; otherwise as :meth:`insert_overwrite`."""
+        return self._write(data, "insert_overwrite_table", progress)
+
+    def delete_partition(self, partitions: Any) -> WriteResult:
+        """Delete all rows of partitions in one commit; none is read.
+
+        ``partitions``: a path as :meth:`files` has it, in which ``*`` stands for anything; a dict, partition column -> value, for all
+        partitions with these values; or a list of such.  Partitions that are not there are no error.  Raises Invalid for what can name none.
+
+        >>> t.delete_partition({"city": "Oslo"})
+        Traceback (most recent call last):
+            ...
+        mdt.errors.Invalid: the table has no partitions
+          hint: truncate() ends all rows, delete_where() those that match
+        """
+        from mdt.metadata.live_partitions import patterns
+        from mdt.write.overwriting import DELETE_PARTITION
+
+        return self._ended(DELETE_PARTITION, patterns(self.definition, partitions))
+
+    def truncate(self) -> WriteResult:
+        """Delete all rows in one commit; none is read."""
+        return self._ended("truncate", None)
+
+    def _ended(self, name: str, patterns: Sequence[str] | None) -> WriteResult:
+        from mdt.write.overwriting import Drop
+
+        self._before_rows()
+        return self._tidied(WriteResult.of(self._commit(Drop(patterns, name))))
+
     def alter(
         self,
         *,
@@ -178,6 +218,7 @@ class Writing(Handle):
     def _write_rows(self, data: Any, name: str, progress: Progress | None) -> WriteResult:
         from mdt.write.normalize import normalize
         from mdt.write.operations import Upsert
+        from mdt.write.overwriting import WITH_ROWS, Overwrite
 
         self._before_rows()
         if is_spark(data):
@@ -189,6 +230,10 @@ class Writing(Handle):
                 return self._tidied(WriteResult.of(done, engine="spark"))
             data = small
         batch = normalize(to_table(data, self.schema), self.definition)
+        if name in WITH_ROWS:
+            return self._tidied(
+                WriteResult.of(self._commit(Overwrite(self._metadata, self.options, batch, name, progress)))
+            )
         action = self.definition.commit_action
         done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
         return self._tidied(WriteResult.of(done))

@@ -71,6 +71,12 @@ def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
     return rows[order]
 
 
+def inserts_of(batch: Batch, rows: Int64Array) -> dict[str, Int64Array]:
+    """Return partition path -> those of the ``rows`` that belong there, in the order in which they are stored."""
+    parts = by_value(rows, batch.partition[rows])
+    return {batch.partitions[code]: in_key_order(batch.sort_keys, part) for code, part in parts.items()}
+
+
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
     """Return the hashes of ``rows`` by partition path (TABLE under table scope), as a footprint holds them."""
     if not len(rows):
@@ -146,7 +152,7 @@ class Upsert(RowOperation):
         rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
         fresh, returning = new_here(located, moved)
         updates, deletes = by_value(rows, located.group[rows]), by_value(moves, located.group[moves])
-        returns, inserts = by_value(returning, located.dead_in[returning]), self._inserts(fresh)
+        returns, inserts = by_value(returning, located.dead_in[returning]), inserts_of(batch, fresh)
         work = assign(
             snapshot,
             self.options,
@@ -168,10 +174,6 @@ class Upsert(RowOperation):
             footprint_of(snapshot, txn, located, work, absent), partitions_of(work), counts, bool(work), work, located,
             updates, deletes, returns, inserts, batch,
         )  # fmt: skip
-
-    def _inserts(self, fresh: Int64Array) -> dict[str, Int64Array]:
-        parts = by_value(fresh, self.batch.partition[fresh])
-        return {self.batch.partitions[code]: in_key_order(self.batch.sort_keys, part) for code, part in parts.items()}
 
 
 class Delete(RowOperation):

@@ -18,6 +18,7 @@ from worlds import (
     Flow,
     State,
     assert_clean,
+    city,
     cluster_while_another_commits,
     compact_logs,
     compact_while_another_commits,
@@ -131,7 +132,16 @@ FLOWS += [
     flow("alter", MOR, "bloom", lambda s: mdt.open(s).alter(reorder=["fare", "id"]), BASE_STATE),
     flow("alter and its first files", COW, "record", lambda s: alter_and_upsert(s), MIXED),
 ]  # fmt: skip
+OTHERS = {key: row for key, row in BASE_STATE.items() if city(int(key[1:])) == "y"}
+FLOWS += [
+    flow("insert overwrite, record", MOR, "record", lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0)), upserted(OTHERS, (0, 22), 1, 9.0)),
+    flow("insert overwrite of the table, bloom", COW, "bloom", lambda s: mdt.open(s).insert_overwrite_table(rows((0, 22), 1, 9.0)), upserted({}, (0, 22), 1, 9.0)),
+    flow("delete of a partition", MOR, "bloom", lambda s: mdt.open(s).delete_partition("city=x"), OTHERS),
+    flow("truncate", COW, "record", lambda s: mdt.open(s).truncate(), {}),
+]  # fmt: skip
 NAMES = [f.name for f in FLOWS]
+AT_NIGHT = {"insert overwrite of the table, bloom", "truncate"}
+BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {
     "first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
     "log compaction", "rollback",
@@ -175,7 +185,7 @@ def assert_whole(flow: Flow, storage: MemoryStorage, where: str) -> Any:
     return seen
 
 
-@pytest.mark.parametrize("flow", FLOWS, ids=NAMES)
+@pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
 def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: Flow) -> None:
     for where, survivor in crashes(flow):
         seen = assert_whole(flow, survivor, where)
@@ -186,7 +196,7 @@ def test_after_a_crash_readers_see_all_or_nothing_and_rollback_cleans_up(flow: F
         assert ours(survivor) == flow.after, f"the repetition failed {where}"
 
 
-@pytest.mark.parametrize("flow", FLOWS, ids=NAMES)
+@pytest.mark.parametrize("flow", BY_DAY, ids=NAMES)
 def test_after_a_crash_the_next_writer_recovers_without_being_told(flow: Flow) -> None:
     for where, survivor in crashes(flow):
         later(survivor)

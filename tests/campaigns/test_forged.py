@@ -70,6 +70,19 @@ def clustered(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
     return _clustered(table_type).copy()
 
 
+@cache
+def _overwritten(table_type: str) -> MemoryStorage:
+    storage = good(table_type)
+    mdt.open(storage).insert_overwrite(rows(range(0, 60, 2), 1))
+    return storage
+
+
+def overwritten(table_type: str = "MERGE_ON_READ") -> MemoryStorage:
+    """Return a table of six records: those of :func:`good`, and an overwrite of one of its partitions."""
+    return _overwritten(table_type).copy()
+
+
+SEQS = {good: range(5), clustered: (6,), overwritten: (5,)}
 ACTS: list[Callable[[mdt.Table], object]] = [
     lambda t: t.scan().to_arrow(),
     lambda t: t.scan("v = 7 and s like '%x'").to_arrow(),
@@ -298,9 +311,9 @@ CHANGES = [
 
 
 def forged(data: st.DataObject) -> None:
-    make = data.draw(st.sampled_from([good, clustered]))
+    make = data.draw(st.sampled_from([good, clustered, overwritten]))
     storage = make(data.draw(st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"])))
-    seq = data.draw(st.integers(0, 4)) if make is good else 6
+    seq = data.draw(st.sampled_from(SEQS[make]))
     for _ in range(data.draw(st.integers(1, 3))):
         change = data.draw(st.sampled_from(CHANGES if seq else [change_the_header, change_the_definition]))
 

@@ -25,11 +25,13 @@ from schedules import (
     conditional,
     delete,
     driven,
+    drop,
     explore,
     index_build,
     index_change,
     joining,
     log_compaction,
+    overwrite,
     restore,
     rollback_of_all,
     upsert,
@@ -142,6 +144,8 @@ WRITERS = [
     refused(conditional("fare = 1.0", 8.0)),
     refused(restore(TAGGED, EARLIER)),
     refused(alter()),
+    overwrite([0, 20], 1, 9.0),
+    drop("city=x"),
 ]
 SERVICES = [
     compaction(),

@@ -175,6 +175,17 @@ def test_upsert_and_delete_take_a_file(path: Path, tmp_path: Path, name: str) ->
     assert trees.ordered(mdt.open(path).scan().to_arrow()) == ROWS.slice(0, 2).to_pylist()
 
 
+def test_partitions_are_replaced_and_dropped(path: Path, tmp_path: Path) -> None:
+    file = file_of(tmp_path, "new.csv", ROWS.slice(0, 1))
+    rest = len(ROWS) - 1
+    assert run("overwrite", path, file, "--table").stdout.startswith(f"1 inserted, {rest + 1} deleted; commit 2 at ")
+    assert run("overwrite", path, file).stdout.startswith("1 inserted, 1 deleted; commit 3 at ")
+    run("delete-partition", path, "nowhere", code=2)
+    assert run("delete-partition", path, "city=nowhere").stdout == "nothing to do; commit 3 stays the newest\n"
+    assert run("truncate", path).stdout.startswith("1 deleted; commit 4 at ")
+    assert run("truncate", path).stdout == "nothing to do; commit 4 stays the newest\n"
+
+
 def test_several_files_are_one_commit(path: Path, tmp_path: Path) -> None:
     one = file_of(tmp_path, "1.parquet", ROWS.set_column(0, "id", pa.array(["a", "b", "c"])))
     two = file_of(tmp_path, "2.csv", ROWS.set_column(0, "id", pa.array(["4", "05", "6"])))

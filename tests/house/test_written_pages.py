@@ -264,6 +264,10 @@ def update_where(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return lambda: table.update_where({"note": "note || '!'"}, "status = 's7'")
 
 
+def overwrite(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    return lambda: table.insert_overwrite(rows(range(10), 9))
+
+
 def repair(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """What was written beside data files is gone, and a checkpoint."""
     table.metadata.compact()
@@ -293,6 +297,7 @@ RUNS = {
     "13": restore,
     "14": repair,
     "15": update_where,
+    "16": overwrite,
 }
 
 

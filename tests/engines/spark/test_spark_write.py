@@ -375,3 +375,21 @@ def test_deleted_keys_return_to_the_file_groups_of_their_dead_rows(
     assert (result.inserted, result.updated) == (len(gone) + len(fresh), 0)
     assert_sound(both.on_spark)
     assert_sound(both.in_process)
+
+
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
+    spark: SparkSession, tmp_path: Path, scope: str
+) -> None:
+    draw = random.Random(scope)
+    first, second = arrow(rows(draw, range(60))), arrow([r for r in rows(draw, range(40, 90)) if r["city"] != "y"])
+    found = []
+    for name, options in (("here", {}), ("tasks", ON_SPARK)):
+        mdt.create(tmp_path / name, SCHEMA, partition_by=["city"], scope=scope, **PLAIN).upsert(first)
+        table = mdt.open(tmp_path / name, options)
+        done = table.insert_overwrite(spark.createDataFrame(second))
+        assert done.engine == ("spark" if options else "arrow")
+        seen = bag(table.scan().to_arrow())
+        assert seen == bag(hudi_table(tmp_path / name, SCHEMA)) and table.check().ok
+        found.append((seen, [getattr(done, count) for count in COUNTS]))
+    assert found[0] == found[1]

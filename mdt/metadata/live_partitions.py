@@ -1,0 +1,114 @@
+"""The partitions of a table that have rows, with their file groups, and which ones a user means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array
+from mdt.arguments import require_unicode, shown, texts
+from mdt.errors import Invalid
+from mdt.hudi.partitions import escape, partition_paths
+from mdt.metadata.snapshot import Snapshot
+from mdt.schema.definition import TableDefinition
+
+_ANY = "*"
+
+
+def partitioned(
+    snapshot: Snapshot, partitions: Sequence[str] | None = None
+) -> tuple[Int64Array, dict[str, Int64Array]]:
+    """Return the live file groups of some partitions, rising, and partition path -> the places of its groups among them.  O(files)."""
+    groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
+    paths = snapshot.file_groups.partitions(groups).astype(str)
+    if partitions is not None:
+        wanted = np.isin(paths, list(partitions))
+        groups, paths = groups[wanted], paths[wanted]
+    if not len(groups):
+        return groups, {}
+    names, code = np.unique(paths, return_inverse=True)
+    order = np.argsort(code, kind="stable")
+    places = np.split(order, np.flatnonzero(np.diff(code[order])) + 1)
+    return groups, dict(zip(names.tolist(), places, strict=True))
+
+
+def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list[str] | None:
+    """Return the paths of the partitions that are meant, None for all; ``*`` stands for anything.
+
+    Raises Invalid if a text names none.
+    """
+    if partitions is None:
+        return None
+    paths = list(partitioned(snapshot)[1])
+    found: dict[str, None] = {}
+    for text in texts("partitions", partitions, "['city=Oslo'], or 'city=*'"):
+        mine = within(paths, text)
+        if not mine:
+            raise Invalid(f"there is no partition {text!r}", hint=f"there are {', '.join(paths[:3]) or 'none'} …")
+        found |= dict.fromkeys(mine)
+    return list(found)
+
+
+def within(paths: Sequence[str], pattern: str) -> list[str]:
+    """Return those of the paths that are ``pattern``, or match it.
+
+    >>> within(["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"], "city=Oslo/*")
+    ['city=Oslo/day=1', 'city=Oslo/day=2']
+    """
+    return [path for path in paths if path == pattern or fnmatchcase(path, pattern)]
+
+
+def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
+    """Return what users say of partitions as patterns of their paths.
+
+    ``partitions``: a path, in which ``*`` stands for anything; a dict, partition column -> value, for all partitions with these
+    values; or an iterable of such.  Raises Invalid for what can name no partition of the table.
+    """
+    if not definition.partition_by:
+        raise Invalid("the table has no partitions", hint="truncate() ends all rows, delete_where() those that match")
+    given = [partitions] if isinstance(partitions, str | Mapping) else partitions
+    try:
+        wanted = list(given)
+    except TypeError:
+        raise Invalid(
+            f"partitions={shown(partitions)} names none", hint="write 'city=Oslo', {'city': 'Oslo'}, or a list of such"
+        ) from None
+    return [_of_values(definition, one) if isinstance(one, Mapping) else _of_text(definition, one) for one in wanted]
+
+
+def _of_text(definition: TableDefinition, text: object) -> str:
+    columns = definition.partition_by
+    if not isinstance(text, str):
+        raise Invalid(f"partitions takes text or a dict, not a {type(text).__name__}", hint="write 'city=Oslo'")
+    require_unicode("partitions", text)
+    levels = text.split("/")
+    prefixes = [f"{escape(name)}=" if definition.hive_style else "" for name in columns]
+    fits = len(levels) == len(columns) and all(map(str.startswith, levels, prefixes))
+    if not fits and _ANY not in text:
+        example = "/".join(f"{prefix}…" for prefix in prefixes)
+        raise Invalid(f"{shown(text)} is the path of no partition", hint=f"write {example!r}, or a dict of values")
+    return text
+
+
+def _of_values(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
+    unknown = [name for name in values if name not in definition.partition_by]
+    if unknown or not values:
+        what = f"{shown(unknown[0])} is no partition column" if unknown else "a dict names at least one column"
+        raise Invalid(what, hint=f"the table is partitioned by {', '.join(definition.partition_by)}")
+    return "/".join(_level(definition, name, values) for name in definition.partition_by)
+
+
+def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) -> str:
+    """Return what a level of the path of partitions with ``values`` is called."""
+    if name not in values:
+        return _ANY
+    type = definition.schema.field(name).type
+    try:
+        value = pa.array([values[name]], None if isinstance(values[name], str) else type).cast(type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise Invalid(f"{shown(values[name])} is no {type}, which column {name!r} has: {error}") from error
+    return partition_paths(pa.table({name: value}), [name], definition.hive_style)[1][0]

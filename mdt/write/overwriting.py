@@ -1,0 +1,200 @@
+"""Overwriting: file groups end with all their rows, and new ones may stand in their place; Hudi's ``replacecommit``.
+
+No row that goes is read, and under partition scope no key is looked up.  Under table scope keys of the new rows are: one that lives in a
+partition that stays moves, as with an upsert.
+
+An overwrite replaces what it has seen: whoever writes into one of its partitions before it commits, sends it back to the start.  Readers of version
+6 take a pending ``replacecommit`` for a clustering's, so nothing is announced before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from pyroaring import BitMap
+
+from indexes.base import BoolArray, Int64Array
+from mdt.commit.conflicts import TABLE, Footprint
+from mdt.commit.operation import Changes, Claim, Operation
+from mdt.config import Options
+from mdt.errors import Unsupported
+from mdt.limits import LIST_ITEMS_MAX
+from mdt.metadata.live_partitions import partitioned, within
+from mdt.metadata.locate import Located
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.write.assign import Assignment, assign
+from mdt.write.files import WriteJob
+from mdt.write.normalize import Batch, as_altered
+from mdt.write.operations import (
+    STORED_SHARE,
+    RowPlan,
+    absent_keys,
+    by_value,
+    inserts_of,
+    locate_batch,
+    new_partitions,
+    partitions_of,
+    write_slices,
+)
+
+ACTION = "replacecommit"
+INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE = "insert_overwrite", "insert_overwrite_table"
+DELETE_PARTITION, TRUNCATE = "delete_partition", "truncate"
+WITH_ROWS = (INSERT_OVERWRITE, INSERT_OVERWRITE_TABLE)
+
+_EVERYWHERE = frozenset((TABLE,))
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What ends.  ``groups``: numbers of file groups, int64, rising.  ``rows``: how many live rows they have."""
+
+    groups: Int64Array
+    rows: int
+    _partitions: Mapping[str, Int64Array]
+    _files: Int64Array
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, partitions: frozenset[str]) -> Ending:
+        """Return the file groups of ``partitions``, or of the whole table if TABLE is among them.  O(files).
+
+        Raises Unsupported if they are more than a commit record can name.
+        """
+        groups, places = partitioned(snapshot, None if TABLE in partitions else sorted(partitions))
+        if len(groups) > LIST_ITEMS_MAX:
+            raise Unsupported(f"{len(groups):,} file groups cannot end in one commit", hint="take fewer partitions")
+        live = snapshot.live_numbers
+        files = live[np.isin(snapshot.file_groups.of_files(live), groups)]
+        rows = int((snapshot.rows - snapshot.dead_rows)[files].sum())
+        return cls(groups, rows, places, files)
+
+    def names(self, snapshot: Snapshot) -> dict[str, list[str]]:
+        """Return partition path -> ids of its file groups."""
+        groups = snapshot.file_groups
+        return {name: groups.names(self.groups[places].tolist()) for name, places in self._partitions.items()}
+
+    def added_to(self, snapshot: Snapshot, changes: Changes) -> Changes:
+        """Return ``changes``, to be committed on ``snapshot``, with everything that ends: files leave, and their live rows die."""
+        segments = snapshot.segment_ids[self._files].tolist()
+        died = {
+            segment: rows
+            for segment, file in zip(segments, self._files.tolist(), strict=True)
+            if (rows := _live_positions(snapshot, file))
+        }
+        return replace(
+            changes,
+            removed=[*changes.removed, *segments],
+            vectors={**changes.vectors, **died},
+            extra={**changes.extra, "replaced": self.names(snapshot)},
+        )
+
+
+def _live_positions(snapshot: Snapshot, file: int) -> BitMap:
+    found = BitMap(range(int(snapshot.rows[file])))
+    dead = snapshot.vector(file)
+    if dead is not None:
+        found -= dead
+        found.run_optimize()
+    return found
+
+
+def overwritten(name: str, partition_by: Sequence[str], partitions: Sequence[str]) -> frozenset[str]:
+    """Return which partitions an overwrite with rows replaces, (TABLE,) for all.  ``partitions``: those that occur in the rows."""
+    if name == INSERT_OVERWRITE_TABLE or not partition_by:
+        return _EVERYWHERE
+    return frozenset(partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Operation[RowPlan]):
+    """Rows of partitions go, with their file groups.  ``patterns``: of partition paths; None: the whole table, ``name`` is TRUNCATE then."""
+
+    patterns: Sequence[str] | None
+    name: str
+    action: str = ACTION
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
+        """Return the plan; nothing is needed where nothing stands."""
+        partitions = _EVERYWHERE
+        if self.patterns is not None:
+            paths = list(partitioned(snapshot)[1])
+            partitions = frozenset(path for pattern in self.patterns for path in within(paths, pattern))
+        ending = Ending.of(snapshot, partitions)
+        footprint = footprint_of(snapshot, txn, partitions, ending.groups)
+        return RowPlan(footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups)))
+
+    def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, Changes())
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite(Operation[RowPlan]):
+    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS.
+
+    ``progress`` is called with the number of written files and of all.
+    """
+
+    metadata: Metadata
+    options: Options
+    batch: Batch
+    name: str
+    progress: Progress | None = None
+    action: str = ACTION
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
+        """Return the plan for ``snapshot``."""
+        definition = snapshot.definition
+        batch = as_altered(self.batch, definition)
+        partitions = overwritten(self.name, definition.partition_by, batch.partitions)
+        ending = Ending.of(snapshot, partitions)
+        located, moved = self._elsewhere(snapshot, batch, partitions, ending)
+        moves = np.flatnonzero(moved)
+        deletes, inserts = by_value(moves, located.group[moves]), inserts_of(batch, np.arange(len(batch)))
+        hint = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
+        work = assigned(snapshot, self.options, {name: len(rows) for name, rows in inserts.items()}, deletes, hint)
+        groups = np.concatenate([ending.groups, np.array(sorted(deletes), np.int64)])
+        absent = absent_keys(batch, np.flatnonzero(~moved), True) if definition.is_global else {}
+        footprint = replace(footprint_of(snapshot, txn, partitions, groups), absent=absent)
+        counts = {"inserted": len(batch), "deleted": ending.rows + len(moves), "late": batch.duplicates}
+        return RowPlan(
+            footprint, partitions_of(work), counts, bool(work) or bool(len(ending.groups)), work, located,
+            deletes=deletes, inserts=inserts, batch=batch,
+        )  # fmt: skip
+
+    def _elsewhere(
+        self, snapshot: Snapshot, batch: Batch, partitions: frozenset[str], ending: Ending
+    ) -> tuple[Located, BoolArray]:
+        """Return where the keys live, if that matters, and which of them live in a file group that stays -> bool[n]."""
+        if not snapshot.definition.is_global or TABLE in partitions:
+            return Located.nothing(), np.zeros(len(batch), np.bool_)
+        located = locate_batch(self.metadata, snapshot, batch)
+        return located, located.found & ~np.isin(located.group, ending.groups)
+
+    def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
+        """Write the new files."""
+        assert plan.batch is not None, "a plan has its rows"
+        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        new_partitions(self.metadata, snapshot, claim, plan.partitions)
+        changes = write_slices(shared, plan.work, partial(plan.slice_of, plan.batch), self.progress)
+        return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
+
+
+def footprint_of(snapshot: Snapshot, txn: str, partitions: frozenset[str], groups: Int64Array) -> Footprint:
+    """Return the footprint of whoever ends ``partitions`` and changes the file groups ``groups``."""
+    return Footprint(txn, frozenset(snapshot.file_groups.names(groups.tolist())), overwrites=partitions)
+
+
+def assigned(
+    snapshot: Snapshot, options: Options, inserts: Mapping[str, int], moved: Mapping[int, object], row_bytes_hint: float
+) -> list[Assignment]:
+    """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose rows.  ``inserts``: partition path -> rows."""
+    return assign(
+        snapshot, options, can_index_log_files=True, touched=moved, returns=(), inserts=inserts,
+        row_bytes_hint=row_bytes_hint, use_small_files=False,
+    )  # fmt: skip

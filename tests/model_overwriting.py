@@ -1,0 +1,99 @@
+"""The rules of the model that replace or drop whole partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from counting import count
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from model_conditional import ConditionalRules
+from strategies import Row, Shape
+
+import mdt
+
+
+class OverwritingRules(ConditionalRules):
+    """Overwrites and drops, for machines that have a ``model``: identity -> row."""
+
+    model: dict[Any, Row]
+    shape: Shape
+
+    @rule(data=st.data(), whole=st.booleans())
+    def insert_overwrite(self, data: st.DataObject, whole: bool) -> None:
+        """Rows of the partitions that occur go, wherever they stand; keys that live elsewhere move."""
+        batch = data.draw(st.one_of(self._rows(min_size=4, max_size=12), self._rows(min_size=0, max_size=2)))
+        replaced = {self.shape.partition(row) for row in batch}
+        is_all = whole or not self.shape.partition_by
+        gone = [one for one, row in self.model.items() if is_all or self.shape.partition(row) in replaced]
+        before = len(self.model)
+        for identity in gone:
+            del self.model[identity]
+        left = len(self.model)
+        counts = self._put_first(batch)
+        moved = left + counts["inserted"] - len(self.model)
+        writer = self._writer(data)
+        done = (writer.insert_overwrite_table if whole else writer.insert_overwrite)(self._arrow(batch))
+        self._expect(done, {**counts, "deleted": before - left + moved, "updated": 0})
+        count("rows that the model replaces with their partitions", len(gone))
+        self._compare_pruned(data)
+        self._compare_look_ups(data)
+
+    @precondition(lambda self: self.shape.partition_by)
+    @rule(data=st.data(), by_path=st.booleans())
+    def delete_partition(self, data: st.DataObject, by_path: bool) -> None:
+        row = data.draw(self._rows(min_size=1, max_size=1))[0]
+        columns = data.draw(st.sampled_from((self.shape.partition_by, self.shape.partition_by[:1])), label="columns")
+        gone = [one for one, r in self.model.items() if all(r[name] == row[name] for name in columns)]
+        writer, named = self._writer(data), {name: row[name] for name in columns}
+        paths = {path for path in writer.files()["partition"].to_pylist() if by_path and len(columns) == 2}
+        if paths:
+            path = data.draw(st.sampled_from(sorted(paths)), label="path")
+            live = writer.scan(columns=[*self.shape.key, *self.shape.partition_by, "_hoodie_partition_path"]).to_arrow()
+            kept = live.to_pylist()
+            gone = [self.shape.identity(r) for r in kept if r["_hoodie_partition_path"] == path]
+            self._drop(data, gone, writer.delete_partition(path))
+        else:
+            self._drop(data, gone, writer.delete_partition([named, named]))
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        if data.draw(st.integers(0, 3), label="seldom") == 3:
+            self._drop(data, list(self.model), self._writer(data).truncate())
+
+    def _drop(self, data: st.DataObject, gone: list[Any], done: mdt.WriteResult) -> None:
+        for identity in gone:
+            del self.model[identity]
+        self._expect(done, {"inserted": 0, "updated": 0, "deleted": len(gone), "late": 0})
+        count("rows that the model drops with their partitions", len(gone))
+        self._compare_pruned(data)
+
+    def _put_first(self, batch: list[Row]) -> dict[str, int]:
+        """Put rows into the model of which none comes late; return how many there are, and how many repeat a key."""
+        old, self.model = self.model, {}
+        counts = self._put(batch)
+        new, self.model = self.model, old
+        self.model |= new
+        return {"inserted": counts["inserted"], "late": counts["late"]}
+
+    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
+        raise NotImplementedError
+
+    def _put(self, batch: list[Row]) -> dict[str, int]:
+        raise NotImplementedError
+
+    def _writer(self, data: st.DataObject) -> mdt.Table:
+        raise NotImplementedError
+
+    def _arrow(self, batch: list[Row], schema: pa.Schema | None = None) -> pa.Table:
+        raise NotImplementedError
+
+    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
+        raise NotImplementedError
+
+    def _compare_pruned(self, data: st.DataObject) -> None:
+        raise NotImplementedError
+
+    def _compare_look_ups(self, data: st.DataObject) -> None:
+        raise NotImplementedError
