@@ -69,6 +69,15 @@ def like_test(parts: list[str | None]) -> Callable[[Any], Any]:
     return lambda column: pc.match_substring_regex(column, pattern=regex)
 
 
+def column_test(pattern: object, kind: str | None, *, negated: bool) -> Callable[[Any], Any]:
+    """Return the test of a column of some ``kind`` of values, as :func:`like_test` does.  Raises ValueError unless both are text."""
+    if kind != "string" or not isinstance(pattern, str):
+        raise ValueError("like compares text with a text pattern")
+    pattern.encode("utf-8")
+    test = like_test(parse_like(pattern))
+    return (lambda column: pc.invert(test(column))) if negated else test
+
+
 def _as_regex(part: str | None) -> str:
     """Return one part of a parsed pattern as RE2 writes it."""
     if part is None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import functions, paths, tokenizers, values
-from indexes.like import like_test, parse_like, quote_like
+from indexes.like import column_test, parse_like, quote_like
 from indexes.tokenizers import Tokenizer
 
 OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
@@ -130,9 +130,17 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something that only the engine understands; ``text`` is for explanations."""
+    """Something that only the engine understands; ``text`` is for explanations.  Whoever understands it derives a class."""
 
     text: str
+
+    def negated(self) -> Unknown:
+        """Return what is true where this is false."""
+        return Unknown(f"NOT ({self.text})")
+
+    def bound(self, schema: pa.Schema) -> Test:
+        """Return the test of rows of ``schema``.  Raises ValueError, as here, where nobody understands it."""
+        raise ValueError(f"{self.text!r} is not understood here; evaluate it in the engine that made it")
 
 
 Predicate = Leaf | And | Or | Unknown
@@ -149,8 +157,8 @@ def negate(predicate: Predicate) -> Predicate:
             return Or(tuple(negate(child) for child in children))
         case Or(children):
             return And(tuple(negate(child) for child in children))
-        case Unknown(text):
-            return Unknown(f"NOT ({text})")
+        case Unknown():
+            return predicate.negated()
         case Call():
             op = predicate.function if predicate.is_negated else _NOT + predicate.op
             return replace(predicate, op=op)
@@ -290,9 +298,8 @@ def _not_starting(column: str, value: object) -> Predicate:
 
 def _bind(predicate: Predicate, schema: pa.Schema) -> Callable[[Any], Any]:
     def test(leaf: Leaf | Unknown) -> Test:
-        match leaf:
-            case Unknown(text):
-                raise ValueError(f"{text!r} is not understood here; evaluate it in the engine that made it")
+        if isinstance(leaf, Unknown):
+            return leaf.bound(schema)
         return _bind_call(leaf, schema) if isinstance(leaf, Call) else _bind_leaf(leaf, schema)
 
     return evaluate(predicate, test, _all_of, _any_of)
@@ -407,7 +414,7 @@ def _value_test(leaf: Leaf, type: pa.DataType) -> Test:
     if leaf.op in ("match", "not match"):
         return _match(leaf, kind)
     if leaf.op in ("like", "not like"):
-        return _like(leaf.value, kind, leaf.op == "not like")
+        return column_test(leaf.value, kind, negated=leaf.op == "not like")
     return _comparison("=" if leaf.op == "<=>" else leaf.op, leaf.value, kind, type)
 
 
@@ -474,14 +481,6 @@ def _starts_with(value: object, kind: values.Kind) -> Test:
         raise ValueError("starts with compares text with text and binary with bytes")
     prefix = value if isinstance(value, bytes) else str(value).encode("utf-8")
     return lambda column: pc.starts_with(column, pattern=prefix)
-
-
-def _like(value: object, kind: values.Kind, negated: bool) -> Test:
-    if kind != "string" or not isinstance(value, str):
-        raise ValueError("like compares text with a text pattern")
-    value.encode("utf-8")
-    test = like_test(parse_like(value))
-    return (lambda column: pc.invert(test(column))) if negated else test
 
 
 def _match(leaf: Leaf, kind: values.Kind) -> Test:

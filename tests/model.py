@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from losing import lose
 from model_changes import check_kinds, check_without_before
-from model_overwriting import OverwritingRules
+from model_merge import MergeRules
 from reader import AS_OF, BY_POSITION, END, INCREMENTAL, READ_OPTIMIZED, START, bag, bag_of, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 from worlds import compact_logs
@@ -57,7 +57,7 @@ def _rank(row: Row) -> Any:
     return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
 
 
-class TableAgainstDictionary(OverwritingRules):
+class TableAgainstDictionary(MergeRules):
     """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
 
     kind_of_table = mdt.Table

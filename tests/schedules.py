@@ -33,11 +33,15 @@ from mdt.services.log_compaction import LogCompaction
 from mdt.services.restoring import Restore
 from mdt.services.small_files import Joining
 from mdt.stores.storage import MemoryStorage, Storage
+from mdt.write.clauses import Clause, Clauses
 from mdt.write.conditional import Conditional
+from mdt.write.matching import matched_on
+from mdt.write.merge import Merge
 from mdt.write.normalize import normalize, normalize_keys
 from mdt.write.operations import Delete, Upsert
 from mdt.write.overwriting import Drop, Overwrite
 from mdt.write.setting import setting
+from mdt.write.source import Source
 
 Model = Callable[[State], State]
 PAUSES = frozenset(("written", "checked", "committed"))
@@ -182,6 +186,19 @@ def drop(pattern: str | None) -> Actor:
         return {key: row for key, row in state.items() if city(int(key[1:])) not in gone}
 
     return Actor(f"drop {pattern}", lambda s: driven(s, make, PAUSES), after)
+
+
+def merge(ids: Sequence[int], ts: int, fare: float, say: Callable[[Clauses], Sequence[Clause]], model: Model) -> Actor:
+    """Somebody who merges rows; ``say`` makes the clauses, ``model`` says what they do."""
+
+    def make(metadata: Metadata) -> Merge:
+        definition = metadata.newest().definition
+        source = Source(rows(ids, ts, fare), definition)
+        on = matched_on(None, source, definition)
+        clauses = say(Clauses(source, definition, on.equal))
+        return Merge(metadata, _options(definition), source, on, clauses, definition.schema, definition.commit_action)
+
+    return Actor(f"merge {ids}", lambda s: driven(s, make, PAUSES), model)
 
 
 def compaction() -> Actor:

@@ -17,8 +17,9 @@ from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import KeyMap
 from mdt.stores.object_range import ObjectRange
 
-UPDATE_WHERE = "update_where"
-"""What makes other rows of rows that it has chosen by what they say: others that choose so must not miss them."""
+UPDATE_WHERE, MERGE = "update_where", "merge"
+CHOOSING = frozenset((UPDATE_WHERE, MERGE))
+"""What makes rows of what it has read in others: whoever chooses rows by what they say must not miss those."""
 TABLE = "*"
 """Stands for every partition in :attr:`Footprint.absent` under table scope."""
 
@@ -82,7 +83,7 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} changed the tag {min(same)!r}"
     if min(told.get("add", {}).values(), default=mine.horizon) < mine.horizon:
         return f"commit {theirs.seq} named a state before commit {mine.horizon}"
-    if mine.conditional and theirs.header.get("operation") == UPDATE_WHERE:
+    if mine.conditional and theirs.header.get("operation") in CHOOSING:
         return f"commit {theirs.seq} made rows that the condition may hold for"
     files = theirs.table("files")
     if mine.everything and (len(files) or len(theirs.table("vectors"))):

@@ -1,23 +1,26 @@
 """SQL expressions over the columns of a row, as an update sets them: ``fare * 1.1``, ``case when … then … else … end``.
 
 They are read as filters are (:mod:`mdt.filters.sql`), with Spark's grammar and its ANSI mode; ``upper`` and ``lower`` map letter by letter.
+In the conditions of an expression, and in those of a merge, values are compared with values: ``a + 1 > b``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.paths import column_at, top_levels
-from indexes.predicate import Predicate, bind, columns
+from indexes.predicate import Leaf, Predicate, bind
 from mdt.errors import Invalid, Unsupported
 from mdt.filters import arithmetic
 from mdt.filters.arithmetic import Datum, Mask, Value
+from mdt.filters.comparison import COMPARISONS, Compared
 from mdt.filters.parameters import Parameters
-from mdt.filters.sql import Column, Conditions, Literal
+from mdt.filters.sql import Column, Conditions, Literal, Operand
 from mdt.filters.tokens import NotSql, caret
 from mdt.limits import WHERE_BYTES_MAX, WHERE_DEPTH_MAX
 
@@ -26,6 +29,7 @@ SUPPORTED = (
     "lower, upper, trim, length, abs, greatest, least; for anything else read the rows, change them and upsert them"
 )
 """What an expression may be, as a hint."""
+T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
 _INT32 = 1 << 31
 _CASTS: Mapping[str, pa.DataType] = {
@@ -46,6 +50,32 @@ def parse_expression(text: Any, schema: pa.Schema, params: Mapping[str, object] 
     >>> parse_expression("coalesce(upper(b), 'none') || '!'", rows.schema)(rows).to_pylist()
     ['X!', 'Y!', 'none!']
     """
+    return parse_with_columns(text, schema, params)[0]
+
+
+def parse_with_columns(
+    text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
+) -> tuple[Value, frozenset[str]]:
+    """Return what :func:`parse_expression` does, and the columns of ``schema`` that are read for it."""
+    return _read(text, schema, params, lambda reader: (_guarded(text, reader.whole()), reader.columns_read()))
+
+
+def parse_condition(
+    text: Any, schema: pa.Schema, params: Mapping[str, object] | None = None
+) -> tuple[Predicate, frozenset[str]]:
+    """Return the condition that SQL text is, values compared with values included, and the columns of ``schema`` that it reads.
+
+    Raises as :func:`parse_expression` does.
+
+    >>> rows = pa.table({"a": [1, 2, None], "b": [0, 2, 4]})
+    >>> asked, names = parse_condition("a > b and b + 1 < 9", rows.schema)
+    >>> bind(asked, rows.schema)(rows).to_pylist(), sorted(names)
+    ([True, False, False], ['a', 'b'])
+    """
+    return _read(text, schema, params, lambda reader: (reader.run(), reader.columns_read()))
+
+
+def _read(text: Any, schema: pa.Schema, params: Mapping[str, object] | None, run: Callable[[_Expressions], T]) -> T:
     if not isinstance(text, str):
         raise Invalid(
             f"an expression is text, not {type(text).__name__}",
@@ -55,13 +85,13 @@ def parse_expression(text: Any, schema: pa.Schema, params: Mapping[str, object] 
         raise Invalid(f"the expression has more than {WHERE_BYTES_MAX} bytes")
     parameters = Parameters(params)
     try:
-        value = _Expressions(text, schema, parameters).whole()
+        found = run(_Expressions(text, schema, parameters))
     except NotSql as error:
         raise Invalid(f"the expression is not SQL: {error}{caret(text, error.offset)}") from None
     except RecursionError:
         raise Invalid("the expression nests too deeply") from None
     parameters.require_all_used()
-    return _guarded(text, value)
+    return found
 
 
 def _guarded(text: str, value: Value) -> Value:
@@ -76,8 +106,28 @@ def _guarded(text: str, value: Value) -> Value:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Computed(Column):
+    """A value that is no column and no literal, where a test has a column; it has no name."""
+
+    value: Value
+
+
 class _Expressions(Conditions):
-    """One SQL text on its way to a value."""
+    """One SQL text on its way to a value, or to a condition."""
+
+    def __init__(self, text: str, schema: pa.Schema, parameters: Parameters) -> None:
+        super().__init__(text, schema, parameters)
+        self._read_here = set[str]()
+
+    def columns_read(self) -> frozenset[str]:
+        """Return the top-level columns that the text has named so far."""
+        return top_levels(self._schema, self._read_here)
+
+    def column(self) -> Column:
+        found = super().column()
+        self._read_here.add(found.name)
+        return found
 
     def whole(self) -> Value:
         """Return the value of the whole text."""
@@ -98,8 +148,8 @@ class _Expressions(Conditions):
     def _product(self) -> Value:
         return self._chain(_PRODUCTS, self._signed_value)
 
-    def _chain(self, signs: tuple[str, ...], part: Callable[[], Value]) -> Value:
-        found = part()
+    def _chain(self, signs: tuple[str, ...], part: Callable[[], Value], first: Value | None = None) -> Value:
+        found = part() if first is None else first
         while self.token.kind == "sign" and self.token.text in signs:
             found = arithmetic.arithmetic(self.next().text, found, part())
         return found
@@ -122,12 +172,17 @@ class _Expressions(Conditions):
             return self._case()
         if token.kind == "word" and self.after.text == "(":
             return self._function(self.next().text.lower(), token.offset)
-        found = self.operand(False)
+        return self._value(super().operand(False), token.offset)
+
+    def _value(self, found: Predicate | Operand, offset: int) -> Value:
+        """Return the value that an operand is."""
+        if isinstance(found, _Computed):
+            return found.value
         if isinstance(found, Column):
             name = found.name
             return lambda table: column_at(table, name)
         if not isinstance(found, Literal) or found.several:
-            self.unsupported("a condition where a value is needed", token.offset)
+            self.unsupported("a condition where a value is needed", offset)
         scalar = _scalar(found.value)
         return lambda table: scalar
 
@@ -141,11 +196,13 @@ class _Expressions(Conditions):
         return found
 
     def _condition_here(self) -> Mask:
+        before, self._read_here = self._read_here, set()
         asked = self.condition(self.disjunction(False), False)
-        return self._mask(asked)
+        names = sorted(self.columns_read())
+        self._read_here |= before
+        return self._mask(asked, names)
 
-    def _mask(self, asked: Predicate) -> Mask:
-        names = sorted(top_levels(self._schema, columns(asked)))
+    def _mask(self, asked: Predicate, names: list[str]) -> Mask:
         test = bind(asked, pa.schema([self._schema.field(name) for name in names]))
         if not names:
             return lambda table: test(table)
@@ -199,6 +256,60 @@ class _Expressions(Conditions):
             self.unsupported(f"a cast to {token.text}", offset)
         self.expect_sign(")")
         return lambda table: _cast(value(table), target)
+
+    # Tests of values that are no columns
+
+    def operand(self, negated: bool) -> Predicate | Operand:
+        """Return what stands on one side of a test here: as in a filter, or a value that is computed."""
+        offset = self.token.offset
+        first: Predicate | Operand
+        if self._begins_a_value():
+            first = _Computed("", offset, self._signed_value())
+        else:
+            first = super().operand(negated)
+        if self.token.kind != "sign" or self.token.text not in _SUMS + _PRODUCTS:
+            return first
+        product = self._chain(_PRODUCTS, self._signed_value, self._value(first, offset))
+        return _Computed("", offset, self._chain(_SUMS, self._product, product))
+
+    def _begins_a_value(self) -> bool:
+        """Return whether what comes next is computed, which a filter would not know."""
+        token, after = self.token, self.after if self.token.kind != "end" else self.token
+        if token.kind == "sign":
+            return token.text in ("-", "+") and after.kind in ("word", "quoted")
+        if token.kind != "word" or after.text != "(":
+            return self.is_word("case")
+        word = token.text.lower()
+        if word == "cast":
+            inner = self._tokens[self._at + 2]
+            return inner.kind == "quoted" or (
+                inner.kind == "word" and inner.text.lower() not in ("null", "true", "false")
+            )
+        return word == "if" or word in _FUNCTIONS
+
+    def _comparison(self, left: Operand, op: str, right: Operand) -> Predicate:
+        computed = isinstance(left, _Computed) or isinstance(right, _Computed)
+        if computed or (isinstance(left, Column) and isinstance(right, Column)):
+            return self._compared(left, op, right)
+        return super()._comparison(left, op, right)
+
+    def _leaf(self, column: Column, op: str, value: Literal) -> Leaf | Compared:  # type: ignore[override]
+        if not isinstance(column, _Computed):
+            return super()._leaf(column, op, value)
+        if op == "is null":
+            return self._compared(column, "<=>", value)
+        if op not in COMPARISONS:
+            self.unsupported(f"{op.upper()} after a value that is computed", column.offset)
+        return self._compared(column, op, value)
+
+    def _column_of(self, argument: Predicate | Operand, start: int) -> Column:
+        if isinstance(argument, _Computed):
+            self.unsupported("a function of what is no column", start)
+        return super()._column_of(argument, start)
+
+    def _compared(self, left: Operand, op: str, right: Operand) -> Compared:
+        a, b = (side.name if isinstance(side, Column) else "" for side in (left, right))
+        return Compared(self.text, op, self._value(left, left.offset), self._value(right, right.offset), (a, b))
 
 
 def _scalar(value: Any) -> pa.Scalar:

@@ -205,9 +205,9 @@ class Conditions(Cursor):
         return predicate.negate(found) if negated else found
 
     def _between(self, left: Column) -> Predicate:
-        low = self._literal()
+        low = self._side()
         self.expect_word("and")
-        return And((self._leaf(left, ">=", low), self._leaf(left, "<=", self._literal())))
+        return And((self._comparison(left, ">=", low), self._comparison(left, "<=", self._side())))
 
     def _like(self, left: Column) -> Predicate:
         return self._leaf(left, "like", self._literal())
@@ -229,7 +229,7 @@ class Conditions(Cursor):
         return self._leaf(left, "in", Literal(tuple(items), start, True))
 
     def _several(self, found: Operand) -> tuple[object, ...]:
-        if isinstance(found, Column):
+        if not isinstance(found, Literal):
             self.unsupported("a column in the list after IN", found.offset)
         return found.value if isinstance(found.value, tuple) and found.several else (found.value,)
 

@@ -22,12 +22,19 @@ Places = tuple[int, Int64Array]
 """Number of a file, and positions in it, rising -> int64[n]."""
 
 
-def matching_rows(metadata: Metadata, snapshot: Snapshot, predicate: Predicate, *, threads: int) -> list[Places]:
-    """Return the live rows that match, by file; the columns of the predicate are read, a few row groups at a time."""
+def matching_rows(
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, *, threads: int, scanned: set[int] | None = None
+) -> list[Places]:
+    """Return the live rows that match, by file; the columns of the predicate are read, a few row groups at a time.
+
+    To ``scanned`` are added the numbers of the files that no index and no statistics ruled out.
+    """
     predicate = simplify(predicate)
     if predicate == Or(()):
         return []
     scans = plan(metadata, snapshot, predicate).segments
+    if scanned is not None:
+        scanned.update(scan.file for scan in scans)
     if predicate == And(()):
         found = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
     else:
@@ -38,6 +45,14 @@ def matching_rows(metadata: Metadata, snapshot: Snapshot, predicate: Predicate, 
         if len(positions):
             of_file.setdefault(file, []).append(positions)
     return [(file, np.concatenate(parts)) for file, parts in of_file.items()]
+
+
+def places_of(found: list[Places]) -> Int64Array:
+    """Return where rows stand as one array: file number << 32 | position."""
+    parts = [np.empty(0, np.int64)]
+    for file, positions in found:
+        parts.append(file << 32 | positions)
+    return np.concatenate(parts)
 
 
 def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:

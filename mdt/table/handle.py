@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -14,11 +15,14 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
+from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
     from mdt.metadata.points import Point
+
+W = TypeVar("W", bound=WriteResult)
 
 
 class Handle:
@@ -97,6 +101,12 @@ class Handle:
         from mdt.commit.transaction import run
 
         return run(self._metadata, operation, attempts=self.options.commit_attempts)
+
+    def _tidied(self, result: W) -> W:
+        """Let services that are due do a step each after a write; return its result with what went wrong with them."""
+        from mdt.services import inline
+
+        return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
 
     def _before_rows(self) -> None:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""

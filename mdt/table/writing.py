@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mdt.arguments import mapping
+from mdt.errors import Unsupported
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
 from mdt.table.handle import Handle
@@ -16,6 +16,7 @@ from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from mdt.query import Where
+    from mdt.table.merging import Merging
     from mdt.write.setting import Setting
 
 
@@ -98,6 +99,38 @@ class Writing(Handle):
 
         given = setting(self.definition, mapping("values", values), mapping("set", set))
         return self._where("update_where", where, params, given, progress)
+
+    def merge(self, source: Any, on: Any = None) -> Merging:
+        """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
+
+        ``source``: rows as for :meth:`upsert`, with any columns; a Spark DataFrame must be small (``mdt.spark.local.bytes.max``).  ``on``: columns that are
+        equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
+        partition columns.  Keys are found by the key index, other columns by a join with the rows that indexes leave.
+
+        >>> rows = {"id": ["b", "x"], "city": ["Rome", "Oslo"], "fare": [2.5, 4.0], "ts": [2, 2]}
+        >>> m = t.merge(rows).when_matched().update({"fare": "target.fare + source.fare"}).when_not_matched().insert()
+        >>> done = m.execute()
+        >>> done.updated, done.inserted, t.get("b")["fare"]
+        (1, 1, 6.5)
+        """
+        from mdt.table.merging import Merging
+
+        self._refuse_the_past()
+        return Merging.of(self, self._small(source), on)
+
+    def _small(self, source: Any) -> pa.Table:
+        """Return a source of a merge, which is held in memory."""
+        if not is_spark(source):
+            return to_table(source, self.schema)
+        from mdt.engines.spark import engine  # as below
+
+        found = engine.collect_if_small(source, self.options.spark_local_bytes_max)
+        if found is None:
+            raise Unsupported(
+                f"a DataFrame of more than {self.options.spark_local_bytes_max} bytes cannot be merged",
+                hint="raise mdt.spark.local.bytes.max if the driver has the memory, or merge it in parts",
+            )
+        return found
 
     def _where(
         self,
@@ -237,12 +270,6 @@ class Writing(Handle):
         action = self.definition.commit_action
         done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
         return self._tidied(WriteResult.of(done))
-
-    def _tidied(self, result: WriteResult) -> WriteResult:
-        """Let services that are due do a step each after a write; return its result with what went wrong with them."""
-        from mdt.services import inline
-
-        return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):

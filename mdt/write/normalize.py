@@ -59,7 +59,7 @@ def keyed_rows(table: pa.Table, definition: TableDefinition) -> KeyedRows:
 def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
     """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit."""
     table = conform(data, definition.declared, definition.schema, definition.key)
-    return _unique(_batch(table, definition, definition.partition_by), definition)
+    return unique(_batch(table, definition, definition.partition_by), definition)
 
 
 def stored_batch(table: pa.Table, definition: TableDefinition) -> Batch:
@@ -96,7 +96,7 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     declared = pa.schema(map(definition.declared.field, names))
     stored = pa.schema(map(definition.schema.field, names))
     table = conform(data.select(names), declared, stored, definition.key)
-    return _unique(_batch(table, definition, partition_by), definition)
+    return unique(_batch(table, definition, partition_by), definition)
 
 
 def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
@@ -109,7 +109,7 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
     return Batch(*known, np.asarray(codes, dtype=np.int64), tuple(paths))
 
 
-def _unique(batch: Batch, definition: TableDefinition) -> Batch:
+def unique(batch: Batch, definition: TableDefinition) -> Batch:
     """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
     n = len(batch)
     ordered = np.sort(batch.hashes.hi)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from mdt.commit.transaction import CommitResult
+    from mdt.write.merge import MergePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,38 @@ class WriteResult:
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
-    def of(cls, done: CommitResult[Any], engine: str = "arrow") -> WriteResult:
+    def of(cls, done: CommitResult[Any], engine: str = "arrow") -> Self:
         """Return what to tell of a transaction that ended; without a record nothing had to change."""
         seq, instant = done.snapshot.seq, ""
         if done.record is not None:
             seq, instant = done.record.seq, done.record.instant
         known = {name: done.plan.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
         return cls(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult(WriteResult):
+    """How a merge ended.
+
+    ``source_rows``: rows of the source.  ``files_scanned``: files of the table that were looked into, ``files_skipped``: those that indexes,
+    statistics and the key index ruled out, ``files_written``: new ones.  ``match_ms``: of finding out which clause holds for which row,
+    ``write_ms``: of all else, ``total_ms``: of both, attempts that met a conflict included in the latter.
+    """
+
+    source_rows: int = 0
+    files_scanned: int = 0
+    files_skipped: int = 0
+    files_written: int = 0
+    match_ms: float = 0.0
+    write_ms: float = 0.0
+    total_ms: float = 0.0
+
+    @classmethod
+    def of_merge(cls, done: CommitResult[MergePlan], source_rows: int, microseconds: int) -> MergeResult:
+        """Return what to tell of a merge that took so many ``microseconds``."""
+        plan, written = done.plan, 0 if done.record is None else len(done.record.table("files"))
+        return replace(
+            cls.of(done), source_rows=source_rows, files_scanned=plan.scanned, files_skipped=plan.files - plan.scanned,
+            files_written=written, match_ms=plan.microseconds / 1e3, write_ms=(microseconds - plan.microseconds) / 1e3,
+            total_ms=microseconds / 1e3,
+        )  # fmt: skip

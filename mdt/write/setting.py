@@ -33,16 +33,27 @@ class Setting:
 
     def of(self, rows: pa.Table) -> pa.Table:
         """Return ``rows``, all columns as the table keeps them, with their new values.  Raises Invalid for one that does not fit."""
-        made = pa.table({name: value(rows) for name, value in self.values.items()})
-        declared, stored = self.definition.declared, self.definition.schema
-        fitted = conform(
-            made,
-            pa.schema([declared.field(name) for name in self.values]),
-            pa.schema([stored.field(name) for name in self.values]),
-        )
-        for name in self.values:
-            rows = rows.set_column(rows.schema.get_field_index(name), stored.field(name), fitted[name])
+        made = fitted(pa.table({name: value(rows) for name, value in self.values.items()}), self.definition)
+        for field in made.schema:
+            rows = rows.set_column(rows.schema.get_field_index(field.name), field, made[field.name])
         return rows
+
+
+def fitted(made: pa.Table, definition: TableDefinition) -> pa.Table:
+    """Return values of some columns as the table keeps them.  Raises Invalid for one that does not fit.
+
+    They are such as callers have, or as expressions make them of stored ones: those have moments where the table was declared with
+    local times.
+    """
+    declared = pa.schema([_kind(definition.declared.field(field.name), field.type) for field in made.schema])
+    return conform(made, declared, pa.schema(map(definition.schema.field, made.column_names)))
+
+
+def _kind(declared: pa.Field, made: pa.DataType) -> pa.Field:
+    is_local = pa.types.is_timestamp(declared.type) and declared.type.tz is None
+    if is_local and pa.types.is_timestamp(made) and made.tz == "UTC":
+        return declared.with_type(pa.timestamp(declared.type.unit, "UTC"))
+    return declared
 
 
 def setting(definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]) -> Setting:
@@ -59,7 +70,7 @@ def setting(definition: TableDefinition, values: Mapping[str, Any], expressions:
     for name in (*values, *expressions):
         _require_settable(definition, name)
     for name, value in values.items():
-        made[name] = _constant(definition, name, value)
+        made[name] = constant(definition, name, value)
     for name, text in expressions.items():
         made[name] = parse_expression(text, definition.schema)
     found = Setting(made, definition)
@@ -78,7 +89,8 @@ def _require_settable(definition: TableDefinition, name: str) -> None:
             )
 
 
-def _constant(definition: TableDefinition, name: str, value: Any) -> Value:
+def constant(definition: TableDefinition, name: str, value: Any) -> Value:
+    """Return one value of Python for every row.  Raises Invalid if it is none of the column ``name``."""
     try:
         array = pa.array([value], definition.declared.field(name).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

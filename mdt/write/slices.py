@@ -54,6 +54,20 @@ class KeyedRows:
         )
 
 
+def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:
+    """Return rows of one table, in at least one part, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    ordering = [part.ordering for part in parts if part.ordering is not None]
+    return KeyedRows(
+        pa.concat_tables([part.table for part in parts]),
+        pa.concat_arrays([part.keys for part in parts]),
+        pa.concat_arrays([part.sort_keys for part in parts]),
+        KeyHashes(*(np.concatenate(words) for words in zip(*((p.hashes.hi, p.hashes.lo) for p in parts), strict=True))),
+        np.concatenate(ordering) if ordering else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """n keys whose rows are deleted: string[n] record keys, and their hashes."""

@@ -52,6 +52,18 @@ def upsert_mixed(storage: Storage) -> None:
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
 
 
+MERGED = {"k1": (2, 9.0), "k2": (2, 7.0), "k3": (0, 3.5), "k4": (1, 1.0), "k5": (1, 1.0), "k10": (5, 9.0)}
+
+
+def merge_all_kinds(storage: Storage) -> None:
+    """An update, a delete, an insert, and updates of rows that the source has not; twice it does the same."""
+    merge = mdt.open(storage).merge(rows([0, 2, 10], 5, 9.0))
+    merge = merge.when_matched("source.id = 'k0'").delete().when_matched("target.ts < 5").update({"fare": "7.0"})
+    merge = merge.when_not_matched("source.id = 'k10'").insert()
+    merge = merge.when_not_matched_by_source("target.ts = 2").update({"fare": 9.0})
+    merge.when_not_matched_by_source("target.id = 'k3'").update({"fare": 3.5, "ts": 0}).execute()
+
+
 def alter_and_upsert(storage: Storage) -> None:
     """Two commits; the second one's files have the newer schema, and rows of older ones."""
     table = mdt.open(storage)
@@ -110,6 +122,7 @@ FLOWS = [
     flow("delete by rewrite", COW, "bloom", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
     flow("delete by a condition", MOR, "bloom", lambda s: mdt.open(s).delete_where("fare = 2.0"), {k: v for k, v in BASE_STATE.items() if v[1] != 2.0}),
     flow("update by a condition", COW, "record", lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"), {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()}),
+    flow("merge into logs and a base file", MOR, "record", merge_all_kinds, MERGED),
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
     Flow("log compaction", lambda: logged(MOR, "record"), lambda s: compact_logs(mdt.open(s)), BASE_STATE, BASE_STATE),

@@ -268,6 +268,16 @@ def overwrite(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     return lambda: table.insert_overwrite(rows(range(10), 9))
 
 
+def merge(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    def run() -> None:
+        by_key = table.merge(rows(range(2_990, 3_010), 7)).when_matched("source.ts > target.ts").update({"note": "'x'"})
+        by_key.when_not_matched().insert().execute()
+        other = table.merge({"status": ["s7"]}, on="status").when_matched().update({"note": "target.note || '!'"})
+        other.when_not_matched_by_source("target.status = 's6'").delete().execute()
+
+    return run
+
+
 def repair(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """What was written beside data files is gone, and a checkpoint."""
     table.metadata.compact()
@@ -298,6 +308,7 @@ RUNS = {
     "14": repair,
     "15": update_where,
     "16": overwrite,
+    "17": merge,
 }
 
 

@@ -1,0 +1,127 @@
+"""A merge as one says it: a source, clauses, ``execute``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mdt.errors import Conflict, Invalid
+from mdt.progress import ProgressOption, shown
+from mdt.write.clauses import ALL, Action, Clause, Clauses, Condition, When
+from mdt.write.matching import On, matched_on
+from mdt.write.merge import Merge
+from mdt.write.result import MergeResult
+from mdt.write.source import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mdt.table.handle import Handle
+
+Params = Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Merging:
+    """A merge before it is carried out; each clause makes another one, and :meth:`execute` ends the chain.
+
+    Of the clauses of a kind the first one whose condition holds is taken; null is not true.  Columns are called ``source.fare`` and
+    ``target.fare``.  ``params``: values for ``:name`` in a condition, as for a filter.
+    """
+
+    _table: Handle
+    _source: Source
+    _on: On
+    _clauses: tuple[Clause, ...] = ()
+
+    @classmethod
+    def of(cls, table: Handle, source: pa.Table, on: Any) -> Merging:
+        """Return a merge without clauses.  Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched."""
+        rows = Source(source, table.definition)
+        return cls(table, rows, matched_on(on, rows, table.definition))
+
+    def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
+        """Say what becomes of a row of the table that a row of the source matches."""
+        return Matched(*self._when(When.MATCHED, condition, params))
+
+    def when_not_matched(self, condition: str | None = None, *, params: Params = None) -> NotMatched:
+        """Say what becomes of a row of the source that matches none of the table."""
+        return NotMatched(*self._when(When.NOT_MATCHED, condition, params))
+
+    def when_not_matched_by_source(self, condition: str | None = None, *, params: Params = None) -> Matched:
+        """Say what becomes of a row of the table that no row of the source matches; it has columns ``target.…`` only."""
+        return Matched(*self._when(When.NOT_MATCHED_BY_SOURCE, condition, params))
+
+    def execute(self, *, progress: ProgressOption = None) -> MergeResult:
+        """Carry it out in one commit.
+
+        Raises Invalid if a row of the table has two rows of the source, for new rows whose keys exist, and for values that do not fit: nothing is
+        written then.  Raises Conflict if other writers were faster too often, or if the columns were altered since the merge was begun.
+        """
+        if not self._clauses:
+            raise Invalid("the merge has no clause", hint="t.merge(rows).when_matched().update('*').execute()")
+        with shown(progress, "merge") as told:
+            storage = self._table.storage
+            since = storage.now_us()
+            self._table._before_rows()
+            definition = self._table.definition
+            if not definition.schema.equals(self._clauses[0].definition.schema):
+                raise Conflict("the columns of the table were altered meanwhile", hint="begin the merge again")
+            operation = Merge(
+                self._table.metadata, self._table.options, self._source, self._on, self._clauses, definition.schema,
+                definition.commit_action, told,
+            )  # fmt: skip
+            done = self._table._commit(operation)
+            result = MergeResult.of_merge(done, len(self._source), storage.now_us() - since)
+            return self._table._tidied(result)
+
+    def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, Condition]:
+        if any(clause.when is when and clause.condition.is_always for clause in self._clauses):
+            raise Invalid(
+                f"a clause {when.value} before this one holds for every row", hint="give conditions to all but the last"
+            )
+        return self, when, self._reader.condition(when, text, params)
+
+    @property
+    def _reader(self) -> Clauses:
+        definition = self._clauses[0].definition if self._clauses else self._table.definition
+        return Clauses(self._source, definition, self._on.equal)
+
+    def _and(self, when: When, action: Action, condition: Condition, given: Any) -> Merging:
+        made = self._reader.clause(when, action, condition, given)
+        return replace(self, _clauses=(*self._clauses, made))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Matched:
+    """What may become of a row of the table."""
+
+    _merge: Merging
+    _when: When
+    _condition: Condition
+
+    def update(self, set: Mapping[str, Any] | str) -> Merging:
+        """Set columns; the others stay.
+
+        ``set``: column -> SQL text (``"source.v + target.v"``), ``mdt.col("source.v")``, or a value of Python; "*" sets every column to that of
+        the source with its name.  Columns of the key cannot change, and those of the partition only under table scope: the row moves.
+        """
+        return self._merge._and(self._when, Action.UPDATE, self._condition, set)
+
+    def delete(self) -> Merging:
+        """Delete it."""
+        return self._merge._and(self._when, Action.DELETE, self._condition, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NotMatched:
+    """What may become of a row of the source that is not in the table."""
+
+    _merge: Merging
+    _when: When
+    _condition: Condition
+
+    def insert(self, values: Mapping[str, Any] | str = ALL) -> Merging:
+        """Insert a row; ``values`` as for :meth:`Matched.update`, and columns that are not named are null."""
+        return self._merge._and(self._when, Action.INSERT, self._condition, values)

@@ -1,0 +1,350 @@
+"""Which row of a source belongs to which live row of the table: by record key through the key index, else by a join of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.predicate import And, Leaf, Or, Predicate, Unknown, columns, simplify
+from mdt.arguments import shown, texts
+from mdt.commit.conflicts import TABLE
+from mdt.errors import Invalid, Unsupported
+from mdt.filters.comparison import Compared
+from mdt.filters.expression import parse_condition
+from mdt.filters.leaves import leaf
+from mdt.hudi.partitions import partition_paths
+from mdt.metadata.locate import find
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.scan.lookup import KeyRows, rows_at
+from mdt.scan.matches import matching_rows, places_of
+from mdt.schema.conform import conform
+from mdt.schema.definition import TableDefinition
+from mdt.write.clauses import Condition
+from mdt.write.normalize import keyed_rows
+from mdt.write.operations import by_value
+from mdt.write.source import SOURCE, TARGET, Source, as_target, target_columns
+
+_ASKED_MAX = 1_000
+"""So many values of a column are asked for one by one; of more, the range."""
+_DIGITS = 38
+_NO_ROWS: Int64Array = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """m rows of the source, each beside a live row of the table.
+
+    ``source``: int64[m], rows of the source; ``file``, ``position``: int64[m], where the others stand.  ``ordering``: uint64[m], what key maps
+    say of them, None where nobody was asked.  ``absent``: keys that live nowhere, as :class:`mdt.commit.conflicts.Footprint` has them.
+    """
+
+    source: Int64Array
+    file: Int64Array
+    position: Int64Array
+    ordering: UInt64Array | None = None
+    absent: Mapping[str, KeyHashes] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def take(self, rows: npt.NDArray[Any]) -> Pairs:
+        """Return some of the pairs, by a mask or by their numbers."""
+        ordering = None if self.ordering is None else self.ordering[rows]
+        return Pairs(self.source[rows], self.file[rows], self.position[rows], ordering, self.absent)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Pairs]) -> Pairs:
+        """Return pairs one part after the other; ordering values where all parts have them."""
+        source, file, position = [_NO_ROWS], [_NO_ROWS], [_NO_ROWS]
+        ordering = [np.empty(0, np.uint64)]
+        for part in parts:
+            source.append(part.source)
+            file.append(part.file)
+            position.append(part.position)
+            if part.ordering is not None:
+                ordering.append(part.ordering)
+        known = np.concatenate(ordering) if len(ordering) > len(parts) else None
+        return cls(np.concatenate(source), np.concatenate(file), np.concatenate(position), known)
+
+    @property
+    def places(self) -> Int64Array:
+        """Where the rows of the table stand: file << 32 | position -> int64[m]."""
+        return self.file << 32 | self.position
+
+
+@dataclass(frozen=True, slots=True)
+class On:
+    """How rows are matched.
+
+    ``equal``: column of the table -> column of the source.  ``rest``: what else must hold.  ``key``: columns of the table that the key
+    index answers for, empty where it cannot.  ``nulls``: whether null partition columns are equal, as an upsert takes them.
+    """
+
+    equal: Mapping[str, str]
+    rest: Condition
+    key: tuple[str, ...]
+    nulls: bool = False
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether the key index finds the rows."""
+        return bool(self.key)
+
+
+def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
+    """Return what ``on`` of a merge says: None, columns that both sides have, or SQL with ``source.x = target.y`` joined by AND.
+
+    Raises Invalid and Unsupported for what does not say that two columns are equal.
+    """
+    if on is None:
+        names = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+        equal = dict(zip(names, names, strict=True))
+        _require(source, equal)
+        return On(equal, Condition(), tuple(equal), nulls=True)
+    known = definition.schema.names
+    if not isinstance(on, str) or on in known:
+        wanted = texts("on", on, "['id']")
+        if not wanted or not set(wanted) <= set(known):
+            raise Invalid(f"on={shown(on)} names no columns of the table", hint=f"columns: {', '.join(known)}")
+        _require(source, wanted)
+        return _planned(dict(zip(wanted, wanted, strict=True)), [], frozenset(), definition)
+    predicate, names_read = parse_condition(on, pa.schema([*source.schema, *as_target(definition.schema)]))
+    equal, rest = dict[str, str](), list[Predicate]()
+    for part in _conjuncts(simplify(predicate)):
+        sides = _equated(part, source, definition)
+        if sides is None or sides[1] in equal:
+            rest.append(part)
+        else:
+            equal[sides[1]] = sides[0]
+    if not equal:
+        raise Unsupported(
+            f"on={on!r} does not say which columns are equal",
+            hint="join source.x = target.y and further conditions by AND",
+        )
+    return _planned(equal, rest, names_read, definition)
+
+
+def _require(source: Source, names: Iterable[str]) -> None:
+    missing = set(names).difference(source.table.column_names)
+    if missing:
+        raise Invalid(f"the source lacks the columns {', '.join(sorted(missing))}, by which rows are matched")
+
+
+def _conjuncts(predicate: Predicate) -> Sequence[Predicate]:
+    return predicate.children if isinstance(predicate, And) else (predicate,)
+
+
+def _equated(part: Predicate, source: Source, definition: TableDefinition) -> tuple[str, str] | None:
+    """Return the columns of the source and of the table that a condition says to be equal, None for another one."""
+    if not isinstance(part, Compared) or part.op != "=" or part.is_negated:
+        return None
+    for one, other in (part.names, part.names[::-1]):
+        ours, theirs = one.removeprefix(SOURCE), other.removeprefix(TARGET)
+        if one.startswith(SOURCE) and other.startswith(TARGET):
+            plain = ours in source.table.column_names and theirs in definition.schema.names
+            return (ours, theirs) if plain else None
+    return None
+
+
+def _planned(
+    equal: Mapping[str, str], rest: Sequence[Predicate], names: frozenset[str], definition: TableDefinition
+) -> On:
+    """Return how pairs are found: by the key if all of its columns are equal, and then what else is equal is a condition."""
+    if not set(definition.key) <= equal.keys():
+        return On(equal, Condition(And(tuple(rest)), names), ())
+    key = dict.fromkeys(definition.key)
+    if definition.partition_by and set(definition.partition_by) <= equal.keys():
+        key |= dict.fromkeys(definition.partition_by)
+    rest = list(rest)
+    for target, source in equal.items():
+        if target not in key:
+            rest.append(_equality(source, target))
+            names |= {SOURCE + source, TARGET + target}
+    return On(equal, Condition(And(tuple(rest)), names), tuple(key))
+
+
+def _equality(source: str, target: str) -> Compared:
+    a, b = SOURCE + source, TARGET + target
+    return Compared(f"{a} = {b}", "=", lambda rows: rows[a], lambda rows: rows[b], (a, b))
+
+
+def pairs(metadata: Metadata, snapshot: Snapshot, source: Source, on: On, *, threads: int, scanned: set[int]) -> Pairs:
+    """Return the pairs that match; to ``scanned`` are added the files that were looked into."""
+    if on.is_by_key:
+        found = _by_key(metadata, snapshot, source, on)
+        scanned.update(np.unique(found.file).tolist())
+    else:
+        found = _by_columns(metadata, snapshot, source, on, threads, scanned)
+    if on.rest.is_always:
+        return found
+    names = sorted(target_columns(on.rest.names))
+    target = rows_at(metadata, snapshot, KeyRows(found.file, found.position), names, threads=threads)
+    return found.take(on.rest.holds(source.beside(on.rest.names, found.source, target)))
+
+
+def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> Pairs:
+    definition = snapshot.definition
+    given = pa.table({name: source.table[on.equal[name]] for name in on.key})
+    needed = definition.key if on.nulls else on.key
+    rows = np.flatnonzero(_all_valid(given.select(list(needed))))
+    if len(rows) < len(given):
+        given = given.take(pa.array(rows))
+    declared, kept = _nullable(definition.declared, on.key), _nullable(definition.schema, on.key)
+    keyed = keyed_rows(conform(given, declared, kept, definition.key), definition)
+    partition = None
+    if set(definition.partition_by) <= set(on.key) and not (definition.is_global and on.nulls):
+        codes, names = partition_paths(keyed.table, definition.partition_by, definition.hive_style)
+        partition = np.array([*names, ""], np.object_)[codes]
+    parts, absent = list[Pairs](), np.ones(len(rows), np.bool_)
+    for hit in find(metadata, snapshot, keyed.sort_keys, keyed.hashes, partition):
+        absent[hit.key] = False
+        parts.append(Pairs(rows[hit.key], hit.file, hit.position, hit.ordering))
+    missing, gone = dict[str, KeyHashes](), np.flatnonzero(absent)
+    if len(gone) and (partition is None or definition.is_global):
+        missing[TABLE] = keyed.hashes.take(gone)
+    elif len(gone):
+        for code, some in by_value(gone, codes[gone].astype(np.int64)).items():
+            missing[names[code]] = keyed.hashes.take(some)
+    return replace(Pairs.joined(parts), absent=missing)
+
+
+def _nullable(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return some columns as they may be in rows that are looked for."""
+    return pa.schema([schema.field(name).with_nullable(True) for name in names])
+
+
+def _all_valid(table: pa.Table) -> npt.NDArray[np.bool_]:
+    valid = np.ones(len(table), np.bool_)
+    for column in table.columns:
+        if column.null_count:
+            valid &= np.asarray(column.is_valid())
+    return valid
+
+
+def _by_columns(
+    metadata: Metadata, snapshot: Snapshot, source: Source, on: On, threads: int, scanned: set[int]
+) -> Pairs:
+    names = list(on.equal)
+    asked = [_narrowed(source, on.equal[name], name, snapshot.definition.schema) for name in names]
+    asked += [part for part in _conjuncts(on.rest.predicate) if columns(part) and _is_of_target(part)]
+    predicate = simplify(And(tuple(map(unprefixed, asked))))
+    places = places_of(matching_rows(metadata, snapshot, predicate, threads=threads, scanned=scanned))
+    file, position = places >> 32, places & 0xFFFFFFFF
+    target = rows_at(metadata, snapshot, KeyRows(file, position), names, threads=threads)
+    left, right = {"source": np.arange(len(source))}, {"row": np.arange(len(file))}
+    for name in names:
+        left["=" + name], right["=" + name] = _comparable(source.column(on.equal[name]), target[name], name)
+    keys = list(left)[1:]
+    joined = pa.table(left).join(pa.table(right), keys, join_type="inner", use_threads=threads > 1)
+    row, mine = joined["row"].to_numpy(), joined["source"].to_numpy()
+    order = np.lexsort((mine, row))
+    row, mine = row[order], mine[order]
+    return Pairs(mine, file[row], position[row])
+
+
+def unprefixed(predicate: Predicate) -> Predicate:
+    """Return what follows for rows of the table alone, named as the table names its columns: comparisons of values prove nothing."""
+    if isinstance(predicate, Unknown):
+        return And(())
+    if isinstance(predicate, Leaf):
+        return _renamed(predicate)
+    return simplify(type(predicate)(tuple(map(unprefixed, predicate.children))))
+
+
+def _renamed(one: Leaf) -> Leaf:
+    bare = [name.removeprefix(TARGET) for name in one.columns]
+    made: Leaf = type(one)(bare[0], one.op, one.value, *([tuple(bare[1:])] if len(bare) > 1 else []))
+    return made
+
+
+def _is_of_target(part: Predicate) -> bool:
+    """Return whether a condition is about columns of the table alone, as far as it is known."""
+    if isinstance(part, (And, Or)):
+        return all(map(_is_of_target, part.children))
+    return isinstance(part, Leaf) and all(name.startswith(TARGET) for name in part.columns)
+
+
+def _narrowed(source: Source, name: str, target: str, schema: pa.Schema) -> Predicate:
+    """Return what rows of the table must meet to be equal to some row of the source, in the words of an index."""
+    column = source.column(name).drop_null()
+    if not len(column):
+        return Or(())
+    known = schema.field(target).type
+    if any(pa.types.is_floating(type) or pa.types.is_boolean(type) for type in (known, column.type)):
+        return And(())
+    values = column.unique()
+    try:
+        if len(values) <= _ASKED_MAX:
+            return leaf(target, "in", tuple(values.to_pylist()), schema)
+        bounds = pc.min_max(values).as_py()
+        return And((leaf(target, ">=", bounds["min"], schema), leaf(target, "<=", bounds["max"], schema)))
+    except (
+        ValueError,
+        OverflowError,
+        pa.ArrowException,
+    ):  # values that the column cannot have, or that have no order here
+        return And(())
+
+
+Column: TypeAlias = pa.ChunkedArray
+
+
+def _comparable(a: Column, b: Column, name: str) -> tuple[Column, Column]:
+    """Return two columns in one type, in which equal values have equal bits.  Raises Invalid where there is none."""
+    kinds = pa.types
+    if _are((a, b), kinds.is_integer):
+        return a.cast(pa.int64()), b.cast(pa.int64())
+    if _are((a, b), kinds.is_integer, kinds.is_floating):
+        return _bits(a), _bits(b)
+    if _are((a, b), kinds.is_integer, kinds.is_decimal):
+        type = pa.decimal128(_DIGITS, max(_scale(a.type), _scale(b.type)))
+        try:
+            return a.cast(type), b.cast(type)
+        except pa.ArrowException as error:
+            raise Invalid(f"{name!r}: {a.type} and {b.type} cannot be joined: {error}") from error
+    if _are((a, b), kinds.is_timestamp):
+        type = pa.timestamp("us", "UTC")
+        return a.cast(type), b.cast(type)
+    if a.type != b.type or kinds.is_nested(a.type):
+        raise Invalid(f"the column {name!r} is {b.type}, that of the source {a.type}: they cannot be equal")
+    return a, b
+
+
+def _are(columns: Sequence[Column], *kinds: Callable[[pa.DataType], bool]) -> bool:
+    return all(any(kind(column.type) for kind in kinds) for column in columns)
+
+
+def _scale(type: pa.DataType) -> int:
+    return type.scale if pa.types.is_decimal(type) else 0
+
+
+def _bits(column: Column) -> Column:
+    """Return numbers as the bits of doubles; there is one zero, and one NaN."""
+    number = np.asarray(pc.fill_null(pc.cast(column, pa.float64(), safe=False), 0.0)) + 0.0
+    number[np.isnan(number)] = np.nan
+    return pa.chunked_array([pa.array(number.view(np.int64), mask=np.asarray(column.is_null()))])
+
+
+def refuse_two_rows_for_one(
+    metadata: Metadata, snapshot: Snapshot, found: Pairs, key_of: Sequence[str], named_max: int
+) -> None:
+    """Raise Invalid, naming keys of the table, if a row of the table has two rows of the source."""
+    places, counts = np.unique(found.places, return_counts=True)
+    twice = places[counts > 1]
+    if not len(twice):
+        return
+    some = twice[:named_max]
+    rows = rows_at(metadata, snapshot, KeyRows(some >> 32, some & 0xFFFFFFFF), list(key_of), threads=1)
+    named = rows.to_pylist() if len(key_of) > 1 else rows[key_of[0]].to_pylist()
+    raise Invalid(
+        f"{len(twice)} rows of the table match several rows of the source: {named}",
+        hint="leave one row of the source for each of them",
+    )

@@ -1,0 +1,384 @@
+"""The operation merge: rows of a source beside those of the table, and clauses that say what becomes of each.
+
+Rows are matched first, then the first clause that holds is found for each pair, each row of the source alone, and each row of the table
+alone; nothing else of the table is read for that than what conditions name.  Updates are made where they are written, file group by file
+group; new rows, and rows that move to another partition, before.
+
+An update is an update: ordering values do not decide.  Where one falls, the file group gets a base file, because Hudi's readers would take
+the row of a log file for a late one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from indexes.base import Int64Array, KeyHashes
+from indexes.hashing import hash_keys
+from mdt.commit.conflicts import MERGE, TABLE, Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.config import Options
+from mdt.errors import Conflict, Invalid
+from mdt.hudi.arrays import plain
+from mdt.hudi.partitions import partition_paths
+from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata.key_map import ordering_words
+from mdt.metadata.locate import Located
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.progress import Progress
+from mdt.scan.lookup import KeyRows, rows_at
+from mdt.scan.matches import matching_rows, places_of
+from mdt.write.assign import Assignment, assign
+from mdt.write.clauses import Action, Clause, When
+from mdt.write.files import WriteJob
+from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
+from mdt.write.normalize import Batch, keyed_rows, stored_batch, unique
+from mdt.write.operations import (
+    STORED_SHARE,
+    absent_keys,
+    by_value,
+    footprint_of,
+    inserts_of,
+    locate_batch,
+    new_partitions,
+    partitions_of,
+    write_slices,
+)
+from mdt.write.slices import Keys, Slice, stacked
+from mdt.write.source import Source, target_columns
+
+_NAMED_KEYS = 10
+_NO_ROWS: Int64Array = np.empty(0, np.int64)
+_ALONE = -1
+"""Stands for the row of the source where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """n rows of the table that a clause changes.
+
+    ``pairs``: where they stand, and their rows of the source or -1.  ``clause``: int64[n], its number.  ``moved``: bool[n], whether they get
+    another partition, and stand among the new rows.
+    """
+
+    pairs: Pairs
+    clause: Int64Array
+    moved: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.clause)
+
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Acted:
+        """Return some of them."""
+        return Acted(self.pairs.take(rows), self.clause[rows], self.moved[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan(WritePlan):
+    """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``: new rows, of which each partition's ``inserts``
+    and each file group's ``returns`` are some.  ``scanned``: how many files were looked into; ``microseconds``: of finding all this.
+    """
+
+    acted: Acted = field(kw_only=True)
+    rows: Mapping[int, Int64Array] = field(default_factory=dict)
+    batch: Batch | None = None
+    inserts: Mapping[str, Int64Array] = field(default_factory=dict)
+    returns: Mapping[int, Int64Array] = field(default_factory=dict)
+    work: Sequence[Assignment] = ()
+    scanned: int = 0
+    files: int = 0
+    microseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Merge(Operation[MergePlan]):
+    """``clauses``: for ``schema``, the columns of the table as they were read.  ``progress`` is told written files, and all."""
+
+    metadata: Metadata
+    options: Options
+    source: Source
+    on: On
+    clauses: Sequence[Clause]
+    schema: pa.Schema
+    action: str
+    progress: Progress | None = None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the history calls it."""
+        return MERGE
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> MergePlan:
+        """Return what becomes of which row.  Raises Invalid for two rows of the source that match one of the table, and for new keys that exist.
+
+        Raises Conflict if the columns were altered meanwhile.
+        """
+        if not snapshot.definition.schema.equals(self.schema):
+            raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
+        since = self.metadata.storage.now_us()
+        return _Decision(self, snapshot).plan(txn, since)
+
+    def write(self, snapshot: Snapshot, plan: MergePlan, claim: Claim) -> Changes:
+        """Write the next file of each file group."""
+        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        new_partitions(self.metadata, snapshot, claim, plan.partitions)
+        return write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
+
+    def _slice(self, snapshot: Snapshot, plan: MergePlan, one: Assignment) -> Slice:
+        acted = plan.acted.take(plan.rows.get(one.group, _NO_ROWS))
+        stays = self.updates(acted) & ~acted.moved
+        parts = [keyed_rows(self.updated(snapshot, acted.take(stays)), snapshot.definition)] if stays.any() else []
+        if plan.batch is not None:
+            new = plan.inserts.get(one.partition, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+            new = np.concatenate([new, plan.returns.get(one.group, _NO_ROWS)])
+            parts += [plan.batch.rows(new)] if len(new) else []
+        gone = acted.take(~stays)
+        keys = self._keys(snapshot, gone) if one.is_log and len(gone) else None
+        file, position = acted.pairs.file, acted.pairs.position
+        dead = {number: BitMap(at.astype(np.uint32)) for number, at in by_value(position, file).items()}
+        return Slice(
+            one.partition, one.group, one.is_log, new=stacked(parts) if parts else None, updates=int(stays.sum()),
+            dead=dead, deleted=keys,
+        )  # fmt: skip
+
+    def _keys(self, snapshot: Snapshot, gone: Acted) -> Keys:
+        keys = plain(self.target(snapshot, gone.pairs, [RECORD_KEY], threads=1)[RECORD_KEY])
+        return Keys(keys, hash_keys(keys, snapshot.definition.hash_seed))
+
+    def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
+        """Return which of the rows are updated -> bool[n]."""
+        return np.array([clause.action is Action.UPDATE for clause in self.clauses])[acted.clause]
+
+    def updated(self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None) -> pa.Table:
+        """Return what updates make of rows: columns ``names``, by default all."""
+        wanted = list(snapshot.definition.schema.names if names is None else names)
+        parts, order = list[pa.Table](), list[Int64Array]()
+        for number, rows in by_value(np.arange(len(acted)), acted.clause).items():
+            clause, some = self.clauses[number], acted.pairs.take(rows)
+            reads = clause.reads(wanted)
+            kept = [name for name in wanted if name not in clause.values]
+            target = self.target(snapshot, some, sorted({*kept, *target_columns(reads)}), threads=1)
+            made = clause.made(self.source.beside(reads, some.source, target), wanted)
+            columns = [target[name] if name in kept else made[name] for name in wanted]
+            parts.append(pa.table(columns, schema=pa.schema(map(snapshot.definition.schema.field, wanted))))
+            order.append(rows)
+        if len(parts) == 1:
+            return parts[0]
+        return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+    def target(self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int) -> pa.Table:
+        """Return columns of rows of the table, in their order; nothing is read for no columns."""
+        if not names:
+            return pa.table({})
+        return rows_at(self.metadata, snapshot, KeyRows(some.file, some.position), names, threads=threads)
+
+
+class _Decision:
+    """Finds out what a merge does to one snapshot."""
+
+    def __init__(self, merge: Merge, snapshot: Snapshot) -> None:
+        self._merge, self._snapshot = merge, snapshot
+        self._threads = merge.options.threads("reader")
+        self._scanned = set[int]()
+
+    def plan(self, txn: str, since: int) -> MergePlan:
+        merge, snapshot = self._merge, self._snapshot
+        found = pairs(
+            merge.metadata, snapshot, merge.source, merge.on, threads=self._threads, scanned=self._scanned
+        )  # fmt: skip
+        if self._numbers(When.MATCHED):
+            refuse_two_rows_for_one(merge.metadata, snapshot, found, snapshot.definition.key, _NAMED_KEYS)
+        acted = self._acted(found)
+        updates = merge.updates(acted)
+        acted = self._moved(acted, updates)
+        batch, inserted = self._new_rows(found, acted)
+        located = Located.nothing() if batch is None else locate_batch(merge.metadata, snapshot, batch)
+        self._refuse_known(batch, located, inserted)
+        work, rows, inserts, returns = self._assigned(acted, updates, batch, located)
+        counts = {"inserted": inserted, "updated": int(updates.sum()), "deleted": int((~updates).sum())}
+        footprint = self._footprint(txn, found, acted, batch, located, work, inserted)
+        return MergePlan(
+            footprint, partitions_of(work), counts, bool(work), acted=acted, rows=rows, batch=batch, inserts=inserts,
+            returns=returns, work=work, scanned=len(self._scanned), files=len(snapshot),
+            microseconds=merge.metadata.storage.now_us() - since,
+        )  # fmt: skip
+
+    def _numbers(self, when: When) -> list[int]:
+        return [number for number, clause in enumerate(self._merge.clauses) if clause.when is when]
+
+    # Which clause
+
+    def _acted(self, found: Pairs) -> Acted:
+        """Return the rows of the table that a clause changes."""
+        clause = self._first(When.MATCHED, found)
+        some, numbers = [found.take(clause >= 0)], [clause[clause >= 0]]
+        for number, alone in self._alone(found):
+            some.append(alone)
+            numbers.append(np.full(len(alone), number))
+        joined = some[0] if len(some) == 1 else Pairs.joined(some)
+        clause = np.concatenate(numbers)
+        return Acted(joined, clause, np.zeros(len(clause), np.bool_))
+
+    def _first(self, when: When, found: Pairs) -> Int64Array:
+        """Return the number of the first clause that holds for each pair, or row of the source alone -> int64[m], -1 for none."""
+        clause = np.full(len(found), -1)
+        numbers = self._numbers(when)
+        names = frozenset[str]().union(*(self._merge.clauses[number].condition.names for number in numbers))
+        left = np.arange(len(found))
+        target = None
+        for number in numbers:
+            condition = self._merge.clauses[number].condition
+            holds = np.ones(len(left), np.bool_)
+            if not condition.is_always:
+                if target is None:
+                    columns = sorted(target_columns(names))
+                    target = self._merge.target(self._snapshot, found, columns, threads=self._threads)
+                some = target.take(pa.array(left)) if target.num_columns else target
+                holds = condition.holds(self._merge.source.beside(condition.names, found.source[left], some))
+            clause[left[holds]] = number
+            left = left[~holds]
+        return clause
+
+    def _alone(self, found: Pairs) -> list[tuple[int, Pairs]]:
+        """Return clause -> rows of the table that it changes and that no row of the source matches."""
+        merge, taken, parts = self._merge, found.places, list[tuple[int, Pairs]]()
+        for number in self._numbers(When.NOT_MATCHED_BY_SOURCE):
+            condition = merge.clauses[number].condition
+            rows = matching_rows(
+                merge.metadata,
+                self._snapshot,
+                unprefixed(condition.predicate),
+                threads=self._threads,
+                scanned=self._scanned,
+            )
+            places = places_of(rows)
+            places = places[~np.isin(places, taken)]
+            alone = Pairs(np.full(len(places), _ALONE), places >> 32, places & 0xFFFFFFFF)
+            target = merge.target(self._snapshot, alone, sorted(target_columns(condition.names)), threads=self._threads)
+            alone = alone.take(condition.holds(merge.source.beside(condition.names, alone.source, target)))
+            taken = np.concatenate([taken, alone.places])
+            parts.append((number, alone))
+        return parts
+
+    # What becomes of rows
+
+    def _moved(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> Acted:
+        """Return the rows with those marked that get another partition; only under table scope can they."""
+        definition = self._snapshot.definition
+        rows = np.flatnonzero(updates & self._sets(acted, definition.partition_by))
+        if not len(rows) or not definition.is_global:
+            return acted
+        some = acted.take(rows)
+        table = self._merge.updated(self._snapshot, some, definition.partition_by)
+        codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
+        groups = self._snapshot.file_groups
+        here = groups.partitions(groups.of_files(some.pairs.file))
+        moved = np.zeros(len(acted), np.bool_)
+        moved[rows] = np.asarray(here != np.array(names, np.object_)[codes])
+        return Acted(acted.pairs, acted.clause, moved)
+
+    def _sets(self, acted: Acted, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return for which of the rows a clause sets one of the columns -> bool[n]."""
+        return np.array([not clause.values.keys().isdisjoint(names) for clause in self._merge.clauses])[acted.clause]
+
+    def _new_rows(self, found: Pairs, acted: Acted) -> tuple[Batch | None, int]:
+        """Return rows that get a new place, inserts first, and how many of them these are."""
+        merge, definition = self._merge, self._snapshot.definition
+        alone = np.ones(len(merge.source), np.bool_)
+        alone[found.source] = False
+        rows = np.flatnonzero(alone)
+        lonely = Pairs(rows, np.full(len(rows), -1), np.full(len(rows), -1))
+        clause = self._first(When.NOT_MATCHED, lonely)
+        parts = []
+        for number, some in by_value(rows[clause >= 0], clause[clause >= 0]).items():
+            insert = merge.clauses[number]
+            parts.append(insert.new_rows(merge.source.beside(insert.reads(), some, pa.table({}))))
+        inserted = sum(map(len, parts))
+        if acted.moved.any():
+            parts.append(merge.updated(self._snapshot, acted.take(acted.moved)))
+        if not parts:
+            return None, 0
+        batch = stored_batch(pa.concat_tables(parts), definition)
+        repeated = unique(batch, definition)
+        if repeated.duplicates:
+            raise Invalid(f"{repeated.duplicates} new rows repeat a key: {list(repeated.repeated)}")
+        return batch, inserted
+
+    def _refuse_known(self, batch: Batch | None, located: Located, inserted: int) -> None:
+        known = np.flatnonzero(located.found[:inserted])
+        if batch is not None and len(known):
+            named = batch.keys.take(pa.array(known[:_NAMED_KEYS])).to_pylist()
+            raise Invalid(
+                f"{len(known)} rows to insert have keys that exist already: {named}",
+                hint="match by the key, or leave them out by a condition",
+            )
+
+    # Where they are written
+
+    def _assigned(
+        self, acted: Acted, updates: npt.NDArray[np.bool_], batch: Batch | None, located: Located
+    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[str, Int64Array], dict[int, Int64Array]]:
+        merge, snapshot = self._merge, self._snapshot
+        groups = snapshot.file_groups.of_files(acted.pairs.file)
+        rows = by_value(np.arange(len(acted)), groups)
+        inserts, returns = dict[str, Int64Array](), dict[int, Int64Array]()
+        row_bytes = 0.0
+        if batch is not None:
+            returning = np.flatnonzero(located.dead_in >= 0)
+            returns = by_value(returning, located.dead_in[returning])
+            inserts = inserts_of(batch, np.flatnonzero(located.dead_in < 0))
+            row_bytes = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
+        work = assign(
+            snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
+            touched=rows, returns=returns, inserts={path: len(some) for path, some in inserts.items()},
+            row_bytes_hint=row_bytes, rewritten=set(groups[self._falls(acted, updates)].tolist()),
+        )  # fmt: skip
+        return work, rows, inserts, returns
+
+    def _falls(self, acted: Acted, updates: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which rows get a smaller ordering value where they stand -> bool[n]."""
+        definition, falls = self._snapshot.definition, np.zeros(len(acted), np.bool_)
+        if definition.ordering is None or not definition.is_mor:
+            return falls
+        rows = np.flatnonzero(updates & ~acted.moved & self._sets(acted, [definition.ordering]))
+        if not len(rows):
+            return falls
+        some, names = acted.take(rows), [definition.ordering]
+        new = ordering_words(self._merge.updated(self._snapshot, some, names)[definition.ordering])
+        old = some.pairs.ordering
+        if old is None:
+            target = self._merge.target(self._snapshot, some.pairs, names, threads=self._threads)
+            old = ordering_words(target[definition.ordering])
+        falls[rows] = new < old
+        return falls
+
+    def _footprint(
+        self, txn: str, found: Pairs, acted: Acted, batch: Batch | None, located: Located, work: Sequence[Assignment],
+        inserted: int,
+    ) -> Footprint:  # fmt: skip
+        """Return everything that was read: also pairs for which no clause holds."""
+        snapshot = self._snapshot
+        absent = [found.absent]
+        if batch is not None:
+            absent.append(absent_keys(batch, np.arange(inserted), snapshot.definition.is_global))
+        groups = snapshot.file_groups
+        read = np.unique(groups.of_files(np.concatenate([found.file, acted.pairs.file])))
+        here = footprint_of(snapshot, txn, located, work, _together(absent))
+        chooses = bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
+        return Footprint(txn, here.groups | frozenset(groups.names(read.tolist())), here.absent, conditional=chooses)
+
+
+def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:
+    """Return the keys of all parts by partition; under TABLE all of them, if one part says so."""
+    found: dict[str, list[KeyHashes]] = {}
+    everywhere = any(TABLE in part for part in parts)
+    for part in parts:
+        for path, hashes in part.items():
+            found.setdefault(TABLE if everywhere else path, []).append(hashes)
+    return {path: KeyHashes(*np.hstack([(one.hi, one.lo) for one in some])) for path, some in found.items()}

@@ -1,0 +1,86 @@
+"""Merges beside others: every schedule ends as one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from schedules import Actor, compaction, conditional, delete, merge, upsert
+from test_schedules import explored
+from worlds import COW, MOR, State, ours
+
+from mdt.write.clauses import Action, Clause, Clauses, Condition, When
+
+DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
+"""Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
+ALWAYS = Condition()
+
+
+def counting(ids: Sequence[int]) -> Actor:
+    """Somebody who adds one to the fare of rows that are there, and inserts the others: no addition may be lost."""
+
+    def say(clauses: Clauses) -> list[Clause]:
+        return [
+            clauses.clause(When.MATCHED, Action.UPDATE, ALWAYS, {"fare": "target.fare + source.fare"}),
+            clauses.clause(When.NOT_MATCHED, Action.INSERT, ALWAYS, "*"),
+        ]
+
+    def model(state: State) -> State:
+        old = {f"k{i}": state.get(f"k{i}", (2, 0.0)) for i in ids}
+        return {**state, **{key: (ts, fare + 1.0) for key, (ts, fare) in old.items()}}
+
+    return merge(ids, 2, 1.0, say, model)
+
+
+def replacing(ids: Sequence[int], fare: float) -> Actor:
+    """Somebody who makes the table what the rows say: the others go."""
+
+    def say(clauses: Clauses) -> list[Clause]:
+        return [
+            clauses.clause(When.MATCHED, Action.UPDATE, ALWAYS, "*"),
+            clauses.clause(When.NOT_MATCHED, Action.INSERT, ALWAYS, "*"),
+            clauses.clause(When.NOT_MATCHED_BY_SOURCE, Action.DELETE, ALWAYS, None),
+        ]
+
+    return merge(ids, 9, fare, say, lambda _: {f"k{i}": (9, fare) for i in ids})
+
+
+def setting_where(other: float, fare: float) -> Actor:
+    """Somebody with rows of nobody's keys who sets the fare of all rows that have another one."""
+
+    def say(clauses: Clauses) -> list[Clause]:
+        when = When.NOT_MATCHED_BY_SOURCE
+        return [
+            clauses.clause(when, Action.UPDATE, clauses.condition(when, f"target.fare = {other}", None), {"fare": fare})
+        ]
+
+    def model(state: State) -> State:
+        return {key: (ts, fare if old == other else old) for key, (ts, old) in state.items()}
+
+    return merge([90], 1, 1.0, say, model)
+
+
+@pytest.mark.parametrize("depth", DEPTH)
+@pytest.mark.parametrize("kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)])
+def test_no_addition_of_two_merges_of_the_same_keys_is_lost(kind: tuple[str, str], depth: int | None) -> None:
+    runs = explored(kind, counting([0, 20]), counting([0, 20]), preemptions=depth)
+    assert {ours(run.storage)["k20"] for run in runs} == {(2, 2.0)} and {run.conflicts for run in runs} == {0, 1}
+
+
+@pytest.mark.parametrize("depth", DEPTH)
+def test_a_merge_beside_an_upsert_a_delete_and_a_compaction(depth: int | None) -> None:
+    for other in (upsert([0, 20], 1, 5.0), delete([0, 1]), compaction()):
+        explored((MOR, "record"), counting([0, 20]), other, preemptions=depth)
+
+
+@pytest.mark.parametrize("depth", DEPTH)
+def test_of_a_merge_and_an_update_by_a_condition_neither_misses_rows_of_the_other(depth: int | None) -> None:
+    explored((MOR, "record"), counting([0, 1]), conditional("fare = 2.0", 7.0), preemptions=depth)
+    runs = explored((MOR, "bloom"), setting_where(1.0, 2.0), conditional("fare = 2.0", 1.0), preemptions=depth)
+    assert all(len({fare for _, fare in ours(run.storage).values()}) == 1 for run in runs), "they do not swap"
+
+
+@pytest.mark.parametrize("depth", DEPTH)
+def test_of_two_merges_that_make_the_table_their_own_rows_one_is_left(depth: int | None) -> None:
+    runs = explored((COW, "record"), replacing([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
+    assert len({tuple(sorted(ours(run.storage))) for run in runs}) == 2
