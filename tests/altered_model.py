@@ -14,6 +14,8 @@ from hypothesis.stateful import initialize, rule
 from model import TableAgainstDictionary
 from strategies import Row, Shape, rows, shapes
 
+from mdt.schema.definition import TableDefinition
+
 FLOATS = (0.5, -2.25, 16777216.0, float("nan"), None)
 DATES = (date(2026, 1, 1), date(1969, 12, 31), None)
 TYPES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
@@ -57,6 +59,7 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self.beyond = beyond
         self.asked = True
         self.named = 0
+        self.known: dict[int, tuple[dict[str, str], set[str], bool]] = {}
 
     @rule(data=st.data(), kind=st.sampled_from(sorted(TYPES)))
     def add(self, data: st.DataObject, kind: str) -> None:
@@ -125,6 +128,39 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
             count("alters in the model")
         self._compare_pruned(data)
         self._compare_look_ups(data)
+
+    def _remember(self, seq: int) -> None:
+        self.known[seq] = (dict(self.kinds), set(self.made), self.asked)
+
+    def _have_columns_again(self, seq: int, before: TableDefinition) -> None:
+        now = self.table.snapshot().definition
+        if now.version is before.version or now.version.ids == before.version.ids and now.schema.equals(before.schema):
+            return
+        count("restores in the model of what had other columns")
+        self.schema = self.table.schema
+        self.kinds, self.made, self.asked = self.known[seq]
+        self.kinds, self.made = dict(self.kinds), set(self.made)
+        was = {column.id: column.field.name for column in before.version.columns}
+        names = {column.field.name: was.get(column.id) for column in now.version.columns}
+        for name in self.kinds:
+            self.kinds[name] = next(kind for kind, (type, _) in TYPES.items() if type == self.schema.field(name).type)
+        self.model = {identity: self._as_now(row) for identity, row in self.model.items()}
+        self.alters.append(
+            (
+                self.table.snapshot().seq,
+                lambda row: {new: None if old is None else row[old] for new, old in names.items()},
+            )
+        )
+
+    def _as_now(self, row: Row) -> Row:
+        """Return a row of an older state, of which some columns are wider now."""
+        found = {}
+        for field in self.schema:
+            value = row[field.name]
+            if isinstance(value, date) and not isinstance(value, datetime) and pa.types.is_timestamp(field.type):
+                value, self.asked = as_wider(value, "time"), False
+            found[field.name] = float(value) if isinstance(value, int) and pa.types.is_float64(field.type) else value
+        return found
 
     def _free(self) -> list[str]:
         """Return the columns that may be altered."""

@@ -35,8 +35,9 @@ import mdt
 from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid
 from mdt.metadata.file_group import LOG
+from mdt.schema.definition import TableDefinition
 from mdt.services import cleaning, small_files
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.curves import CURVES
@@ -164,15 +165,13 @@ class TableAgainstDictionary(MergeRules):
     def restore(self, data: st.DataObject, rolls_back: bool) -> None:
         seq = data.draw(st.sampled_from(sorted(self.past)), label="seq")
         writer = self._writer(data)
-        if not self.table.snapshot(seq).definition.schema.equals(self.table.snapshot().definition.schema):
-            with pytest.raises(Unsupported, match="were altered since"):
-                writer.restore(seq)
-            return
+        before = self.table.snapshot().definition
         if rolls_back and seq + 1 <= self.table.snapshot().seq:
             writer.rollback(seq + 1)
         else:
             writer.restore(seq)
         self.model = {self.shape.identity(row): row for row in self.past[seq]}
+        self._have_columns_again(seq, before)
         self._compare_pruned(data)
 
     # What must not change any row
@@ -374,6 +373,7 @@ class TableAgainstDictionary(MergeRules):
         assert self.table.scan().count() == len(self.model)
         self.past[self.table.snapshot().seq] = list(self.model.values())
         self.schemas[self.table.snapshot().seq] = self.schema
+        self._remember(self.table.snapshot().seq)
         if not self._hudi_knows():
             return
         assert bag(hudi_table(self.path, self.schema)) == expected, "hudi-rs, by key"
@@ -446,6 +446,12 @@ class TableAgainstDictionary(MergeRules):
     def _is_as_made(self, name: str) -> bool:
         """Return whether a column is what it was when the table was made."""
         return name in self.schema.names
+
+    def _remember(self, seq: int) -> None:
+        """Remember the columns after commit ``seq``."""
+
+    def _have_columns_again(self, seq: int, before: TableDefinition) -> None:
+        """Have the columns after commit ``seq``, to which the table was restored, and whose rows the model has; ``before``: as it was."""
 
     def _hudi_knows(self, *seqs: int) -> bool:
         """Return whether Hudi's readers see what we see of the states after commits ``seqs``, by default of the newest one."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +55,8 @@ class IndexChange:
         return replace(definition, indexes=self.applied(definition.indexes), packages=packages)
 
 
-def index_change(record: CommitRecord) -> IndexChange:
-    """Return what ``record`` changes of the table's indexes."""
-    found = record.header.get("indexes", {})
+def change_of(found: Mapping[str, Any]) -> IndexChange:
+    """Return what the header field ``indexes`` of a record says."""
     dropped = tuple(found.get("drop", ()))
     forgotten = dropped + tuple(found.get("forget", ()))
     return IndexChange(tuple(found.get("add", ())), dropped, forgotten, dict(found.get("packages", {})))
@@ -144,7 +144,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     first = snapshot.numbered
     addition = additions.addition_of(record, first)
     key_parts = key_parts_of(record.table("key_parts"))
-    change = index_change(record)
+    change = change_of(record.header.get("indexes", {}))
     files = additions.NO_FILES if addition is None else addition.files
     known = snapshot.__dict__.get("file_groups")
     step = ((files, first, gone),) if len(files) or len(gone) else ()

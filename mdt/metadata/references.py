@@ -50,6 +50,13 @@ def data_files(metadata: Metadata, snapshot: Snapshot, horizon: int | None = Non
     return file_paths(_files(metadata, snapshot, states)).unique()
 
 
+def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+    """Return the same, and the attachments with key maps of these files -> string[n], each once."""
+    files = _files(metadata, snapshot, _states(metadata, snapshot, snapshot.retention.horizon))
+    chunks = [*file_paths(files).chunks, *files["key_map_path"].chunks]
+    return pa.chunked_array(chunks, pa.string()).unique().drop_null()
+
+
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """Return the paths of data files, attachments and key parts that must stay -> string[n], each once.
 

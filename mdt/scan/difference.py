@@ -9,21 +9,24 @@ from indexes.base import Int64Array
 from mdt.metadata.snapshot import Snapshot
 
 
-def rows_beside(state: Snapshot, other: Snapshot) -> tuple[Int64Array, Int64Array]:
+def rows_beside(state: Snapshot, other: Snapshot | None) -> tuple[Int64Array, Int64Array]:
     """Return the live rows of ``state`` that do not live at the same place in ``other`` -> (file number, position), int64[n] each.
+
+    All of them if ``other`` is None.
 
     A segment never changes but that rows of it die, and its id is never used twice: so a file that both states have, with as
     many dead rows, is not looked at.
     """
     numbers = state.live_numbers
-    there = _numbers_in(other, state.segment_ids[numbers])
-    dead = np.full(len(numbers), -1, np.int64)
-    dead[there >= 0] = other.dead_rows[there[there >= 0]]
+    there, dead = np.full((2, len(numbers)), -1, np.int64)
+    if other is not None:
+        there = _numbers_in(other, state.segment_ids[numbers])
+        dead[there >= 0] = other.dead_rows[there[there >= 0]]
     differs = np.flatnonzero(dead != state.dead_rows[numbers])
     parts = [np.empty(0, np.int64)]
     for number, beside in zip(numbers[differs].tolist(), there[differs].tolist(), strict=True):
         rows = BitMap(range(int(state.rows[number]))) - (state.vector(number) or BitMap())
-        if beside >= 0:
+        if other is not None and beside >= 0:
             rows &= other.vector(beside) or BitMap()
         parts.append(np.asarray(rows.to_array()).astype(np.int64) | number << 32)
     places = np.concatenate(parts)

@@ -107,7 +107,7 @@ def type_of(given: Any) -> pa.DataType:
 def altered(definition: TableDefinition, wanted: Alteration, since: int) -> SchemaVersion:
     """Return the version that follows those of ``definition`` and begins with commit ``since``.  Raises Invalid, naming path and reason."""
     before = definition.version
-    roots = [_known(given, column) for given, column in zip(before.declared, before.columns, strict=True)]
+    roots = _roots(before)
     _refuse_fixed(definition, wanted)
     tree = _Node(None, pa.field("", pa.null()), roots)
     for parent, node in [_found(tree, path) for path in wanted.drop]:
@@ -125,7 +125,29 @@ def altered(definition: TableDefinition, wanted: Alteration, since: int) -> Sche
     if unknown := [path for path in wanted.defaults if path not in wanted.add]:
         raise Invalid(f"a default of {unknown[0]!r}, which is not added", hint="only new columns have defaults")
     tree.children = _reordered(roots, wanted.reorder)
-    return _version(definition, tree, since)
+    return _version(definition, tree, since, before)
+
+
+def altered_back(definition: TableDefinition, old: SchemaVersion, since: int) -> SchemaVersion:
+    """Return the version with the columns of ``old``, one of those of ``definition``, that begins with commit ``since``.
+
+    What came since goes, what went comes back, names and order are those of then.  What was widened stays wide, and what may be
+    null since still may: newer files, of states that can be read, are not narrowed.
+    """
+    newest = {}
+    for version in definition.versions:
+        newest.update({node.id: node.kind for root in _roots(version) for node in root.walk()})
+    tree = _Node(None, pa.field("", pa.null()), _roots(old))
+    for node in [node for root in tree.children for node in root.walk()]:
+        now = newest[node.id]
+        node.kind = node.kind.with_nullable(node.kind.nullable or now.nullable)
+        if not node.children:
+            node.kind = node.kind.with_type(now.type)
+    return _version(definition, tree, since, old)
+
+
+def _roots(version: SchemaVersion) -> list[_Node]:
+    return [_known(given, column) for given, column in zip(version.declared, version.columns, strict=True)]
 
 
 def _known(given: pa.Field, column: Column) -> _Node:
@@ -259,7 +281,7 @@ def _reordered(roots: list[_Node], first: Sequence[str]) -> list[_Node]:
     return [*(of_name[name] for name in first), *(node for node in roots if node.name not in first)]
 
 
-def _version(definition: TableDefinition, tree: _Node, since: int) -> SchemaVersion:
+def _version(definition: TableDefinition, tree: _Node, since: int, before: SchemaVersion) -> SchemaVersion:
     declared = pa.schema([node.field() for node in tree.children])
     stored = declared_types.stored(declared)
     known = definition.versions or (definition.version,)
@@ -270,7 +292,7 @@ def _version(definition: TableDefinition, tree: _Node, since: int) -> SchemaVers
             node.id, free = free, free + 1
     ids = tuple(node.id for node in nodes if node.id is not None)
     found = SchemaVersion(since, stored, declared, ids)
-    defaults = _defaults(known[-1], found, {node.id: node for node in nodes if node.default is not None})
+    defaults = _defaults(before, found, {node.id: node for node in nodes if node.default is not None})
     return SchemaVersion(since, stored, declared, ids, defaults)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -53,18 +54,26 @@ class Alter(Operation[AlterPlan]):
                 "Hudi's readers would answer differently: " + "; ".join(misread),
                 hint="beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt reads it right, on Arrow and on Spark",
             )
-        same = (
-            version.declared.equals(definition.declared, check_metadata=True) and version.ids == definition.version.ids
-        )
-        return AlterPlan(Footprint(txn, alters=True), is_needed=not same, version=version)
+        is_needed = not is_unaltered(definition, version)
+        return AlterPlan(Footprint(txn, alters=True), is_needed=is_needed, version=version)
 
     def write(self, snapshot: Snapshot, plan: AlterPlan, claim: Claim) -> Changes:
         """Return the fields of the record; nothing is written."""
         assert plan.version is not None, "it was planned"
-        schema = plan.version.to_json()
-        del schema["since"]  # the number of the record
-        indexes = index_changes(snapshot.definition, plan.version)
-        return Changes(extra={"schema": schema, **({"indexes": indexes} if indexes else {})})
+        return Changes(extra=alteration_fields(snapshot.definition, plan.version))
+
+
+def is_unaltered(definition: TableDefinition, version: SchemaVersion) -> bool:
+    """Return whether ``version`` has the columns that the table has."""
+    return version.declared.equals(definition.declared, check_metadata=True) and version.ids == definition.version.ids
+
+
+def alteration_fields(definition: TableDefinition, new: SchemaVersion) -> dict[str, Any]:
+    """Return what the header of a record says that begins the version ``new``."""
+    schema = new.to_json()
+    del schema["since"]  # the number of the record
+    indexes = index_changes(definition, new)
+    return {"schema": schema, **({"indexes": indexes} if indexes else {})}
 
 
 def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str]:

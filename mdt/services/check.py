@@ -34,6 +34,7 @@ from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.progress import Progress, counted
 from mdt.services.check_blocks import check_blocks
 from mdt.services.check_log import check_log
+from mdt.services.check_past import check_past
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.check_shards import is_right, remade
 from mdt.services.problem import Kind, Problem
@@ -110,6 +111,8 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
             done.append(checked)
             problems += checked.problems
     problems += _check_keys(metadata, snapshot, done)
+    with suppress(Corrupt):  # a record or checkpoint that cannot be read is among the problems
+        problems += check_past(metadata, snapshot)
     size = int(snapshot.files.numpy("size")[snapshot.live].sum())
     rows = int((snapshot.rows - snapshot.dead_rows).sum())
     warnings: tuple[Problem, ...] = ()

@@ -300,18 +300,31 @@ def _past(job: _Repair, found: Sequence[Problem]) -> None:
 
 def _attachments(job: _Repair, found: Sequence[Problem]) -> None:
     """Key maps and page maps are put back."""
-    snapshot = job.snapshot()
-    view = replace(snapshot, gone=np.empty(0, np.int64))
-    with suppress(Corrupt, Expired):  # then the maps of the newest state
-        view = history_range(job.metadata, snapshot.retention.horizon, snapshot.seq).view
+    views = list(_views(job))
     other = set[str]()
     for path in sorted({problem.path for problem in found}):
-        done = put_back(job.metadata, view, path)
-        other |= done.other
-        if done.ranges:
-            job.told(path, f"{done.ranges} key maps and page maps put back, byte for byte", Kind.ATTACHMENT)
+        ranges = 0
+        for view in views:
+            done = put_back(job.metadata, view, path)
+            other |= done.other
+            ranges += done.ranges
+        if ranges:
+            job.told(path, f"{ranges} key maps and page maps put back, byte for byte", Kind.ATTACHMENT)
     job.anew()
     _rewrite(job, with_files(job.snapshot(), other))
+
+
+def _views(job: _Repair) -> Iterator[Snapshot]:
+    """Yield snapshots that have, together, the files of all states that can be read, live or not."""
+    snapshot = job.snapshot()
+    horizon = snapshot.retention.horizon
+    try:
+        yield history_range(job.metadata, horizon, snapshot.seq).view
+    except (Corrupt, Expired):  # then the files of the newest state
+        yield replace(snapshot, gone=np.empty(0, np.int64))
+    for seq in snapshot.tags.before(horizon):
+        with suppress(Corrupt):
+            yield job.metadata.state(seq)
 
 
 def _summaries(job: _Repair, found: Sequence[Problem]) -> None:

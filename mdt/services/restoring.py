@@ -2,7 +2,8 @@
 
 What changed since that state is undone: rows that came leave, rows that died come back, as they were then.  Nothing that lies between
 is forgotten, so a restore is itself undone by restoring the state before it.  It costs what has changed, not what the table has; but where
-cleaning has left nothing but the state itself, which has a tag, whatever was moved since counts as changed.
+cleaning has left nothing but the state itself, which has a tag, or where the columns were altered since, whatever was moved counts as
+changed.  The columns are those of that state again (:func:`mdt.schema.alter.altered_back`): no row is left in a file that is newer.
 
 Rows that come back are written by this commit, and have its commit time: whoever follows the table sees them.  Where an ordering
 field decides, they may have smaller values than the rows that they replace, so their file groups get new base files: of a
@@ -21,8 +22,8 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
-from mdt.errors import Unsupported
 from mdt.hudi.schema import PARTITION_PATH, RECORD_KEY
+from mdt.metadata.apply import change_of
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -30,6 +31,11 @@ from mdt.progress import Progress
 from mdt.scan.changed_rows import ChangedRows, rows_at
 from mdt.scan.difference import rows_beside
 from mdt.scan.history_range import DELETE, INSERT, UPDATE_BEFORE, history_range
+from mdt.schema.alter import altered_back
+from mdt.schema.definition import TableDefinition
+from mdt.schema.forms import form_between
+from mdt.schema.versions import SchemaVersion
+from mdt.services.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.assign import Assignment, assign
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, stored_batch
@@ -54,7 +60,14 @@ _AT = "_at"
 
 
 @dataclass(frozen=True, slots=True)
-class Restore(Operation[RowPlan]):
+class RestorePlan(RowPlan):
+    """``version``: of the schema, which this commit begins; None if the columns are those of the state."""
+
+    version: SchemaVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore(Operation[RestorePlan]):
     """The operation.  ``state``: from the newest snapshot to the seq of the state that shall be again.
 
     ``progress`` is called with the number of written files and of all.
@@ -67,16 +80,17 @@ class Restore(Operation[RowPlan]):
     progress: Progress | None = None
     name: str = "restore"
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
+    def prepare(self, snapshot: Snapshot, txn: str) -> RestorePlan:
         """Return the plan.  Raises Invalid for a state that is not there, Expired for one that was cleaned."""
         seq = self.state(snapshot)
         old = self.metadata.at(seq)
-        if not old.definition.schema.equals(snapshot.definition.schema):
-            raise Unsupported(
-                f"the columns of the table were altered since commit {seq}",
-                hint="read that state with as_of, and write what is wanted of it",
-            )
-        batch, came_back = self._undone(snapshot, old)
+        version = _version_again(snapshot, old)
+        is_whole = _brings_back(snapshot.definition, version)
+        snapshot = _with_version(snapshot, version)
+        if version is None and old.seq >= snapshot.retention.horizon:
+            batch, came_back = _batch(snapshot, *self._told(snapshot, old))
+        else:
+            batch, came_back = _batch(snapshot, *self._compared(snapshot, old, is_whole))
         located = locate_batch(self.metadata, snapshot, batch)
         fates = _fates(snapshot, batch, located, came_back)
         work = self._assigned(snapshot, batch, fates)
@@ -89,18 +103,11 @@ class Restore(Operation[RowPlan]):
             "updated": int(located.found[:came_back].sum()),
             "deleted": len(batch) - came_back,
         }
-        return RowPlan(
-            replace(footprint, everything=True), partitions_of(work), counts, bool(work), work, located,
-            fates.updates, fates.deletes, fates.returns, fates.inserts, batch,
+        footprint = replace(footprint, everything=True, alters=version is not None)
+        return RestorePlan(
+            footprint, partitions_of(work), counts, bool(work) or version is not None, work, located, fates.updates,
+            fates.deletes, fates.returns, fates.inserts, batch, version,
         )  # fmt: skip
-
-    def _undone(self, snapshot: Snapshot, old: Snapshot) -> tuple[Batch, int]:
-        """Return the rows that come back, then those that leave, and how many of the former there are."""
-        definition = snapshot.definition
-        is_told = old.seq >= snapshot.retention.horizon
-        back, gone = (self._told if is_told else self._compared)(snapshot, old)
-        table = pa.concat_tables([part.cast(definition.schema) for part in (back, gone)]).combine_chunks()
-        return stored_batch(table, definition), len(back)
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
         """Return the rows that come back and those that leave, by what the records since ``old`` say."""
@@ -113,17 +120,25 @@ class Restore(Operation[RowPlan]):
                 found.append(rows.filter(pa.array(np.isin(changed.kind, kinds))).cast(schema))
         return pa.concat_tables(back), pa.concat_tables(gone)
 
-    def _compared(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
-        """Return the same by the two states, where no record says it.  Rows that only moved come back, too, as they are."""
-        names, threads = snapshot.definition.schema.names, self.options.threads("reader")
+    def _compared(self, snapshot: Snapshot, old: Snapshot, is_whole: bool) -> tuple[pa.Table, pa.Table]:
+        """Return the same by the two states, where no record says it.  Rows that only moved come back, too, as they are.
+
+        ``is_whole``: all rows do, since columns come back of which those who follow the table have no values.
+        """
+        definition, threads = snapshot.definition, self.options.threads("reader")
+        states = ((old, None), (snapshot, None)) if is_whole else ((old, snapshot), (snapshot, old))
+        columns = old.definition.schema.names, definition.fixed
         back, gone = (
             rows_at(self.metadata, state, *rows_beside(state, other), [*names, *_KEY], threads=threads)
-            for state, other in ((old, snapshot), (snapshot, old))
+            for (state, other), names in zip(states, columns, strict=True)
         )
-        scope = _KEY[:1] if snapshot.definition.is_global else _KEY
+        scope = _KEY[:1] if definition.is_global else _KEY
         left = gone.append_column(_AT, pa.array(np.arange(len(gone)))).select([*scope, _AT])
         left = left.join(back.select(scope), scope, join_type="left anti")
-        return back.select(names), gone.select(names).take(pa.array(np.sort(left[_AT].to_numpy())))
+        gone = gone.take(pa.array(np.sort(left[_AT].to_numpy())))
+        back = back.select(old.definition.schema.names)
+        form = form_between(old.definition.version, definition.version, definition.schema)
+        return back if form is None else form.converted(back), _without_values(gone, definition.schema)
 
     def _assigned(self, snapshot: Snapshot, batch: Batch, fates: _Fates) -> list[Assignment]:
         """Return what each file group takes."""
@@ -138,12 +153,51 @@ class Restore(Operation[RowPlan]):
             rewritten=fates.updates if snapshot.definition.ordering is not None else (),
         )
 
-    def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
+    def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
         assert plan.batch is not None, "a plan has its rows"
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
+        shared = WriteJob.of(self.metadata, _with_version(snapshot, plan.version), self.options, claim)
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        return write_slices(shared, plan.work, partial(plan.slice_of, plan.batch), self.progress)
+        changes = write_slices(shared, plan.work, partial(plan.slice_of, plan.batch), self.progress)
+        if plan.version is None:
+            return changes
+        return replace(changes, extra={**changes.extra, **alteration_fields(snapshot.definition, plan.version)})
+
+
+def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:
+    """Return the rows that come back, then those that leave, and how many of the former there are."""
+    definition = snapshot.definition
+    table = pa.concat_tables([pa.table(part.columns, schema=definition.schema) for part in (back, gone)])
+    return stored_batch(table.combine_chunks(), definition), len(back)
+
+
+def _version_again(snapshot: Snapshot, old: Snapshot) -> SchemaVersion | None:
+    """Return the version of the schema that has the columns of ``old`` again, None if the table has them."""
+    definition, then = snapshot.definition, old.definition.version
+    if definition.at(old.seq) is definition:
+        return None
+    version = altered_back(definition, then, snapshot.seq + 1)
+    return None if is_unaltered(definition, version) else version
+
+
+def _brings_back(definition: TableDefinition, version: SchemaVersion | None) -> bool:
+    """Return whether ``version`` has columns, or fields in them, that the table lacks."""
+    return version is not None and not set(version.ids) <= set(definition.version.ids)
+
+
+def _with_version(snapshot: Snapshot, version: SchemaVersion | None) -> Snapshot:
+    """Return the snapshot as who writes files of ``version`` sees it."""
+    if version is None:
+        return snapshot
+    change = change_of(index_changes(snapshot.definition, version))
+    return replace(snapshot, definition=change.defined(snapshot.definition).altered(version))
+
+
+def _without_values(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows that leave, of which nothing but the columns of ``rows`` is asked, with all columns of ``schema``."""
+    there = set(rows.column_names)
+    columns = [rows[f.name] if f.name in there else pa.nulls(len(rows), f.type) for f in schema]
+    return pa.table(columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)

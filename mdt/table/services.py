@@ -167,8 +167,9 @@ class Services(Handle):
     def restore(self, to: Point, progress: ProgressOption = None) -> WriteResult:
         """Make the rows of an earlier state the table's rows again, in one commit; restoring the state before it undoes it.
 
-        ``to``: as for :meth:`snapshot`.  It reads and writes what has changed since.  The schema, indexes and tags stay as they are.
-        Raises Invalid if there is no such state, Expired if it was cleaned, Unsupported if columns were altered since.
+        ``to``: as for :meth:`snapshot`.  It reads and writes what has changed since.  Columns are those of then, but for what was widened or
+        may be null since; where columns come back all rows are written.  Indexes of columns that went do not come back, tags stay.
+        Raises Invalid if there is no such state, Expired if it was cleaned.
         """
         from mdt.metadata.points import seq_at
 

@@ -12,6 +12,7 @@ import pytest
 import mdt
 from mdt.commit.transaction import run
 from mdt.metadata import paths
+from mdt.services.check_past import check_past
 from mdt.services.problem import Kind
 from mdt.services.repair_attachments import KeyBuild
 from mdt.stores.storage import MemoryStorage
@@ -70,6 +71,58 @@ def test_a_past_state_finds_its_keys_again() -> None:
     assert table.get("k5")["v"] == 12.0
     assert len(table.scan("id = 'k7'", as_of=seq).to_arrow()) == 1
     assert table.scan("id = 'k5'", as_of=1).to_arrow()["v"].to_pylist() == [6.0]
+
+
+@pytest.mark.parametrize("is_tagged", [False, True])
+def test_what_only_past_states_need_is_missed_and_put_back(is_tagged: bool) -> None:
+    table = made()
+    storage = table.storage
+    known = {info.path for info in storage.list(paths.attachments_dir())}
+    table.tag("then", 2)
+    table.compact()
+    table.upsert(rows(range(400), 9.0))
+    table.compact()
+    if is_tagged:
+        table.clean(retain_commits=1)
+    for path in known:
+        storage.delete(path)
+    found = table.check().problems
+    assert {one.path for one in found} <= known and {one.kind for one in found} == {Kind.ATTACHMENT}
+    report = table.repair()
+    assert report.ok and {one.path for one in report.damaged} == {one.path for one in found}
+    assert mdt.open(storage).get(["k5", "k6"], as_of="then")["v"].to_pylist() == [12.0, 7.0]
+    assert mdt.open(storage).check().ok
+
+
+def test_a_data_file_that_only_past_states_need_is_named_when_it_is_gone() -> None:
+    table = made()
+    then = set(table.files()["name"].to_pylist())
+    table.compact()
+    (gone,) = sorted(then - set(table.files()["name"].to_pylist()))[:1]
+    table.storage.delete(gone)
+    assert [(one.path, one.kind) for one in table.check().problems] == [(gone, Kind.ROWS)]
+    report = table.repair()
+    assert [one.path for one in report.lost] == [gone] and "before the newest" in report.lost[0].text
+    assert table.scan().count() == 400
+
+
+def test_a_check_beside_a_cleaning_does_not_miss_what_that_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made()
+    table.compact()
+    snapshot = table.snapshot()
+    table.upsert(rows(range(9), 3.0))
+    other = mdt.open(table.storage)
+    list_ = MemoryStorage.list
+
+    def cleaned_first(storage: MemoryStorage, prefix: str) -> Any:
+        if not prefix:
+            monkeypatch.setattr(MemoryStorage, "list", list_)
+            other.clean(retain_commits=1)
+        return list_(storage, prefix)
+
+    monkeypatch.setattr(MemoryStorage, "list", cleaned_first)
+    assert not list(check_past(table.metadata, snapshot))
+    assert mdt.open(table.storage).snapshot().retention.horizon > snapshot.retention.horizon
 
 
 def test_a_summary_that_was_made_again_counts_and_a_checkpoint_keeps_it() -> None:

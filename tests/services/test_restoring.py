@@ -11,7 +11,7 @@ from reader import bag, hudi_table
 
 import mdt
 from mdt.commit.transaction import run
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid
 from mdt.services.restoring import Restore
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int64())])
@@ -109,9 +109,6 @@ def test_what_cannot_be_restored_is_refused(table: mdt.Table) -> None:
         table.restore(99)
     with pytest.raises(Invalid, match="cannot be written to"):
         mdt.open(table.path, as_of=1).restore(0)
-    table.alter(add={"more": pa.string()})
-    with pytest.raises(Unsupported, match="altered since commit 1"):
-        table.restore(1)
 
 
 def test_a_restore_that_meets_another_commit_begins_again_on_it(table: mdt.Table) -> None:

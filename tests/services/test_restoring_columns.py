@@ -1,0 +1,142 @@
+"""Restoring a state that had other columns: they are those of then again, whatever was rewritten without them meanwhile."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+from trees import TABLE_TYPES, create
+
+import mdt
+from mdt.errors import Expired
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("note", pa.string()),
+        pa.field("must", pa.int32(), nullable=False), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+    ]
+)  # fmt: skip
+ALTERATIONS: dict[str, dict[str, Any]] = {
+    "added": {"add": {"more": "string"}},
+    "added with a default": {"add": {"more": "int64"}, "defaults": {"more": 7}},
+    "dropped": {"drop": ["note", "s.b"]},
+    "dropped, another under its name": {"drop": ["note"], "add": {"note": "int64"}},
+    "renamed": {"rename": {"note": "remark", "s.a": "z"}},
+    "widened": {"widen": {"n": "int64", "s.a": "int64"}},
+    "may be null": {"nullable": ["must"]},
+    "other order": {"reorder": ["note", "id"]},
+}
+WIDE = pa.schema(
+    [pa.field("n", pa.int64()) if f.name == "n" else f for f in SCHEMA.remove(6)]
+    + [pa.field("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))]
+)
+NULLABLE = pa.schema([f.with_nullable(True) for f in SCHEMA])
+COLUMNS = {"widened": WIDE, "may be null": NULLABLE}
+"""What is not narrowed again."""
+
+
+def rows(ids: str, at: int) -> list[dict[str, Any]]:
+    return [
+        {"id": id, "city": "xy"[n % 2], "ts": at, "n": at, "note": f"{at} {id}", "must": n, "s": {"a": n, "b": id} if n % 3 else None}
+        for n, id in enumerate(ids)
+    ]  # fmt: skip
+
+
+def made(path: Path, **more: Any) -> mdt.Table:
+    table = create(
+        path, SCHEMA, partition_by=["city"], indexes=["bitmap(note)", "bloom(n)"], options={"mdt.services.auto": False}, **more
+    )  # fmt: skip
+    table.upsert(rows("abcdefgh", 1))
+    table.upsert(rows("abc", 2))
+    table.delete({"id": ["g"], "city": ["x"]})
+    return table
+
+
+def again(table: mdt.Table, id: str) -> dict[str, Any]:
+    """Return a row of the table as it is now, changed in the columns that it has."""
+    row: dict[str, Any] = table.scan([("id", "=", id)]).to_arrow().to_pylist()[0]
+    return row | {"ts": 9}
+
+
+def states(table: mdt.Table) -> list[Any]:
+    return [bag(table.scan(as_of=seq).to_arrow()) for seq in range(table.snapshot().seq + 1)]
+
+
+def kinds() -> list[Any]:
+    """Return every alteration with each kind of table; by day with two of the four."""
+    found = []
+    for name, (kind, ordering) in product(ALTERATIONS, product(TABLE_TYPES, ("ts", None))):
+        by_day = (kind == "MERGE_ON_READ") == (ordering == "ts")
+        found.append(pytest.param(name, kind, ordering, marks=() if by_day else pytest.mark.nightly))
+    return found
+
+
+@pytest.mark.parametrize(("name", "table_type", "ordering"), kinds())
+def test_the_columns_and_rows_of_a_state_come_back(name: str, table_type: str, ordering: str, tmp_path: Path) -> None:
+    table = made(tmp_path / "t", table_type=table_type, ordering=ordering)
+    old = table.snapshot().seq
+    table.alter(**ALTERATIONS[name], beyond_hudi=True)
+    table.upsert([again(table, "a"), again(table, "d") | {"id": "new"}])
+    table.compact()
+    table.delete({"id": ["e"], "city": ["x"]})
+    known, altered = states(table), table.schema
+    expected = table.scan(as_of=old).to_arrow().to_pylist()
+    result = table.restore(old)
+    assert table.schema.equals(COLUMNS.get(name, SCHEMA)), "but for what stays wide"
+    found = table.scan().to_arrow()
+    assert bag(found) == bag(pa.Table.from_pylist(expected, table.schema)) == bag(hudi_table(table.path, table.schema))
+    follows = table.changes(len(known) - 1).to_arrow()
+    if name.startswith("dropped"):
+        assert follows["_change"].to_pylist().count("update_after") == 6, (
+            "who follows gets the values of what comes back"
+        )
+    assert result.seq == len(known) and states(table)[:-1] == known, "one commit, and the past is what it was"
+    assert table.check().ok
+    for row in expected:
+        assert table.get({"id": row["id"], "city": row["city"]}) == row
+        assert table.scan([("note", "=", row["note"]), ("n", "=", row["n"])]).to_arrow().to_pylist() == [row]
+    written = table.upsert(rows("ax", 10)).seq
+    assert table.changes(written - 1, written).to_arrow()["_change"].to_pylist().count("insert") == 1
+    table.compact()
+    table.metadata.compact()
+    assert table.check().ok and table.scan("n = 10").count() == 2
+    table.restore(len(known) - 1)
+    newest = bag(table.scan().to_arrow())
+    assert table.schema.names == altered.names and newest == known[-1], "and it is undone like any other"
+    assert table.check().ok
+
+
+def test_a_tagged_state_from_before_an_alteration_comes_back_when_all_around_it_is_cleaned(tmp_path: Path) -> None:
+    table = made(tmp_path / "t")
+    table.tag("before")
+    expected = bag(table.scan().to_arrow())
+    table.alter(drop=["note"], rename={"n": "number"}, beyond_hudi=True)
+    for at in range(3, 8):
+        table.upsert([again(table, "a") | {"number": at}])
+    table.cluster(by=["number"])
+    table.clean(retain_commits=1)
+    with pytest.raises(Expired):
+        table.scan(as_of=table.tags()["seq"][0].as_py() + 1)
+    table.restore("before")
+    assert table.schema.equals(SCHEMA)
+    assert bag(table.scan().to_arrow()) == expected == bag(hudi_table(table.path, SCHEMA))
+    assert table.check().ok
+
+
+def test_an_index_of_a_column_that_went_does_not_come_back_and_one_of_a_column_that_stayed_answers(
+    tmp_path: Path,
+) -> None:
+    table = made(tmp_path / "t")
+    old = table.snapshot().seq
+    table.alter(drop=["note"])
+    table.alter(rename={"n": "number"}, beyond_hudi=True)
+    table.restore(old)
+    assert [text.partition("(")[2] for text in table.definition.indexes] == ["n)"]
+    table.create_index("bitmap(note)")
+    table.build_indexes()
+    assert table.scan([("note", "=", "2 a")]).count() == 1
+    assert table.check().ok
