@@ -25,9 +25,9 @@ from hypothesis.stateful import (
     rule,
 )
 from losing import lose
-from model_changes import check_kinds, check_without_before
 from model_merge import MergeRules
-from reader import AS_OF, BY_POSITION, END, INCREMENTAL, READ_OPTIMIZED, START, bag, bag_of, hudi_table
+from model_past import PastRules
+from reader import BY_POSITION, bag, bag_of, hudi_table
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 from worlds import compact_logs
 
@@ -58,7 +58,7 @@ def _rank(row: Row) -> Any:
     return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
 
 
-class TableAgainstDictionary(MergeRules):
+class TableAgainstDictionary(MergeRules, PastRules):
     """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
 
     kind_of_table = mdt.Table
@@ -254,11 +254,6 @@ class TableAgainstDictionary(MergeRules):
             with pytest.raises(mdt.Expired):
                 self.table.scan(as_of=seq)
 
-    def _told(self) -> list[int]:
-        """Return the seqs of the states after which all that happened is known."""
-        horizon = self.table.snapshot().retention.horizon
-        return sorted(seq for seq in self.past if seq >= horizon)
-
     @rule(data=st.data(), draw=st.randoms(use_true_random=False))
     def repair(self, data: st.DataObject, draw: random.Random) -> None:
         lose(self.table, draw)
@@ -295,67 +290,6 @@ class TableAgainstDictionary(MergeRules):
             writer.rebuild_index(spec, mode="sync" if change == "rebuild" else "async")
         assert self.table.snapshot().seq == writer.snapshot().seq
         self._compare_pruned(data)
-
-    # The past
-
-    @precondition(lambda self: len(self.past) > 1)
-    @rule(data=st.data())
-    def read_a_past_state(self, data: st.DataObject) -> None:
-        """Indexes, look-ups and hudi-rs see a past state as it was then."""
-        seq = data.draw(st.sampled_from(sorted(self.past)), label="seq")
-        instant, is_told = self.table.history()["instant"][seq].as_py(), seq in self._told()
-        schema = self.schemas[seq]
-        table = self._arrow(self.past[seq], schema)
-        scan = self.table.scan(as_of=data.draw(st.sampled_from((seq, instant) if is_told else (seq,)), label="as of"))
-        scan.predicate = data.draw(predicates(schema, table))
-        assert bag(scan.to_arrow()) == bag(table.filter(matches(scan.predicate, table))), scan.explain()
-        if is_told and self._hudi_knows(seq):
-            assert bag(hudi_table(self.path, schema, {AS_OF: instant})) == bag(table), "hudi-rs, as of"
-        names = list(dict.fromkeys((*self.shape.key, *self.shape.partition_by)))
-        assert bag(self.table.get(table.select(names), as_of=seq)) == bag(table)
-
-    @precondition(lambda self: len(self.past) > 1)
-    @rule(data=st.data(), mode=st.sampled_from(("net", "all")))
-    def apply_changes_to_a_copy(self, data: st.DataObject, mode: str) -> None:
-        """The changes between two states, applied to the older one, make the newer one; filtered, they are those that match."""
-        since, until = sorted(data.draw(st.lists(st.sampled_from(self._told()), min_size=2, max_size=2)))
-        schema, names = self.schemas[until], self.schemas[until].names
-        changes = self.table.changes(since, until, mode=mode).to_arrow()
-        copy = {self.shape.identity(row): row for row in self._altered(since, until)}
-        for change in changes.to_pylist():
-            row = {name: change[name] for name in names}
-            if change["_change"] in ("delete", "update_before"):
-                assert bag_of([copy.pop(self.shape.identity(row))], names) == bag_of([row], names), "what it was before"
-            else:
-                assert self.shape.identity(row) not in copy, "what died comes first"
-                copy[self.shape.identity(row)] = row
-        assert bag_of(copy.values(), names) == bag_of(self.past[until], names), f"{mode} from {since} to {until}"
-        check_kinds(self.shape, changes, mode, {self.shape.identity(row) for row in self.past[since]})
-        check_without_before(self.shape, self.table.changes(since, until, mode=mode, before=False), changes, mode)
-        found = self.table.changes(since, until, mode=mode)
-        found.predicate = data.draw(predicates(schema, changes.select(names)))
-        assert bag(found.to_arrow()) == bag(changes.filter(matches(found.predicate, changes.select(names))))
-
-    @precondition(lambda self: len(self.past) > 1)
-    @rule(data=st.data())
-    def read_incrementally_and_read_optimized(self, data: st.DataObject) -> None:
-        """Rows of a range of commits are those that came and stayed, for hudi-rs, too; base files are the same for both."""
-        since, until = sorted(data.draw(st.lists(st.sampled_from(self._told()), min_size=2, max_size=2)))
-        instants, schema = self.table.history()["instant"].to_pylist(), self.schemas[until]
-        found = self.table.scan(since=since, until=until)
-        net = self.table.changes(since, until).to_arrow()
-        came = net.filter(pc.is_in(net["_change"], pa.array(["insert", "update_after"]))).select(schema.names)
-        assert bag(found.to_arrow()) == bag(came), f"written after {since}, up to {until}"
-        assert found.count() == len(came)
-        asked = {**INCREMENTAL, START: instants[since], END: instants[until]}
-        if self._hudi_knows(since, until):
-            assert bag(hudi_table(self.path, schema, asked)) == bag(came), f"hudi-rs, from {since} to {until}"
-        base, schema = self.table.scan(query_type="read_optimized").to_arrow(), self.schema
-        if self._hudi_knows():
-            assert bag(base) == bag(hudi_table(self.path, schema, READ_OPTIMIZED)), "base files"
-        scan = self.table.scan(query_type="read_optimized")
-        scan.predicate = data.draw(predicates(schema, base))
-        assert bag(scan.to_arrow()) == bag(base.filter(matches(scan.predicate, base))), scan.explain()
 
     # What must hold after every step
 
