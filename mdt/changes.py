@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mdt.arguments import flag, one_of
 from mdt.display import visible
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.filters.where import parse_where
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
@@ -49,6 +49,11 @@ class ChangeStream(ArrowStream):
                 f"a range from commit {since} to commit {until} goes backwards", hint="give the older point first"
             )
         self.mode, self.before = one_of("mode", mode, MODES), flag("before", before)
+        if not before and metadata.newest(watched=False).definition.keys_repeat:
+            raise Unsupported(
+                "before=False serves copies that replace rows by key, and in this table a key may live more than once",
+                hint="leave it out",
+            )
         self.metadata = metadata
         self.since, self.until = since, until
         self.range = history_range(metadata, since, until)

@@ -93,6 +93,10 @@ class Options:
         "mdt.hive.style", True, "partition directories are called column=value instead of value",
         scope="table", aliases=("hoodie.datasource.write.hive_style_partitioning",),
     )  # fmt: skip
+    keys_repeat: bool = _option(
+        "mdt.keys.repeat", False,
+        "a key may live more than once: insert(check=False) inserts without looking for keys", scope="table",
+    )  # fmt: skip
     update_partition_path: bool = _option(
         "mdt.update.partition.path", True,
         "with table scope, a row that arrives with another partition moves there; else it is updated where it is",

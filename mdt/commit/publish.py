@@ -21,7 +21,12 @@ from mdt.stores.storage import Storage
 NO_INSTANTS = ("rollback", "index", "tag")
 """Actions of ours that are no commit to Hudi; tags and index records may leave instants beside those of commits."""
 
-_OPERATIONS = {"create": "insert", "compaction": "compact", "truncate": "insert_overwrite_table"}
+_OPERATIONS = {
+    "create": "insert",
+    "compaction": "compact",
+    "truncate": "insert_overwrite_table",
+    "insert_unchecked": "insert",
+}
 """What Hudi calls the operation of an action, or an operation, where it has another word for it."""
 
 

@@ -35,13 +35,21 @@ from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, keyed_rows, normalize
-from mdt.write.operations import collect, decide, in_key_order, locate_batch, new_here, partition_names
+from mdt.write.operations import (
+    collect,
+    decide,
+    ended_besides,
+    in_key_order,
+    locate_batch,
+    new_here,
+    partition_names,
+)
 from mdt.write.slices import Fates, KeyedRows, slice_of
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
-INSERT, RETURN, UPDATE, DELETE, DROPPED = range(5)
-"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands.
+INSERT, RETURN, UPDATE, DELETE, FURTHER, DROPPED = range(6)
+"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; FURTHER: a row of the key beside the one that is replaced.
 
 The column ``n`` is the mean size of the task's rows in bytes of Arrow; DROPPED rows carry no data, there it is how many
 rows were late in a file group.
@@ -151,11 +159,13 @@ def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch
     located, names = Located.absent(len(batch)), partition_names(batch)
     if looks_up:
         located = replace(locate_batch(metadata, snapshot, batch), dead_in=located.dead_in)
-    there = snapshot.file_groups.partitions(located.group)
-    moves = np.flatnonzero(located.found & np.asarray(there != names))
+    places = located.with_further()
+    entries = np.flatnonzero(places.file >= 0)
+    there = snapshot.file_groups.partitions(places.group)
+    moves = entries[np.asarray(there[entries] != names[places.keys_of(entries)])]
     return [
         _tagged(batch, located, np.arange(len(batch)), INSERT, names),
-        _tagged(batch, located, moves, DELETE, there),
+        _tagged(batch, places, moves, DELETE, there),
         _dropped(batch, _NO_GROUPS),
     ]
 
@@ -169,11 +179,14 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     changed = np.flatnonzero(located.found & ~late & ~moved)
     moves = np.flatnonzero(moved)
     names = partition_names(batch)
+    places, further = ended_besides(located, late)
+    there = snapshot.file_groups.partitions(places.group)
     return [
         _tagged(batch, located, fresh, INSERT, names),
         _tagged(batch, located, returning, RETURN, names),
         _tagged(batch, located, changed, UPDATE, names),
-        _tagged(batch, located, moves, DELETE, snapshot.file_groups.partitions(located.group)),
+        _tagged(batch, located, moves, DELETE, there),
+        _tagged(batch, places, further, FURTHER, there),
         _dropped(batch, located.group[late]),
     ]
 
@@ -184,17 +197,18 @@ def _tagged(
     schema = tagged_schema(batch.table.schema)
     is_new = kind in (INSERT, RETURN)
     group = located.dead_in if is_new else located.group
+    of = pa.array(located.keys_of(rows))
     control = [
         np.full(len(rows), kind, np.int32),
         partition[rows],
-        batch.keys.take(pa.array(rows)),
+        batch.keys.take(of),
         group[rows],
         np.full(len(rows), -1, np.int64) if is_new else located.file[rows],
         located.position[rows],
         np.full(len(rows), batch.table.nbytes // max(1, len(batch)), np.int64),
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(control, CONTROL, strict=True)]
-    return pa.table([*batch.table.take(pa.array(rows)).columns, *arrays], schema=schema)
+    return pa.table([*batch.table.take(of).columns, *arrays], schema=schema)
 
 
 def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
@@ -245,8 +259,8 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
 def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
     """Return the rows of one bucket among ``batch`` by what is done to them."""
     mine = control[BUCKET] == bucket
-    kinds = (UPDATE, INSERT, RETURN, DELETE)
-    updates, inserts, returns, deletes = (np.flatnonzero(mine & (control["__mdt_kind"] == kind)) for kind in kinds)
+    kinds = ((UPDATE,), (INSERT,), (RETURN,), (DELETE, FURTHER))
+    updates, inserts, returns, deletes = (np.flatnonzero(mine & np.isin(control["__mdt_kind"], kind)) for kind in kinds)
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
 
 

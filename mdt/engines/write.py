@@ -24,7 +24,7 @@ from mdt.config import Options
 from mdt.engines import tasks
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
-from mdt.engines.tasks import DELETE, DROPPED, INSERT, RETURN, UPDATE, Source, Work, source_of
+from mdt.engines.tasks import DELETE, DROPPED, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.errors import Invalid
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import NewFile
@@ -37,6 +37,7 @@ from mdt.write.assign import NEW, Assignment, assign
 from mdt.write.operations import STORED_SHARE, new_partitions
 from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
+from mdt.write.unchecked import INSERT_UNCHECKED, require_repeats
 
 _SAMPLE_ROWS = 20_000
 _NAMED_ROWS = 10
@@ -54,7 +55,10 @@ def write(
     definition = metadata.newest().definition
     conform(schema.empty_table(), definition.declared, definition.schema)
     operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress)
-    if name in overwriting.WITH_ROWS:
+    if name == INSERT_UNCHECKED:
+        require_repeats(definition)
+        operation = EngineInsert(engine, metadata, options, data, name, definition.commit_action, progress)
+    elif name in overwriting.WITH_ROWS:
         operation = EngineOverwrite(engine, metadata, options, data, name, overwriting.ACTION, progress)
     return run(metadata, operation, attempts=options.commit_attempts)
 
@@ -153,7 +157,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             snapshot,
             self.options,
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
-            touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in (UPDATE, DELETE)},
+            touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in (UPDATE, DELETE, FURTHER)},
             returns={row["__mdt_group"] for row in counted if row["__mdt_kind"] == RETURN},
             inserts={row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT},
             row_bytes_hint=STORED_SHARE * _row_bytes(counted),
@@ -212,6 +216,20 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         }
 
 
+class EngineInsert(EngineWrite[R]):
+    """Insert the rows of ``data`` without looking for keys: :mod:`mdt.write.unchecked`."""
+
+    __slots__ = ()
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
+        """Tag every row in tasks; the plan depends on no row of the table."""
+        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, False))
+        inserts = {row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT}
+        work = overwriting.assigned(snapshot, self.options, inserts, {}, STORED_SHARE * _row_bytes(counted))
+        counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
+        return TaggedPlan(Footprint(txn), sorted(inserts), counts, bool(work), work, tagged=tagged, engine=self.engine)
+
+
 class EngineOverwrite(EngineWrite[R]):
     """Let the rows of ``data`` stand in the place of partitions, or of the whole table: :mod:`mdt.write.overwriting`."""
 
@@ -261,7 +279,7 @@ def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {
         "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
         "updated": rows[UPDATE] + rows[DELETE],
-        "deleted": 0,
+        "deleted": rows[FURTHER],
         "late": _dropped(counted),
     }
 

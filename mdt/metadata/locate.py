@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,19 @@ from mdt.metadata.key_map import KeyMap
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
+_NONE: Int64Array = np.empty(0, np.int64)
 _LOOKED_UP_MAX = 64
 """Up to so many positions are looked up in a deletion vector one by one; more are intersected with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """m live rows of keys that have another one already.  ``key``: int64[m], which of the keys; ``file``, ``position``, ``group``: int64[m]."""
+
+    key: Int64Array = field(default_factory=lambda: _NONE)
+    file: Int64Array = field(default_factory=lambda: _NONE)
+    position: Int64Array = field(default_factory=lambda: _NONE)
+    group: Int64Array = field(default_factory=lambda: _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,7 @@ class Located:
     ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
     where absent or without ordering field.  ``dead_in``: int64[n], number of the file group of the key's own partition in
     which a dead row of it still stands while it does not live in that partition, or -1; empty if nobody asked.
+    ``further``: in a table whose keys repeat, live rows of keys beside those; ``ordering`` is the largest of all of a key.
     """
 
     file: Int64Array
@@ -36,6 +48,8 @@ class Located:
     group: Int64Array
     ordering: UInt64Array
     dead_in: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    further: Further = field(default_factory=Further)
+    _key: Int64Array | None = None
 
     @classmethod
     def nothing(cls) -> Located:
@@ -48,6 +62,20 @@ class Located:
         """Return the location of ``count`` keys of which nothing stands anywhere."""
         nowhere = np.full(count, -1, np.int64)
         return cls(nowhere, nowhere, nowhere, np.zeros(count, np.uint64), nowhere)
+
+    def with_further(self) -> Located:
+        """Return the same with one entry more for each of ``further``, in their order, behind those of the n keys."""
+        if not len(self.further.key):
+            return self
+        more = self.further
+        file, position = np.append(self.file, more.file), np.append(self.position, more.position)
+        ordering = np.append(self.ordering, np.zeros(len(more.key), np.uint64))
+        key = np.append(np.arange(len(self.file)), more.key)
+        return Located(file, position, np.append(self.group, more.group), ordering, self.dead_in, _key=key)
+
+    def keys_of(self, entries: Int64Array) -> Int64Array:
+        """Return which key each entry of :meth:`with_further` is of -> int64[len(entries)]."""
+        return entries if self._key is None else self._key[entries]
 
     @property
     def found(self) -> npt.NDArray[np.bool_]:
@@ -117,7 +145,10 @@ def locate(
     ordering = np.zeros(n, np.uint64)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
-    for found in find(metadata, snapshot, keys, hashes, None if is_global else partition, dead):
+    hits, further = find(metadata, snapshot, keys, hashes, None if is_global else partition, dead), Further()
+    if snapshot.definition.keys_repeat and hits:
+        hits, further = _parted(snapshot, hits, partition)
+    for found in hits:
         file[found.key], position[found.key] = found.file, found.position
         group[found.key], ordering[found.key] = groups.of_files(found.file), found.ordering
     lives_here = file >= 0
@@ -126,7 +157,25 @@ def locate(
     for number, gone in dead:
         here = gone[~lives_here[gone] & (partition[gone] == groups.partition(number))]
         dead_in[here] = number
-    return Located(file, position, group, ordering, dead_in)
+    return Located(file, position, group, ordering, dead_in, further)
+
+
+def _parted(snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]) -> tuple[list[Hits], Further]:
+    """Return one hit of each key, in its own partition if there is one, with the largest ordering value of all; and the others."""
+    whole = Hits(
+        *(
+            np.concatenate(column)
+            for column in zip(*((h.key, h.file, h.position, h.ordering) for h in hits), strict=True)
+        )
+    )
+    group = snapshot.file_groups.of_files(whole.file)
+    is_elsewhere = np.asarray(snapshot.file_groups.partitions(group) != partition[whole.key])
+    order = np.lexsort((group, is_elsewhere, whole.key))
+    is_first = np.diff(whole.key[order], prepend=-1) != 0
+    first, others = order[is_first], order[~is_first]
+    largest = np.maximum.reduceat(whole.ordering[order], np.flatnonzero(is_first))
+    chosen = Hits(whole.key[first], whole.file[first], whole.position[first], largest)
+    return [chosen], Further(whole.key[others], whole.file[others], whole.position[others], group[others])
 
 
 def find(

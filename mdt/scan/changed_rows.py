@@ -23,7 +23,7 @@ from indexes.base import BoolArray, Int64Array
 from indexes.buffers import numbers
 from indexes.paths import top_levels
 from indexes.predicate import Predicate, bind, columns
-from mdt.hudi.schema import RECORD_KEY, with_meta
+from mdt.hudi.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.planner import SegmentScan, plan
@@ -158,11 +158,11 @@ class ChangedRows:
         """Return changes with their columns, of which keys, if need be, and rows are read in one go."""
         events = Events.of(commits)
         unknown = self._unknown(commits, events)
-        wanted = tuple(dict.fromkeys((*self.names, *((RECORD_KEY,) if len(unknown) else ())))) or (RECORD_KEY,)
+        wanted = tuple(dict.fromkeys((*self.names, *((self._identity,) if len(unknown) else ())))) or (RECORD_KEY,)
         table = rows_at(self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads)
         key = np.full(len(events), -1)
         if len(unknown):
-            key[unknown] = self._numbered(events.rows(unknown), table[RECORD_KEY].take(pa.array(unknown)))
+            key[unknown] = self._numbered(events.rows(unknown), table[self._identity].take(pa.array(unknown)))
         changed = self._changed(events, key)
         if self.is_net and len(unknown):
             table = table.take(pa.array(changed.event))
@@ -190,9 +190,14 @@ class ChangedRows:
         if len(unknown):
             some = events.rows(unknown)
             place = some.file, some.position
-            table = rows_at(self.metadata, self.of.view, *place, (RECORD_KEY,), threads=self.threads)
-            key[unknown] = self._numbered(some, table[RECORD_KEY])
+            table = rows_at(self.metadata, self.of.view, *place, (self._identity,), threads=self.threads)
+            key[unknown] = self._numbered(some, table[self._identity])
         return key
+
+    @property
+    def _identity(self) -> str:
+        """The column that tells which rows are compared: where keys repeat, net changes are those of rows, and none is an update."""
+        return COMMIT_SEQNO if self.is_net and self.of.view.definition.keys_repeat else RECORD_KEY
 
     def _numbered(self, events: Events, keys: pa.ChunkedArray) -> Int64Array:
         """Return a number for each event's record key, string[n], unique in its scope -> int64[n]."""

@@ -54,8 +54,10 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):
         twice = np.flatnonzero(np.bincount(np.concatenate([hit.key for hit in hits])) > 1)
         raise Invalid(
-            f"{len(twice)} keys live in several partitions: {_named(keys, twice)}",
-            hint=f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
+            f"{len(twice)} keys live in several {'rows' if definition.keys_repeat else 'partitions'}: {_named(keys, twice)}",
+            hint="scan() returns all rows of a key"
+            if definition.keys_repeat
+            else f"give the partition columns, too ({', '.join(definition.partition_by)}), in a dict or table",
         )
     return KeyRows(file, position)
 

@@ -70,6 +70,11 @@ class TableDefinition:
         return parse_options(self.options).hive_style
 
     @property
+    def keys_repeat(self) -> bool:
+        """Whether a key may live more than once in its scope, though never twice in a file group."""
+        return parse_options(self.options).keys_repeat
+
+    @property
     def commit_action(self) -> str:
         """Hudi's word for a write to this table: ``deltacommit`` (merge-on-read) or ``commit``."""
         return "deltacommit" if self.is_mor else "commit"

@@ -117,7 +117,8 @@ def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None =
     rows = int((snapshot.rows - snapshot.dead_rows).sum())
     warnings: tuple[Problem, ...] = ()
     with suppress(Corrupt):  # a key map that cannot be read is among the problems
-        warnings = tuple(misplaced_keys(metadata, snapshot))
+        if not snapshot.definition.keys_repeat:
+            warnings = tuple(misplaced_keys(metadata, snapshot))
     return CheckReport(tuple(problems), len(snapshot), rows, size, snapshot.seq + 1, warnings)
 
 
@@ -260,7 +261,7 @@ def _same(a: KeyMap, b: KeyMap) -> bool:
 
 
 def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) -> Iterator[Problem]:
-    """Every key is live once in its scope, and the key index finds it."""
+    """Every key is live once in its scope, or, where keys repeat, in its file group; and the key index finds it."""
     if not done or not sum(len(c.hashes) for c in done):
         return
     hashes = KeyHashes(np.concatenate([c.hashes.hi for c in done]), np.concatenate([c.hashes.lo for c in done]))
@@ -270,6 +271,8 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     names = {name: i for i, name in enumerate(dict.fromkeys(paths_of))}
     codes = np.array([names[p] for p in paths_of], dtype=np.int64)
     scope = np.zeros(len(group), np.int64) if snapshot.definition.is_global else codes[group]
+    if snapshot.definition.keys_repeat:
+        scope = group
     order = np.lexsort((scope, hashes.lo, hashes.hi))
     hi, lo, part = hashes.hi[order], hashes.lo[order], scope[order]
     twice = int(np.sum((hi[1:] == hi[:-1]) & (lo[1:] == lo[:-1]) & (part[1:] == part[:-1])))

@@ -25,6 +25,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.services.arrangement import Arrangement, arrangement, carried
 from mdt.services.clustering_plan import Unit, units
+from mdt.services.repeated_keys import apart
 from mdt.services.rewriting import Rewrite, RewriteRunner, in_process, left_out
 from mdt.write.assign import NEW
 from mdt.write.files import WriteJob, Written
@@ -62,7 +63,7 @@ class Clustering(Operation[ClusteringPlan]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
         """Return the units whose ranges overlap."""
-        found = units(snapshot, self.options, self.by, self.curve, self.partitions)
+        found = apart(self.metadata, snapshot, units(snapshot, self.options, self.by, self.curve, self.partitions))
         names = frozenset(snapshot.file_groups.names([group for unit in found for group in unit.groups]))
         partitions = sorted({unit.partition for unit in found})
         return ClusteringPlan(Footprint(txn, names), partitions, is_needed=bool(found), units=found)

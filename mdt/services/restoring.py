@@ -83,6 +83,11 @@ class Restore(Operation[RestorePlan]):
     def prepare(self, snapshot: Snapshot, txn: str) -> RestorePlan:
         """Return the plan.  Raises Invalid for a state that is not there, Expired for one that was cleaned."""
         seq = self.state(snapshot)
+        if snapshot.definition.keys_repeat:
+            raise Unsupported(
+                "rows come back by their keys, and in this table a key may live more than once",
+                hint="read that state with as_of, and write what is wanted of it",
+            )
         old = self.metadata.at(seq)
         version = _version_again(snapshot, old)
         is_whole = _brings_back(snapshot.definition, version)

@@ -28,6 +28,7 @@ from mdt.services.compaction import Compaction
 from mdt.services.compaction_strategies import Dirty, dirty
 from mdt.services.curves import SORT
 from mdt.services.log_compaction import LogCompaction, joined, size_of
+from mdt.services.repeated_keys import apart
 
 BUDGET_BYTES = 64 << 20
 """Bytes that one step reads at most, unless a single file group has more."""
@@ -41,7 +42,7 @@ LOGS_FACTOR = 6
 JOINED_MIN = 8
 """File groups of a size that are joined; fewer would move rows more often, more would be more files."""
 SIZES = 6
-_ROW_OPERATIONS = ("upsert", "insert")
+_ROW_OPERATIONS = ("upsert", "insert", "insert_unchecked")
 
 
 # Log files
@@ -117,7 +118,7 @@ class Joining(Clustering):
     def prepare(self, snapshot: Snapshot, txn: str) -> ClusteringPlan:
         """Return the units: of each partition the groups of a size."""
         names = list(partitioned(snapshot)[1]) if self.partitions is None else self.partitions
-        found = [unit for name in names for unit in _joined(snapshot, self.options, name)]
+        found = apart(self.metadata, snapshot, [u for name in names for u in _joined(snapshot, self.options, name)])
         groups = snapshot.file_groups.names([group for unit in found for group in unit.groups])
         partitions = sorted({unit.partition for unit in found})
         return ClusteringPlan(Footprint(txn, frozenset(groups)), partitions, is_needed=bool(found), units=found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mdt.arguments import mapping
+from mdt.arguments import flag, mapping
 from mdt.errors import Unsupported
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
@@ -39,9 +39,18 @@ class Writing(Handle):
         """
         return self._write(self._evolved(data) if evolve else data, "upsert", progress)
 
-    def insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
-        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``."""
-        return self._write(data, "insert", progress)
+    def insert(self, data: Any, *, check: bool = True, progress: ProgressOption = None) -> WriteResult:
+        """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``.
+
+        ``check=False``, in tables with the option ``mdt.keys.repeat``: no key is looked for, and one that exists lives more than once from then
+        on; an upsert of it replaces all of its rows, a delete deletes them.  Of rows of ``data`` with the same key one is inserted, the others are counted in ``late``.
+        """
+        if flag("check", check):
+            return self._write(data, "insert", progress)
+        from mdt.write.unchecked import INSERT_UNCHECKED, require_repeats
+
+        require_repeats(self.definition)
+        return self._write(data, INSERT_UNCHECKED, progress)
 
     def bulk_insert(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Insert many rows, sorted by key, into new file groups; refuses keys as :meth:`insert` does."""
@@ -252,6 +261,7 @@ class Writing(Handle):
         from mdt.write.normalize import normalize
         from mdt.write.operations import Upsert
         from mdt.write.overwriting import WITH_ROWS, Overwrite
+        from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked
 
         self._before_rows()
         if is_spark(data):
@@ -268,6 +278,10 @@ class Writing(Handle):
                 WriteResult.of(self._commit(Overwrite(self._metadata, self.options, batch, name, progress)))
             )
         action = self.definition.commit_action
+        if name == INSERT_UNCHECKED:
+            return self._tidied(
+                WriteResult.of(self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress)))
+            )
         done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
         return self._tidied(WriteResult.of(done))
 

@@ -151,7 +151,9 @@ class Upsert(RowOperation):
         late, moved = decide(snapshot, batch, located)
         rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
         fresh, returning = new_here(located, moved)
-        updates, deletes = by_value(rows, located.group[rows]), by_value(moves, located.group[moves])
+        places, further = ended_besides(located, late)
+        gone = np.append(moves, further)
+        updates, deletes = by_value(rows, located.group[rows]), by_value(gone, places.group[gone])
         returns, inserts = by_value(returning, located.dead_in[returning]), inserts_of(batch, fresh)
         work = assign(
             snapshot,
@@ -166,12 +168,12 @@ class Upsert(RowOperation):
         counts = {
             "inserted": int((~located.found).sum()),
             "updated": len(rows) + len(moves),
-            "deleted": 0,
+            "deleted": len(further),
             "late": int(late.sum()) + batch.duplicates,
         }
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
         return RowPlan(
-            footprint_of(snapshot, txn, located, work, absent), partitions_of(work), counts, bool(work), work, located,
+            footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts, bool(work), work, places,
             updates, deletes, returns, inserts, batch,
         )  # fmt: skip
 
@@ -183,15 +185,23 @@ class Delete(RowOperation):
         """Return the plan for ``snapshot``."""
         located = locate_batch(self.metadata, snapshot, self.batch)
         rows = np.flatnonzero(located.found)
-        deletes = by_value(rows, located.group[rows])
+        places, further = ended_besides(located, np.zeros(len(self.batch), np.bool_))
+        gone = np.append(rows, further)
+        deletes = by_value(gone, places.group[gone])
         work = assign(snapshot, self.options, can_index_log_files=True, touched=deletes, returns=(), inserts={})
         missing = len(self.batch) - len(rows)
-        counts = {"inserted": 0, "updated": 0, "deleted": len(rows), "late": 0, "missing": missing}
+        counts = {"inserted": 0, "updated": 0, "deleted": len(gone), "late": 0, "missing": missing}
         absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
         return RowPlan(
-            footprint_of(snapshot, txn, located, work, absent), partitions_of(work), counts, bool(work), work, located,
+            footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts, bool(work), work, places,
             deletes=deletes,
         )  # fmt: skip
+
+
+def ended_besides(located: Located, late: npt.NDArray[np.bool_]) -> tuple[Located, Int64Array]:
+    """Return ``located`` with an entry for each further row of a key, and the entries of those that end: of keys that are not ``late``."""
+    further = np.flatnonzero(~late[located.further.key]) + len(located.file)
+    return located.with_further(), further
 
 
 def decide(snapshot: Snapshot, batch: Batch, located: Located) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from pyroaring import BitMap
 
-from indexes.base import BoolArray, Int64Array
+from indexes.base import Int64Array
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
@@ -153,13 +153,15 @@ class Overwrite(Operation[RowPlan]):
         batch = as_altered(self.batch, definition)
         partitions = overwritten(self.name, definition.partition_by, batch.partitions)
         ending = Ending.of(snapshot, partitions)
-        located, moved = self._elsewhere(snapshot, batch, partitions, ending)
-        moves = np.flatnonzero(moved)
+        located = self._located(snapshot, batch, partitions)
+        is_elsewhere = (located.file >= 0) & ~np.isin(located.group, ending.groups)
+        moves = np.flatnonzero(is_elsewhere)
         deletes, inserts = by_value(moves, located.group[moves]), inserts_of(batch, np.arange(len(batch)))
         hint = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
         work = assigned(snapshot, self.options, {name: len(rows) for name, rows in inserts.items()}, deletes, hint)
         groups = np.concatenate([ending.groups, np.array(sorted(deletes), np.int64)])
-        absent = absent_keys(batch, np.flatnonzero(~moved), True) if definition.is_global else {}
+        stay = np.delete(np.arange(len(batch)), located.keys_of(moves))
+        absent = absent_keys(batch, stay, True) if definition.is_global else {}
         footprint = replace(footprint_of(snapshot, txn, partitions, groups), absent=absent)
         counts = {"inserted": len(batch), "deleted": ending.rows + len(moves), "late": batch.duplicates}
         return RowPlan(
@@ -167,14 +169,11 @@ class Overwrite(Operation[RowPlan]):
             deletes=deletes, inserts=inserts, batch=batch,
         )  # fmt: skip
 
-    def _elsewhere(
-        self, snapshot: Snapshot, batch: Batch, partitions: frozenset[str], ending: Ending
-    ) -> tuple[Located, BoolArray]:
-        """Return where the keys live, if that matters, and which of them live in a file group that stays -> bool[n]."""
+    def _located(self, snapshot: Snapshot, batch: Batch, partitions: frozenset[str]) -> Located:
+        """Return where the keys live, one entry for each live row; that they live nowhere, if it does not matter."""
         if not snapshot.definition.is_global or TABLE in partitions:
-            return Located.nothing(), np.zeros(len(batch), np.bool_)
-        located = locate_batch(self.metadata, snapshot, batch)
-        return located, located.found & ~np.isin(located.group, ending.groups)
+            return Located.absent(len(batch))
+        return locate_batch(self.metadata, snapshot, batch).with_further()
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""

@@ -124,7 +124,8 @@ class Fates:
     """Rows of a batch, int64, by what one file group does with them.
 
     ``updates`` replace rows of the group.  ``inserts`` are new to it, and ``returns`` too, where a dead row of their key stands.
-    ``deletes`` end rows of the group: the batch deletes them, or they move to another partition.
+    ``deletes`` end rows of the group: the batch deletes them, they move to another partition, or replace a row elsewhere; these are entries
+    of :meth:`mdt.metadata.locate.Located.with_further`.
     """
 
     updates: Int64Array
@@ -143,7 +144,7 @@ def slice_of(batch: KeyedRows, located: Located, one: Assignment, fates: Fates) 
         new=batch.rows(new) if len(new) else None,
         updates=len(fates.updates),
         dead=_dead(located, np.concatenate([fates.updates, fates.deletes])),
-        deleted=Keys(batch.keys, batch.hashes).rows(fates.deletes) if len(fates.deletes) else None,
+        deleted=Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes)) if len(fates.deletes) else None,
     )
 
 

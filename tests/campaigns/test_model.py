@@ -12,6 +12,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from model import TableAgainstDictionary, histories
+from model_repeated import RepeatedAgainstList
 from reader import BY_POSITION, bag, hudi_table
 
 import mdt
@@ -33,6 +34,17 @@ def test_every_reader_sees_what_the_model_holds_after_every_step_of_random_histo
 @pytest.mark.timeout(900)
 def test_every_reader_sees_what_the_model_holds_when_columns_are_altered_between() -> None:
     run_state_machine_as_test(AlteredAgainstDictionary, settings=histories(max(1, _EXAMPLES // 4)))
+
+
+@pytest.mark.timeout(900)
+def test_every_reader_sees_the_rows_of_tables_whose_keys_repeat() -> None:
+    run_state_machine_as_test(RepeatedAgainstList, settings=histories(max(1, _EXAMPLES // 8)))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_many_histories_of_tables_whose_keys_repeat() -> None:
+    run_state_machine_as_test(RepeatedAgainstList, settings=histories(5 * _EXAMPLES))
 
 
 @pytest.mark.nightly
