@@ -22,6 +22,7 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
+from mdt.errors import Unsupported
 from mdt.hudi.schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.apply import change_of
 from mdt.metadata.locate import Located

@@ -23,7 +23,7 @@ from indexes.hashing import hash_keys
 from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.errors import Conflict, Invalid
+from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.hudi.arrays import plain
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY
@@ -281,6 +281,11 @@ class _Decision:
         here = groups.partitions(groups.of_files(some.pairs.file))
         moved = np.zeros(len(acted), np.bool_)
         moved[rows] = np.asarray(here != np.array(names, np.object_)[codes])
+        if definition.keys_repeat and moved.any():
+            raise Unsupported(
+                "a row would move to a partition where its key may live already, which this table allows",
+                hint="leave the partition columns out, or upsert the rows",
+            )
         return Acted(acted.pairs, acted.clause, moved)
 
     def _sets(self, acted: Acted, names: Sequence[str]) -> npt.NDArray[np.bool_]:

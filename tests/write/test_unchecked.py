@@ -113,6 +113,16 @@ def test_one_row_of_several_can_be_changed_by_a_condition(tmp_path: Path) -> Non
     right(table, pa.concat_tables([rows(range(6), 1, 1.0), rows([0, 1], 2, 8.0), rows([0], 2, 3.0)]))
 
 
+def test_a_merge_changes_each_row_of_a_key_but_moves_none(tmp_path: Path) -> None:
+    table = made(tmp_path, scope="table")
+    done = table.merge(rows([0], 2, 9.0)).when_matched().update({"fare": "source.fare + target.fare"}).execute()
+    assert done.updated == 3
+    rest = [rows(range(1, 6), 1, 1.0), rows([1], 2, 2.0), rows([1], 2, 3.0)]
+    right(table, pa.concat_tables([*rest, rows([0], 1, 10.0), rows([0], 2, 11.0), rows([0], 2, 12.0)]))
+    with pytest.raises(Unsupported, match="a row would move"):
+        table.merge(MOVED).when_matched().update("*").execute()
+
+
 def test_what_asks_for_one_row_of_a_key_is_told_that_there_are_several(tmp_path: Path) -> None:
     table = made(tmp_path)
     assert table.scan("id = 'k0'").count() == 3
