@@ -33,6 +33,7 @@ from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask, read_rows
 from mdt.progress import Progress, counted
 from mdt.services.check_blocks import check_blocks
+from mdt.services.check_fresh import fresh_of, has_right_fresh
 from mdt.services.check_log import check_log
 from mdt.services.check_past import check_past
 from mdt.services.check_placement import misplaced_keys
@@ -127,6 +128,7 @@ class _SegmentChecker:
         self._metadata = metadata
         self._snapshot = snapshot
         self._right = right  # summaries, by index and shard
+        self._fresh = fresh_of(metadata, snapshot)
         self._options = parse_options(snapshot.definition.options)
 
     def run(self, i: int) -> _Checked:
@@ -183,6 +185,8 @@ class _SegmentChecker:
             yield "rows of another partition"
         if set(table[PARTITION_PATH].unique().to_pylist()) - {file.partition}:
             yield "meta column _hoodie_partition_path differs from the directory"
+        if not has_right_fresh(file, table, self._fresh):
+            yield "other rows are new than its commit record says"
         yield from self._check_key_map(file, table, keys)
         yield from self._check_statistics(i, file, table)
 

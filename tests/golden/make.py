@@ -18,6 +18,7 @@ from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
@@ -28,6 +29,7 @@ import pyarrow as pa
 import mdt
 from mdt.metadata import paths
 from mdt.schema.definition import FORMAT_VERSION
+from mdt.services import cleaning
 from mdt.stores.storage import MemoryStorage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -220,6 +222,78 @@ def rolled_back(golden: Golden) -> None:
     golden.die([row(i, 9) for i in range(20)], committed=False)
 
 
+def altered(golden: Golden) -> None:
+    """Columns that came, went, were widened and put in order, as Hudi's readers understand it; one alteration was taken back."""
+    before = pa.schema(
+        [
+            ("junk", pa.string()),
+            *(f for f in SCHEMA if f.name not in ("n", "status", "at")),
+            ("n", pa.int32()),
+            ("at", pa.struct([("lat", pa.float64())])),
+        ]
+    )
+    golden.schema = before
+    golden.create(
+        table_type="COPY_ON_WRITE", key_index="record", partition_by=["city"], indexes=["bitmap(n)", "text(note)"]
+    )
+    golden.bulk_insert({**row(i), "junk": "j"} for i in range(40))
+    golden.open().alter(
+        add={"status": "string", "at.zip": "string"}, widen={"n": "int64"}, drop=["junk"], reorder=SCHEMA.names
+    )
+    golden.schema = SCHEMA
+    for one in golden.rows.values():
+        at = one["at"]
+        one |= {"status": None, "at": None if at is None else {**at, "zip": None}}
+        del one["junk"]
+    golden.upsert(row(i, 3) for i in range(30, 50))
+    then = golden.open().snapshot().seq
+    golden.open().alter(add={"more": "int64"}, drop=["note"])
+    golden.open().delete(golden.table([row(1), row(31)]))
+    golden.open().restore(then)
+    golden.upsert([row(2, 4)])
+
+
+def altered_beyond_hudi(golden: Golden) -> None:
+    """Log files of three versions of a schema with a renamed column and one with a default."""
+    golden.schema = pa.schema([f if f.name != "note" else f.with_name("remark") for f in SCHEMA if f.name != "fare"])
+    golden.create(
+        table_type="MERGE_ON_READ", key_index="bloom", partition_by=["city"], ordering="ts", indexes=["bitmap(status)"]
+    )
+    golden.bulk_insert({**row(i), "remark": row(i)["note"]} for i in range(30))
+    golden.upsert({**row(i, 2), "remark": "again"} for i in range(0, 30, 4))
+    golden.open().alter(rename={"remark": "note"}, beyond_hudi=True)
+    golden.open().alter(add={"fare": "double"}, defaults={"fare": 12.5}, reorder=SCHEMA.names, beyond_hudi=True)
+    golden.schema = SCHEMA
+    for one in golden.rows.values():
+        one |= {"note": one.pop("remark"), "fare": 12.5}
+    golden.upsert(row(i, 5) for i in range(20, 35))
+
+
+def aged(golden: Golden) -> None:
+    """A table whose log is archived, with a tagged state before the horizon, a savepoint, clustered and joined files."""
+    options = {"mdt.metadata.compact.records": 3, "mdt.services.auto": False}
+    golden.create(
+        table_type="MERGE_ON_READ",
+        key_index="record",
+        partition_by=["city"],
+        ordering="ts",
+        indexes=["bitmap(status)"],
+        options=options,
+    )
+    golden.bulk_insert(row(i) for i in range(0, 40, 2))
+    golden.bulk_insert(row(i) for i in range(1, 40, 2))
+    golden.open().tag("loaded")
+    golden.open().cluster(["n"], curve="sort")
+    for ts in range(2, 12):
+        golden.upsert(row(i, ts) for i in range(ts, 40, 9))
+    golden.open().savepoint("saved", comment="before the deletes")
+    golden.delete(row(i) for i in (5, 6))
+    with patch.object(cleaning, "ARCHIVE_RECORDS_MIN", 1):
+        golden.open().clean(retain_commits=2)
+    for ts in range(20, 24):
+        golden.upsert([row(7, ts)])
+
+
 def emptied(golden: Golden) -> None:
     golden.create(table_type="MERGE_ON_READ", key_index="bloom", indexes=["bitmap(status)"])
     golden.bulk_insert(row(i) for i in range(20))
@@ -271,7 +345,7 @@ TABLES: dict[str, Callable[[Golden], None]] = {
     make.__name__: make
     for make in (
         copy_on_write, copy_on_write_record, merge_on_read, merge_on_read_record, compacted, indexed, half_indexed, moved, rolled_back,
-        emptied, new, types,
+        emptied, new, types, altered, altered_beyond_hudi, aged,
     )
 }  # fmt: skip
 """Name -> what happens to the table."""
