@@ -248,6 +248,23 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
         section.texts("path", names.is_data_file, "data files")
     if "key_parts" in tables:
         _check_key_parts(_Section("key_parts", tables["key_parts"], path), header["instant"])
+    _check_left_out(header, tables, path)
+
+
+def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], path: str) -> None:
+    """What a record leaves out is deleted, so it must not refer to it."""
+    left_out = set(header.get("left_out", ()))
+    if not left_out:
+        return
+    used = set[Any]()
+    if "files" in tables:
+        files = tables["files"].select(["partition", "name", "key_map_path"]).to_pylist()
+        used.update(f"{file['partition']}/{file['name']}" if file["partition"] else file["name"] for file in files)
+        used.update(file["key_map_path"] for file in files)
+    for name in {"summaries", "covers", "key_parts"}.intersection(tables):
+        used.update(tables[name]["path"].to_pylist())
+    if used & left_out:
+        _corrupt("a commit record leaves out what it refers to", path, "other files", str(min(used & left_out)))
 
 
 class _Section:

@@ -347,6 +347,20 @@ def test_a_clustering_is_refused_that(wrong: str) -> None:
         mdt.open(storage).scan().to_arrow()
 
 
+@pytest.mark.parametrize("what", ["name", "key_map_path"])
+def test_a_record_is_refused_that_leaves_out_what_it_refers_to(what: str) -> None:
+    """Whoever publishes it would delete that."""
+    storage = good()
+
+    def leave_out(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+        file = tables["files"].to_pylist()[0]
+        header["left_out"] = [f"{file['partition']}/{file['name']}" if what == "name" else file[what]]
+
+    forge(storage, 1, leave_out)
+    with pytest.raises(Corrupt, match="leaves out what it refers to"):
+        mdt.open(storage).scan().to_arrow()
+
+
 def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused() -> None:
     storage = good()
     table = mdt.open(storage)
