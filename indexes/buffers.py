@@ -18,7 +18,7 @@ def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     >>> numbers(pa.array([3, 4], pa.int32())).tolist()
     [3, 4]
     """
-    values = _one(values)
+    values = one_array(values)
     assert not values.null_count, "numpy has no null"
     dtype = np.dtype(values.type.to_pandas_dtype())
     if not len(values):
@@ -32,7 +32,7 @@ def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     >>> flags(pa.array([True, False])).tolist()
     [True, False]
     """
-    values = _one(values)
+    values = one_array(values)
     assert not values.null_count, "numpy has no null"
     if not len(values):
         return np.empty(0, np.bool_)
@@ -43,7 +43,8 @@ def flags(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return found.view(np.bool_)
 
 
-def _one(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; no copy if it is one chunk."""
     if isinstance(values, pa.Array):
         return values
     if values.num_chunks == 1:

@@ -120,6 +120,8 @@ def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
 
 def _log(metadata: Metadata, done: Recovery, aside: Sequence[Corrupt], since: int) -> None:
     """Log what was done, if anything was, and once each claim that makes no sense."""
+    if not (aside or done.published or done.rolled_back or done.files_removed):
+        return
     table = metadata.newest(watched=False).definition.name
     for error in aside:
         logs.warn_once(

@@ -216,8 +216,10 @@ def _commit(
             seq += 1
         yield "checked"
         record = _record(operation, plan, claim, snapshot, changes).at(seq)
+        read = commit_log.as_read(record)
         if commit_log.append(metadata.storage, record):
             if not _is_astray(metadata, record):
+                metadata.remember(read)
                 return record, ""
             metadata.storage.delete(paths.commit(seq))
             return None, "the log has been archived since this transaction began"
@@ -249,6 +251,11 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
     """
     storage = metadata.storage
     try:
+        if (
+            storage.size(paths.commit(record.seq)) is None
+        ):  # this process slept: others have published it, and archived it since
+            storage.delete(paths.pending(record.instant))
+            return ()
         newest = metadata.newest(watched=False)
         oldest = publish.oldest_unpublished(storage, metadata.record, record.seq, newest.definition)
         for seq in range(oldest, record.seq + 1):
@@ -260,7 +267,7 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
         if record.action == "clean":
             reclaim(metadata, record)
         storage.delete(paths.pending(record.instant))
-        if metadata.compaction_is_due():
+        if metadata.compaction_is_due(newest):
             metadata.compact()
     except MdtError as error:
         return (f"committed, but the work after it is left to the next writer: {error}",)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.bounds import Bounds
-from indexes.buffers import column, mask, numbers
+from indexes.buffers import column, mask, numbers, one_array
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata.columns import SUMMARY, no_rows
 from mdt.metadata.commit_log import STATS, SUMMARIES, CommitRecord
@@ -25,6 +25,8 @@ ADDITIONS_MERGED = 16
 
 COVERS = SUMMARIES.append(pa.field("seq", pa.int64()))
 """Summaries of older shards, and the record that brought them."""
+
+_NO_COVERS = no_rows(COVERS)
 
 Int64s = npt.NDArray[np.int64]
 
@@ -65,16 +67,31 @@ class Addition:
         return row_groups, numbers(row_groups["segment"])
 
     @cached_property
+    def _by_column(self) -> dict[str, pa.Table]:
+        """Statistics of whole files, a table for each column."""
+        names = one_array(self._whole["column"]).dictionary_encode()
+        code = numbers(names.indices)
+        order = np.argsort(code, kind="stable")
+        ordered = self._whole.take(column(order))
+        starts = np.searchsorted(code[order], np.arange(len(names.dictionary) + 1)).tolist()
+        spans = zip(names.dictionary.to_pylist(), starts[:-1], starts[1:], strict=True)
+        return {name: ordered.slice(start, stop - start) for name, start, stop in spans}
+
+    @property
     def stats_columns(self) -> list[str]:
         """Names of the columns with statistics."""
-        return list(self._whole["column"].unique().to_pylist())
+        return list(self._by_column)
 
     def column_stats(self, name: str) -> pa.Table | None:
         """Return the statistics of ``name``, one row per file (null where there are none), or None."""
         if name not in self.stats_of:
-            mine = self._whole.filter(pc.equal(self._whole["column"], pa.scalar(name, pa.string())))
-            found = aligned(mine, numbers(mine["segment"]), self.segments) if len(mine) else None
-            self.stats_of[name] = None if found is None else found.select(STATS.names[3:]).combine_chunks()
+            found = self._by_column.get(name)
+            if found is not None:
+                segments = numbers(found["segment"])
+                if not np.array_equal(segments, self.segments):
+                    found = aligned(found, segments, self.segments)
+                found = found.select(STATS.names[3:]).combine_chunks()
+            self.stats_of[name] = found
         return self.stats_of[name]
 
     def bounds(self, name: str, type: pa.DataType) -> Bounds:
@@ -121,11 +138,13 @@ def aligned(table: pa.Table, segments: Int64s, wanted: Int64s) -> pa.Table:
 
 
 def numbered(table: pa.Table, seq: int) -> pa.Table:
-    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals."""
-    for name in ("segment", "shard"):
-        at = table.schema.get_field_index(name)
-        if at >= 0:
-            number = numbers(table[name]) + seq * SEGMENTS_PER_COMMIT_MAX
+    """Return a table of record ``seq`` with numbers of segments and shards instead of ordinals, in columns of one chunk."""
+    if not len(table):
+        return table
+    table = table.combine_chunks()
+    for at, name in enumerate(table.schema.names):
+        if name in ("segment", "shard"):
+            number = numbers(table.column(at)) + seq * SEGMENTS_PER_COMMIT_MAX
             table = table.set_column(at, table.schema.field(at), column(number))
     return table
 
@@ -135,13 +154,11 @@ def addition_of(record: CommitRecord, first: int) -> Addition | None:
     files, covers = record.table("files"), record.table("covers")
     if not len(files) and not len(covers):
         return None
-    return Addition(
-        first,
-        numbered(files, record.seq).combine_chunks(),
-        numbered(record.table("stats"), record.seq).combine_chunks(),
-        numbered(record.table("summaries"), record.seq).combine_chunks(),
-        covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64))).combine_chunks(),
+    of_files = [numbered(record.table(name), record.seq) for name in ("files", "stats", "summaries")]
+    dated = (
+        covers.append_column("seq", column(np.full(len(covers), record.seq, np.int64))) if len(covers) else _NO_COVERS
     )
+    return Addition(first, of_files[0], of_files[1], of_files[2], dated.combine_chunks())
 
 
 def adding(additions: tuple[Addition, ...], new: Addition | None) -> tuple[Addition, ...]:

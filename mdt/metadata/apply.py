@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.buffers import mask, numbers
+from indexes.buffers import numbers
 from indexes.registry import parse_spec
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
@@ -124,11 +124,13 @@ def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> Layered[
 
 
 _NO_GROUPS: frozenset[str] = frozenset()
+_NOTHING: Int64s = np.empty(0, np.int64)
 
 
 def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: str) -> set[str]:
     files = record.table("files")
-    grown = set(files.filter(mask(numbers(files["inserts"]) > 0))["file_id"].to_pylist())
+    told = zip(files["file_id"].to_pylist(), files["inserts"].to_pylist(), strict=True)
+    grown = {name for name, inserts in told if inserts > 0}
     kind = parse_spec(key_index).kind.partition("/")[0]
     for key_part in key_parts:
         if key_part.index.partition("/")[0] == kind:
@@ -139,8 +141,10 @@ def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: 
 def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     """Return ``snapshot`` after ``record``, which must be the next one.  O(record)."""
     assert record.seq == snapshot.seq + 1, "records must be applied in order"
-    gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
-    gone = np.setdiff1d(gone[gone >= 0], snapshot.gone)
+    gone = _NOTHING
+    if len(record.table("removed")):
+        gone = _file_numbers(snapshot, record.table("removed")["segment"], paths.commit(record.seq))
+        gone = np.setdiff1d(gone[gone >= 0], snapshot.gone)
     first = snapshot.numbered
     addition = additions.addition_of(record, first)
     key_parts = key_parts_of(record.table("key_parts"))

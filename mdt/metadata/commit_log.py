@@ -7,6 +7,7 @@ their meaning.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes.column_stats import STATS_SCHEMA
-from mdt.errors import Corrupt, Unavailable, Unsupported
+from mdt.errors import Corrupt, Internal, Unavailable, Unsupported
 from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata import trusted_records as records
@@ -145,7 +146,7 @@ class CommitRecord:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory it takes."""
-        return _HEADER_BYTES + sum(table.nbytes for table in self.tables.values())
+        return _HEADER_BYTES + sum(table.get_total_buffer_size() for table in self.tables.values())
 
     def at(self, seq: int) -> CommitRecord:
         """Return the same transaction as record number ``seq``."""
@@ -163,6 +164,21 @@ def encode(record: CommitRecord) -> bytes:
             hint="write the data in several operations",
         )
     return data
+
+
+def as_read(record: CommitRecord) -> CommitRecord:
+    """Return ``record`` as whoever reads it from the log has it.  Raises Internal if they would refuse it: then it must not be written."""
+    path = paths.commit(record.seq)
+    header = json.loads(json.dumps({**record.header, "seq": record.seq}))
+    tables = {name: table for name, table in record.tables.items() if len(table)}
+    for name, table in tables.items():
+        assert table.schema.equals(SECTIONS[name]), f"the section {name} has another schema"
+    try:
+        records.check_header(header, record.seq, path)
+        records.check_tables(header, record.seq, tables, path)
+    except Corrupt as error:
+        raise Internal(f"a commit record would not be readable: {error}") from error
+    return CommitRecord(record.seq, header, tables)
 
 
 def decode(data: bytes, *, seq: int, path: str) -> CommitRecord:

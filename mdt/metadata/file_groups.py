@@ -106,6 +106,15 @@ class Groups:
         return found
 
     def _checkpoint_number(self, names: Sequence[str]) -> Int64s:
+        if len(names) > _FEW:
+            return self._searched(names)
+        known: dict[str, int] = self.checkpoint.memo("groups that were asked for", dict)
+        new = [name for name in names if name not in known]
+        if new:
+            known |= zip(new, self._searched(new).tolist(), strict=True)
+        return np.array([known[name] for name in names], np.int64)
+
+    def _searched(self, names: Sequence[str]) -> Int64s:
         hashes, by_hash = self.checkpoint.numpy("group_hash"), self.checkpoint.numpy("group_by_hash")
         wanted = pa.array(names, pa.string())
         words = hash_keys(wanted, NAME_SEED).hi

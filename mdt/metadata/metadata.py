@@ -61,7 +61,8 @@ class Metadata:
 
     def __init__(self, storage: Storage, overrides: Mapping[str, object] | None = None) -> None:
         """``overrides``: options that take precedence over those kept with the table.  ``cleaned_at``: when this process last looked
-        whether to clean.
+        whether to clean.  ``last_archived``: the newest record in the archive, as far as it knows.  ``swept_before``: what the log began with
+        when it last looked for leftovers.
 
         ``said``: what was logged and shall not be again.
         """
@@ -75,6 +76,8 @@ class Metadata:
         self.said: set[str] = set()
         self.checkpoint_seq = -1
         self.cleaned_at = 0
+        self.last_archived = -1
+        self.swept_before = 0
         self.damage: Corrupt | None = None
         self._checkpoints = Checkpoints(
             storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self.made_again(seq))
@@ -138,7 +141,8 @@ class Metadata:
         Records go in order.  So if that of the snapshot which was ``known`` before is still there, so are all that followed it.
         """
         if known is None:
-            return archive.last_archived(self.storage) < snapshot.seq
+            self.last_archived = archive.last_archived(self.storage)
+            return self.last_archived < snapshot.seq
         return not watched or self.storage.size(paths.commit(known.seq)) is not None
 
     def _replayed_on(self, snapshot: Snapshot) -> Snapshot:
@@ -265,8 +269,12 @@ class Metadata:
         """Return commit record ``seq`` or None; recent ones come from memory."""
         found = self._records.get(seq)
         if found is None and (found := commit_log.read(self.storage, seq)) is not None:
-            self._records.put(seq, found, found.nbytes)
+            self.remember(found)
         return found
+
+    def remember(self, record: CommitRecord) -> None:
+        """Keep a record that stands in the log, as whoever reads it has it."""
+        self._records.put(record.seq, record, record.nbytes)
 
     def key_part_payload(self, key_part: KeyPart) -> bytes | pa.Buffer:
         """Return the bytes of a key part; they verify themselves when they are parsed."""
@@ -303,12 +311,11 @@ class Metadata:
             self._options = definition, parse_options({**definition.options, **self._overrides})
         return self._options[1]
 
-    def compaction_is_due(self) -> bool:
-        """Return whether the next open would gain by a new checkpoint.
+    def compaction_is_due(self, snapshot: Snapshot) -> bool:
+        """Return whether the next open would gain by a checkpoint of ``snapshot``, the newest one.
 
         After METADATA_COMPACT_RECORDS records (an option), in large tables later: see METADATA_COMPACT_FILES_SHARE.
         """
-        snapshot = self.newest(watched=False)
         least = self.options(snapshot.definition).metadata_compact_records
         wanted = max(
             least, min(math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE), METADATA_COMPACT_RECORDS_MAX)

@@ -24,14 +24,13 @@ def _states(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[Snapsh
     return [metadata.state(seq) for seq in (horizon, *snapshot.tags.before(horizon))]
 
 
-def _files(metadata: Metadata, snapshot: Snapshot, states: Sequence[Snapshot]) -> pa.Table:
-    """Return partition, name and key_map_path of all files of ``states``, the first of which is the horizon, and of those up to ``snapshot``.
+def _files(metadata: Metadata, states: Sequence[Snapshot], last: int) -> pa.Table:
+    """Return partition, name and key_map_path of all files of ``states``, the first of which is the horizon, and of those up to ``last``.
 
     States after the horizon have no file that is not there or in the records between.  O(files).
     """
-    oldest = states[0]
-    tables = [state.listing().select(_NAMES) for state in states]
-    tables += [record.table("files").select(_NAMES) for record in metadata.records(oldest.seq + 1, snapshot.seq)]
+    tables = [state.files.take(_NAMES, state.live_numbers) for state in states]
+    tables += [record.table("files").select(_NAMES) for record in metadata.records(states[0].seq + 1, last)]
     return pa.concat_tables([no_rows(pa.schema([FILES.field(name) for name in _NAMES])), *tables])
 
 
@@ -41,13 +40,21 @@ def file_paths(table: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(table["partition"], ""), table["name"], joined)
 
 
-def data_files(metadata: Metadata, snapshot: Snapshot, horizon: int | None = None) -> pa.Array:
-    """Return the paths of the data files that states of ``snapshot`` which can be read refer to, each once -> string[n].
+def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+    """Return the paths of the data files that states of ``snapshot`` which can be read refer to, each once -> string[n]."""
+    states = _states(metadata, snapshot, snapshot.retention.horizon)
+    return file_paths(_files(metadata, states, snapshot.seq)).unique()
 
-    ``horizon``: the oldest of these states, if it shall be another one.
+
+def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
+    """Return the paths of the data files that nobody needs any more when ``horizon`` is the oldest state -> string[n].
+
+    States from the present horizon up to that one refer to them, and it does not, nor does one with a tag.  A file that has left never
+    comes back.
     """
-    states = _states(metadata, snapshot, snapshot.retention.horizon if horizon is None else horizon)
-    return file_paths(_files(metadata, snapshot, states)).unique()
+    older = file_paths(_files(metadata, _states(metadata, snapshot, snapshot.retention.horizon), horizon)).unique()
+    kept = file_paths(_files(metadata, _states(metadata, snapshot, horizon), horizon))
+    return older.filter(pc.invert(pc.is_in(older, kept.unique())))
 
 
 def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
@@ -65,7 +72,7 @@ def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     """
     horizon = snapshot.retention.horizon
     states = _states(metadata, snapshot, horizon)
-    files = _files(metadata, snapshot, states)
+    files = _files(metadata, states, snapshot.seq)
     found = [file_paths(files), files["key_map_path"], *map(_key_parts, states)]
     found += [state.summary_table(spec)["path"] for state in states for spec in state.definition.indexes]
     for record in metadata.records(snapshot.retention.first, snapshot.seq):

@@ -232,9 +232,7 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
     if "vectors" in tables:
         section = _Section("vectors", tables["vectors"], path)
         section.no_nulls("positions")
-        section.require(
-            len(set(section.batch.column("segment").to_pylist())) == section.rows, "one vector for each segment"
-        )
+        section.require(len(set(section.columns["segment"].to_pylist())) == section.rows, "one vector for each segment")
     if "fresh" in tables:
         _check_fresh(_Section("fresh", tables["fresh"], path), count)
     if "stats" in tables:
@@ -278,7 +276,8 @@ class _Section:
         self.rows = len(table)
         batches = table.to_batches()
         whole = batches if len(batches) == 1 else table.combine_chunks().to_batches()
-        self.batch = whole[0] if whole else pa.RecordBatch.from_pylist([], table.schema)
+        batch = whole[0] if whole else pa.RecordBatch.from_pylist([], table.schema)
+        self.columns = dict(zip(table.schema.names, batch.columns, strict=True))
 
     def require(self, holds: bool | np.bool_, expected: str) -> None:
         """Raise Corrupt unless ``holds``."""
@@ -290,14 +289,14 @@ class _Section:
     def no_nulls(self, *columns: str) -> None:
         """Raise Corrupt if one of ``columns`` has a null."""
         for column in columns:
-            if self.batch.column(column).null_count:
+            if self.columns[column].null_count:
                 self.require(False, f"no null in {column}")
 
     def numbers(self, ranges: Mapping[str, Range], *, nullable: bool = False) -> Numbers:
         """Return columns of integers as numpy has them, null as the smallest that is allowed; raise Corrupt for others."""
         found = {}
         for name, (low, high) in ranges.items():
-            column = self.batch.column(name)
+            column = self.columns[name]
             if column.null_count:
                 self.require(nullable, f"no null in {name}")
                 column = column.fill_null(low)
@@ -310,22 +309,22 @@ class _Section:
 
     def texts(self, column: str, holds: Callable[[Any], bool], expected: str) -> None:
         """Raise Corrupt unless every distinct value of ``column``, nulls aside, holds."""
-        values = set(self.batch.column(column).to_pylist())
+        values = set(self.columns[column].to_pylist())
         self.require(all(holds(value) for value in values if value is not None), f"{column}: {expected}")
 
     def same_nulls(self, first: str, *others: str) -> BoolArray:
         """Return where column ``first`` has a value; raise Corrupt unless the others have one exactly there."""
         valid = self.valid(first)
         for name in others:
-            column, expected = self.batch.column(name), f"{name} where there is {first}"
-            self.require(column.null_count == self.batch.column(first).null_count, expected)
+            column, expected = self.columns[name], f"{name} where there is {first}"
+            self.require(column.null_count == self.columns[first].null_count, expected)
             if 0 < column.null_count < self.rows:
                 self.require(np.array_equal(valid, self.valid(name)), expected)
         return valid
 
     def valid(self, name: str) -> BoolArray:
         """Return where a column has a value -> bool[rows]."""
-        column = self.batch.column(name)
+        column = self.columns[name]
         if column.null_count in (0, self.rows):
             return np.full(self.rows, not column.null_count)
         return flags(column.is_valid())
@@ -368,9 +367,7 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
     """Names carry the record's token; base files its instant, log files what the other columns say."""
     token, instant = header.get("token"), header["instant"]
     section.require(names.is_token(token), "the token of the record")
-    told = [
-        section.batch.column(name).to_pylist() for name in ("name", "kind", "file_id", "base_instant", "log_version")
-    ]
+    told = [section.columns[name].to_pylist() for name in ("name", "kind", "file_id", "base_instant", "log_version")]
     for name, kind, file_id, base_instant, log_version in zip(*told, strict=True):
         if kind == BASE:
             base = file_names.parse_base(name)
@@ -392,7 +389,7 @@ def _check_names(section: _Section, header: Mapping[str, Any]) -> None:
 
 def _check_row_groups(section: _Section, rows: Int64Array) -> None:
     """Row groups have the rows of their file, together."""
-    lists = section.batch.column("row_group_rows")
+    lists = section.columns["row_group_rows"]
     values = lists.flatten()
     section.require(not values.null_count, "row groups with rows")
     counts = numbers(values).astype(np.int64)
@@ -410,7 +407,7 @@ def _check_slices(slices: pa.Table | None, count: int, path: str) -> None:
     section.require(section.rows == count, "a file slice for each file")
     if count:
         section.no_nulls("previous_instant", "base_name", "log_names")
-        section.require(not section.batch.column("log_names").flatten().null_count, "log files with names")
+        section.require(not section.columns["log_names"].flatten().null_count, "log files with names")
 
 
 def _check_fresh(section: _Section, count: int) -> None:
@@ -424,7 +421,7 @@ def _check_stats(section: _Section, count: int) -> None:
     section.numbers({"segment": (0, count - 1), "row_group": (-1, SEGMENT_ROWS_MAX)})
     section.numbers(_STATS, nullable=True)
     for name in ("min", "max"):
-        column = section.batch.column(name)
+        column = section.columns[name]
         offsets = np.frombuffer(column.buffers()[1] or bytes(4), np.int32)[
             column.offset : column.offset + section.rows + 1
         ]
@@ -455,7 +452,7 @@ def _check_summaries(section: _Section, instant: str, last: int) -> None:
 
 def _check_key_parts(section: _Section, instant: str) -> None:
     section.no_nulls("index", "groups")
-    section.require(not section.batch.column("groups").flatten().null_count, "file groups with names")
+    section.require(not section.columns["groups"].flatten().null_count, "file groups with names")
     _check_objects(section, instant)
 
 

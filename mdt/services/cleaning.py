@@ -23,7 +23,7 @@ from mdt.config import Options, parse_options
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi import timeline
 from mdt.limits import ARCHIVE_RECORDS_MIN, CLEAN_COMMITS_MIN
-from mdt.metadata import paths, references
+from mdt.metadata import archive, paths, references
 from mdt.metadata.file_group import BASE
 from mdt.metadata.leases import leased
 from mdt.metadata.metadata import Metadata
@@ -63,7 +63,7 @@ class Clean(Operation[CleanPlan]):
         old = snapshot.retention
         wanted = horizon_of(self.metadata, snapshot, self.options) if self.horizon is None else self.horizon
         horizon = max(old.horizon, min(wanted, self._needed(snapshot)))
-        files = _doomed(self.metadata, snapshot, horizon) if horizon > old.horizon else ()
+        files = references.left_by(self.metadata, snapshot, horizon).to_pylist() if horizon > old.horizon else ()
         first, instant = old.first, old.instant
         checkpoint = archiving.verified_before(self.metadata, snapshot, horizon, self._records())
         if checkpoint is not None:
@@ -151,13 +151,6 @@ def _base(table: pa.Table) -> pa.Table:
     return table.filter(pc.equal(table["kind"], BASE))
 
 
-def _doomed(metadata: Metadata, snapshot: Snapshot, horizon: int) -> list[str]:
-    """Return the paths of data files that states before ``horizon`` refer to, and no other state that can be read."""
-    known = references.data_files(metadata, snapshot)
-    gone = known.filter(pc.invert(pc.is_in(known, references.data_files(metadata, snapshot, horizon))))
-    return list(gone.to_pylist())
-
-
 def chosen(options: Options, commits: int | None, hours: int | None, versions: int | None) -> Options:
     """Return ``options`` with the one policy that is given, if any.  Raises Invalid for several, or a count out of range."""
     given = {"commits": commits, "hours": hours, "versions": versions}
@@ -192,22 +185,40 @@ class CleanReport:
         )
 
 
-def step(metadata: Metadata, options: Options) -> bool:
+def step(metadata: Metadata, snapshot: Snapshot, options: Options) -> bool:
     """Clean if it is due; return whether anything was.  The table is listed only when records leave the log.
 
     By commits it is due when a quarter more states than are kept can be read; by hours or versions it is looked at as often.
+    When records leave the log, what is left of the cleaning is done by the next steps, so that no single write pays for all of it.
     """
-    snapshot = metadata.newest(watched=False)
+    if _archived_a_part(metadata, snapshot.retention.first):
+        return True
     kept = options.clean_retain_commits if options.clean_policy == "KEEP_LATEST_COMMITS" else 0
     looked_at = max(snapshot.retention.horizon + kept, metadata.cleaned_at)
     if snapshot.seq - looked_at < max(CLEAN_COMMITS_MIN, kept // 4):
         return False
     metadata.cleaned_at = snapshot.seq
-    done = run(metadata, Clean(metadata, options), attempts=options.commit_attempts)
-    if done.record is not None and done.plan.retention.first > snapshot.retention.first:
+    return run(metadata, Clean(metadata, options), attempts=options.commit_attempts).record is not None
+
+
+def _archived_a_part(metadata: Metadata, first: int) -> bool:
+    """Take out of the log, whose first record is to be ``first``, a part of what cleanings have let go; return whether anything was left to do.
+
+    A process that cleans itself goes on with its next write.  One that has found the work undone may end after this write: it does it all.
+    """
+    if first - 1 <= metadata.last_archived:
+        return False
+    last = archive.last_archived(metadata.storage)  # another process may have done it
+    if first - 1 > last and metadata.swept_before < first:
+        metadata.swept_before = first
         sweep(metadata)
-        archiving.archive(metadata)
-    return done.record is not None
+        if metadata.cleaned_at:
+            return True
+    metadata.last_archived = first - 1  # whatever comes of it: the next cleaning tries again
+    if first - 1 <= last:
+        return False
+    archiving.archive(metadata)
+    return True
 
 
 def clean(metadata: Metadata, options: Options, horizon: int | None = None) -> CleanReport:

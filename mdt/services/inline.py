@@ -12,10 +12,12 @@ from mdt import logs
 from mdt.config import Options
 from mdt.errors import MdtError
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.services import cleaning, small_files
 
-Step = Callable[[Metadata, Options], bool]
-"""Looks whether its service is due, which costs next to nothing, and if so does a bounded part of the work; returns whether it did."""
+Step = Callable[[Metadata, Snapshot, Options], bool]
+"""Looks in the newest snapshot whether its service is due, which costs next to nothing, and if so does a bounded part of the work; returns
+whether it did."""
 
 STEPS: Sequence[tuple[str, Step]] = (
     ("compact", small_files.compact),
@@ -49,11 +51,16 @@ def _steps(
     metadata: Metadata, options: Options, steps: Sequence[tuple[str, Step]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     done, warnings = [], []
+    snapshot: Snapshot | None = None
     for name, step in steps:
         try:
-            if step(metadata, options):
+            if snapshot is None:
+                snapshot = metadata.newest(watched=False)
+            if step(metadata, snapshot, options):
                 done.append(name)
+                snapshot = None
         except MdtError as error:
+            snapshot = None
             warnings.append(f"{name} did not run: {error}")
             logs.SERVICE.warning("%s: %s", metadata.newest(watched=False).definition.name, warnings[-1])
     return tuple(done), tuple(warnings)

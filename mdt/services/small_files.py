@@ -48,12 +48,11 @@ _ROW_OPERATIONS = ("upsert", "insert", "insert_unchecked")
 # Log files
 
 
-def compact(metadata: Metadata, options: Options, *, everywhere: bool = False) -> bool:
+def compact(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywhere: bool = False) -> bool:
     """Give a base file to the file groups where that pays, the worst first; return whether any was due.
 
     ``everywhere``: whether to look at all groups, and not only at those that the newest commit has changed.
     """
-    snapshot = metadata.newest(watched=False)
     groups = _with_many_logs(metadata, snapshot, options, everywhere)
 
     def due(found: Dirty) -> npt.NDArray[np.float64]:
@@ -69,13 +68,13 @@ def compact(metadata: Metadata, options: Options, *, everywhere: bool = False) -
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
 
 
-def compact_logs(metadata: Metadata, options: Options, *, everywhere: bool = False) -> bool:
+def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywhere: bool = False) -> bool:
     """Join log files of about one size in the file groups that have many; return whether any were.
 
     ``everywhere``: as for :func:`compact`.  A step after a commit joins those of some of its file groups, with the most log files: as many
     as become due when every such commit changes as many.
     """
-    snapshot, least = metadata.newest(watched=False), options.compact_log_files
+    least = options.compact_log_files
     groups = _with_many_logs(metadata, snapshot, options, everywhere)
     groups = [group for group in groups if joined(snapshot, group, least)]
     if not groups:
@@ -124,13 +123,12 @@ class Joining(Clustering):
         return ClusteringPlan(Footprint(txn, frozenset(groups)), partitions, is_needed=bool(found), units=found)
 
 
-def join(metadata: Metadata, options: Options, *, everywhere: bool = False) -> bool:
+def join(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywhere: bool = False) -> bool:
     """Join small file groups of a partition where there are many of a size; return whether any were.
 
     ``everywhere``: whether to look at all partitions, and not only at those where the newest commit has made file groups.
     Off where inserts never fill small files.
     """
-    snapshot = metadata.newest(watched=False)
     record = metadata.record(snapshot.seq)
     if not options.small_file_bytes or record is None:
         return False

@@ -108,22 +108,26 @@ class Handle:
 
         return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
 
-    def _before_rows(self) -> None:
+    def _before_rows(self) -> TableDefinition:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
-        self._refuse_the_past()
-        self._metadata.key_index(self._metadata.newest(watched=False))
-        self._before_write()
+        return self._before_write(by_key=True)
 
-    def _before_write(self, *, roll_back: bool = True) -> None:
-        """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``)."""
+    def _before_write(self, *, roll_back: bool = True, by_key: bool = False) -> TableDefinition:
+        """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``).
+
+        Returns what the table is.  ``by_key``: whether rows are found by the key index, which then must be there.
+        """
         from mdt.commit.recovery import recover
 
         self._refuse_the_past()
         self._storage.require_conditional_put()
-        self._metadata.newest()
+        snapshot = self._metadata.newest()
+        if by_key:
+            self._metadata.key_index(snapshot)
         self._metadata.watch.refuse_to_write()
         if roll_back:
             recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
+        return snapshot.definition
 
     def _refuse_the_past(self) -> None:
         if self._pinned is not None:

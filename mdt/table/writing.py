@@ -263,7 +263,7 @@ class Writing(Handle):
         from mdt.write.overwriting import WITH_ROWS, Overwrite
         from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked
 
-        self._before_rows()
+        definition = self._before_rows()
         if is_spark(data):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
@@ -272,16 +272,14 @@ class Writing(Handle):
                 done = engine.write(self._metadata, self.options, data, name, progress)
                 return self._tidied(WriteResult.of(done, engine="spark"))
             data = small
-        batch = normalize(to_table(data, self.schema), self.definition)
+        batch = normalize(to_table(data, definition.declared), definition)
         if name in WITH_ROWS:
-            return self._tidied(
-                WriteResult.of(self._commit(Overwrite(self._metadata, self.options, batch, name, progress)))
-            )
-        action = self.definition.commit_action
+            overwritten = self._commit(Overwrite(self._metadata, self.options, batch, name, progress))
+            return self._tidied(WriteResult.of(overwritten))
+        action = definition.commit_action
         if name == INSERT_UNCHECKED:
-            return self._tidied(
-                WriteResult.of(self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress)))
-            )
+            inserted = self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress))
+            return self._tidied(WriteResult.of(inserted))
         done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
         return self._tidied(WriteResult.of(done))
 

@@ -264,8 +264,14 @@ def write_slices(
     ``part``: as for :func:`collect`.
     """
     threads = shared.options.threads("writer")
+
+    def written(task: int, one: T) -> Written:
+        return shared.run(task, slice_of(one))
+
+    if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
+        return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
     with ThreadPoolExecutor(threads) as pool:
-        done = pool.map(lambda task, one: shared.run(task, slice_of(one)), range(len(work)), work)
+        done = pool.map(written, range(len(work)), work)
         return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
 
 

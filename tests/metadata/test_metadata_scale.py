@@ -305,7 +305,7 @@ def test_the_metadata_of_large_tables_are_compacted_more_rarely() -> None:
     table = _table(4)
     for n in range(3):
         table.upsert(_rows([n], n))
-    assert not table.metadata.compaction_is_due() and table.metadata.checkpoint_seq == -1
+    assert not table.metadata.compaction_is_due(table.snapshot()) and table.metadata.checkpoint_seq == -1
     table.upsert(_rows([4], 4))
     assert table.metadata.checkpoint_seq == 4
 
