@@ -92,6 +92,13 @@ def main(
     ] = None,
     commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
+    budget: Annotated[float, typer.Option(min=1, help="life: seconds of commits after which a peer stops")] = 3_600,
+    ducklake: Annotated[
+        str | None,
+        typer.Option(
+            help="life: a Python in whose environment are duckdb and duckdb-extension-ducklake of one version"
+        ),
+    ] = None,
 ) -> None:
     """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
@@ -100,7 +107,8 @@ def main(
         )
     if LIFE in benches:
         wanted = [name for name in chosen(peers) if name in life.PEERS]
-        life.run(wanted, life.Work(rows, commits, batch, seed, files[0] if files else None), partial(print, flush=True))
+        work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)
+        life.run(wanted, work, partial(print, flush=True), {} if ducklake is None else {"ducklake": ducklake})
     if CHANGES in benches:
         wanted = [name for name in chosen(peers) if name in changes.PEERS]
         changes.run(wanted, rows, seed, repeat, partial(print, flush=True))

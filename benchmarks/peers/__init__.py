@@ -19,6 +19,7 @@ PEERS = {
     "duckdb": "benchmarks.peers.duckdb_peer:DuckDB",
     "deltalake": "benchmarks.peers.deltalake_peer:DeltaLake",
     "deltalake with feed": "benchmarks.peers.deltalake_peer:DeltaLakeFeed",
+    "ducklake": "benchmarks.peers.ducklake_peer:DuckLake",
     "lance": "benchmarks.peers.lance_peer:Lance",
     "arrow": "benchmarks.peers.arrow_peer:ArrowDataset",
 }
