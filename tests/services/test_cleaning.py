@@ -15,7 +15,7 @@ from worlds import COW, LATER_SECONDS, MOR, as_state, assert_clean, ours, rows, 
 import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Corrupt, Expired, Invalid, Unavailable
-from mdt.metadata import archive, codec, commit_log, paths
+from mdt.metadata import archive, codec, commit_log, paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.services import cleaning
 from mdt.stores.storage import MemoryStorage
@@ -352,6 +352,33 @@ def test_a_table_cleans_itself_after_writes_unless_told_not_to() -> None:
     assert other.snapshot().retention.horizon == 0
 
 
+def _steps_of_cleanings(table: Table, is_reopened: bool) -> list[tuple[int, int]]:
+    """Write 120 times; return, after each write, with which record the log is to begin, and with which it begins."""
+    found = []
+    for n in range(120):
+        if is_reopened:
+            table = mdt.open(table.storage)
+        assert table.upsert(rows(range(4), 10 + n, 1.0)).warnings == ()
+        oldest = min(info.path for info in table.storage.list_dir(paths.log_dir()))
+        found.append((table.snapshot().retention.first, paths.seq_of(oldest) or 0))
+    return found
+
+
+def test_no_write_pays_for_both_a_cleaning_and_its_archiving() -> None:
+    found = _steps_of_cleanings(grown(5, **{"mdt.clean.retain.commits": 10})[0], is_reopened=False)
+    cleaned = [n for n in range(1, 120) if found[n][0] > found[n - 1][0]]
+    archived = [n for n in range(1, 120) if found[n][1] > found[n - 1][1]]
+    assert cleaned and archived == [n + 2 for n in cleaned if n + 2 < 120]
+    assert all(found[n][1] == found[n][0] for n in archived)
+
+
+def test_who_writes_once_archives_what_the_writer_before_has_cleaned() -> None:
+    found = _steps_of_cleanings(grown(5, **{"mdt.clean.retain.commits": 10})[0], is_reopened=True)
+    cleaned = [n for n in range(1, 120) if found[n][0] > found[n - 1][0]]
+    archived = [n for n in range(1, 120) if found[n][1] > found[n - 1][1]]
+    assert cleaned and archived == [n + 1 for n in cleaned if n + 1 < 120]
+
+
 def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = grown(3, **{"mdt.clean.retain.commits": 1})
     monkeypatch.setattr(cleaning, "CLEAN_COMMITS_MIN", 1)
@@ -359,7 +386,7 @@ def test_a_service_that_fails_is_a_warning_of_the_write(monkeypatch: pytest.Monk
     def fail(metadata: Metadata, snapshot: object, horizon: int) -> list[str]:
         raise Unavailable("no answer (a fault made by a test)")
 
-    monkeypatch.setattr(cleaning, "_doomed", fail)
+    monkeypatch.setattr(references, "left_by", fail)
     done = table.upsert(rows(range(4), 10, 1.0))
     assert done.updated == 4 and any("clean did not run: no answer" in said for said in done.warnings)
 
