@@ -71,6 +71,24 @@ def chosen(peers: str) -> list[str]:
     return ["mdt", *names]
 
 
+def measured(jobs: Iterable[Job], people: Console, out: Path | None) -> list[Figure]:
+    """Run the jobs and return their figures; each is printed as it comes, and appended to the file ``out``."""
+    results, reference = list[Figure](), Reference()
+    for job in jobs:
+        people.print(f"[dim]{job.bench}: {job.peer} ...")
+        for figure in run(job):
+            compare(figure, reference)
+            results.append(figure)
+            print(line(figure), flush=True)
+            if out:
+                with out.open("a", encoding="utf-8") as file:
+                    file.write(line(figure) + "\n")
+    for figure in results:
+        if figure.error:
+            people.print(f"[red]{figure.bench}: {figure.peer} failed:[/red] {figure.error}")
+    return results
+
+
 def main(
     benches: Annotated[
         list[str],
@@ -109,31 +127,23 @@ def main(
         wanted = [name for name in chosen(peers) if name in life.PEERS]
         work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)
         life.run(wanted, work, partial(print, flush=True), {} if ducklake is None else {"ducklake": ducklake})
-    if CHANGES in benches:
-        wanted = [name for name in chosen(peers) if name in changes.PEERS]
-        changes.run(wanted, rows, seed, repeat, partial(print, flush=True))
-    if CONDITIONS in benches:
-        wanted = [name for name in chosen(peers) if name in conditions.PEERS]
-        conditions.run(wanted, rows, seed, repeat, partial(print, flush=True))
+    for name, bench_of in ((CHANGES, changes), (CONDITIONS, conditions)):
+        if name in benches:
+            wanted = [peer for peer in chosen(peers) if peer in bench_of.PEERS]
+            bench_of.run(wanted, rows, seed, repeat, partial(print, flush=True))
     if CLUSTERING in benches:
         clustering.run(rows, seed, partial(print, flush=True))
     benches = [name for name in benches if name not in (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING)]
     if unknown := [name for name in benches if name not in BENCHES]:
         raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
-    results, reference, people = list[Figure](), Reference(), Console(stderr=True, width=116)
-    for bench in benches:
-        for peer in (name for name in chosen(peers) if name in PEERS):
-            people.print(f"[dim]{bench}: {peer} ...")
-            for figure in run(Job(bench, peer, rows, seed, shuffled, repeat, integers)):
-                compare(figure, reference)
-                results.append(figure)
-                print(line(figure), flush=True)
-                if out:
-                    with out.open("a", encoding="utf-8") as file:
-                        file.write(line(figure) + "\n")
-    for figure in results:
-        if figure.error:
-            people.print(f"[red]{figure.bench}: {figure.peer} failed:[/red] {figure.error}")
+    people = Console(stderr=True, width=116)
+    jobs = [
+        Job(bench, peer, rows, seed, shuffled, repeat, integers)
+        for bench in benches
+        for peer in chosen(peers)
+        if peer in PEERS
+    ]
+    results = measured(jobs, people, out)
     if results:
         keys = f"{'shuffled ' if shuffled else ''}{'integer' if integers else 'text'} keys"
         people.print(table(results, f"trips, {rows:,} rows, {keys}"))
