@@ -46,6 +46,13 @@ def data_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
     return file_paths(_files(metadata, states, snapshot.seq)).unique()
 
 
+def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
+    """Return the same, and the attachments with key maps of these files -> string[n], each once."""
+    files = _files(metadata, _states(metadata, snapshot, snapshot.retention.horizon), snapshot.seq)
+    chunks = [*file_paths(files).chunks, *files["key_map_path"].chunks]
+    return pa.chunked_array(chunks, pa.string()).unique().drop_null()
+
+
 def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
     """Return the paths of the data files that nobody needs any more when ``horizon`` is the oldest state -> string[n].
 
@@ -55,13 +62,6 @@ def left_by(metadata: Metadata, snapshot: Snapshot, horizon: int) -> pa.Array:
     older = file_paths(_files(metadata, _states(metadata, snapshot, snapshot.retention.horizon), horizon)).unique()
     kept = file_paths(_files(metadata, _states(metadata, snapshot, horizon), horizon))
     return older.filter(pc.invert(pc.is_in(older, kept.unique())))
-
-
-def of_files(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
-    """Return the same, and the attachments with key maps of these files -> string[n], each once."""
-    files = _files(metadata, snapshot, _states(metadata, snapshot, snapshot.retention.horizon))
-    chunks = [*file_paths(files).chunks, *files["key_map_path"].chunks]
-    return pa.chunked_array(chunks, pa.string()).unique().drop_null()
 
 
 def everything(metadata: Metadata, snapshot: Snapshot) -> pa.Array:
