@@ -9,7 +9,6 @@ it writes what it replaces once more.  Every change is counted.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import statistics
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import cpu_seconds
+from benchmarks.harness import cpu_seconds, measured
 from benchmarks.peers import open_peer
 from benchmarks.trips import Trips, WrongAnswer
 
@@ -32,11 +31,8 @@ SHARE = 0.01
 
 def run(peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[str], object]) -> None:
     """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises WrongAnswer."""
-    context = multiprocessing.get_context("spawn")
-    for peer in peers:
-        with context.Pool(1) as pool:
-            for figure in pool.apply(_measured, (peer, rows, seed, times)):
-                emit(json.dumps(figure))
+    for figure in measured(peers, _measured, rows, seed, times):
+        emit(json.dumps(figure))
 
 
 def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any]]:

@@ -1,37 +1,37 @@
 """``python -m benchmarks conditions``: deletes and updates by a condition: of one row, of a hundredth of the rows in one range of the
-key, and of a hundredth spread over all files.  Seconds and CPU, medians; every count is checked, and at the end every row that is
-left.  Each peer makes as many files as it does by itself.
+key, and of a hundredth spread over all files; and merges of a hundredth, nine in ten of the rows there already.  Seconds and CPU, medians; every
+count is checked, and at the end every row that is left.  Each peer makes as many files as it does by itself.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.harness import cpu_seconds
+from benchmarks.harness import cpu_seconds, measured
 from benchmarks.peers import open_peer, sql_list
 from benchmarks.trips import Trips, WrongAnswer
 
 PEERS = ("mdt", "deltalake", "lance")
+MERGING = ("mdt", "deltalake")
+"""Those that merge by clauses; lance has its upsert."""
 SHARE = 0.01
 
 
 def run(peers: Sequence[str], rows: int, seed: int, times: int, emit: Callable[[str], object]) -> None:
     """Measure each peer in a process of its own; ``emit`` takes lines of JSON.  Raises WrongAnswer."""
-    context = multiprocessing.get_context("spawn")
-    for peer in peers:
-        with context.Pool(1) as pool:
-            for figure in pool.apply(_measured, (peer, rows, seed, times)):
-                emit(json.dumps(figure))
+    for figure in measured(peers, _measured, rows, seed, times):
+        emit(json.dumps(figure))
+    for figure in measured([peer for peer in peers if peer in MERGING], _merged, rows, seed, times):
+        emit(json.dumps(figure))
 
 
 def _conditions(trips: Trips, n: int, times: int) -> dict[str, tuple[str, np.ndarray[Any, Any]]]:
@@ -76,6 +76,28 @@ def _measured(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any
                 else:
                     live &= ~hit
         _check(table.scan(), trips, live, distance)
+    return _medians(peer, laps)
+
+
+def _merged(peer: str, rows: int, seed: int, times: int) -> list[dict[str, Any]]:
+    """Return the figures of merges of one peer."""
+    trips, laps = Trips(rows, seed), dict[str, list[tuple[float, float]]]()
+    with tempfile.TemporaryDirectory() as folder:
+        table = open_peer(peer, folder, None)
+        table.load(trips.load())
+        for n in range(2 * times):
+            source = trips.small(max(10, int(rows * SHARE)))
+            wall, cpu = time.perf_counter(), cpu_seconds()
+            changed = table.merge(source, whole=n % 2 == 0)
+            name = "merge, whole rows" if n % 2 == 0 else "merge, two columns of newer rows"
+            laps.setdefault(name, []).append((time.perf_counter() - wall, cpu_seconds() - cpu))
+            if changed != len(source):
+                raise WrongAnswer(f"{name}: {changed} rows instead of {len(source)}")
+        trips.check(table.scan())
+    return _medians(peer, laps)
+
+
+def _medians(peer: str, laps: Mapping[str, Sequence[tuple[float, float]]]) -> list[dict[str, Any]]:
     figures = []
     for name, found in laps.items():
         wall_seconds, cpus = zip(*found, strict=True)

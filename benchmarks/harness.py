@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
@@ -247,3 +247,11 @@ def run(job: Job) -> list[Figure]:
         error = f"process ended with {process.exitcode}" if process.exitcode else "measured nothing"
         return [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=error)]
     return [Figure(**figure) for figure in received]
+
+
+def measured(peers: Iterable[str], measure: Callable[..., Iterable[object]], *args: object) -> Iterator[object]:
+    """Yield what ``measure(peer, *args)`` returns for each peer, in a process of its own.  Raises what it raises."""
+    context = multiprocessing.get_context("spawn")
+    for peer in peers:
+        with context.Pool(1) as pool:
+            yield from pool.apply(measure, (peer, *args))

@@ -79,6 +79,10 @@ class Peer(ABC):
         """Set a column to an expression in SQL where rows match; return as :meth:`delete_where` does."""
         raise NotImplementedError
 
+    def merge(self, rows: pa.Table, *, whole: bool) -> int:
+        """Merge by key: insert new rows, and replace those that are there, as a ``whole``, or fare and ts where ts is larger; return how many changed."""
+        raise NotImplementedError
+
     def tidy(self) -> None:
         """Compact small files and delete what no reader needs, as far as the peer does not do that by itself."""
         return

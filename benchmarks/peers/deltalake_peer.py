@@ -36,6 +36,17 @@ class DeltaLake(Peer):
     def update_where(self, column: str, value: str, where: str) -> int:
         return int(self.table.update({column: value}, predicate=where)["num_updated_rows"])
 
+    def merge(self, rows: pa.Table, *, whole: bool) -> int:
+        merge = self.table.merge(rows, "target.id = source.id", source_alias="source", target_alias="target")
+        if whole:
+            merge = merge.when_matched_update_all()
+        else:
+            merge = merge.when_matched_update(
+                {"fare": "source.fare", "ts": "source.ts"}, predicate="source.ts > target.ts"
+            )
+        done = merge.when_not_matched_insert_all().execute()
+        return int(done["num_target_rows_updated"] + done["num_target_rows_inserted"])
+
     def tidy(self) -> None:
         self.table.optimize.compact()
         self.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)

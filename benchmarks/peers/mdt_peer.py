@@ -55,6 +55,16 @@ class Mdt(Peer):
     def update_where(self, column: str, value: str, where: str) -> int:
         return self.table.update_where({column: value}, where).updated
 
+    def merge(self, rows: pa.Table, *, whole: bool) -> int:
+        merge = self.table.merge(rows)
+        if whole:
+            merge = merge.when_matched().update("*")
+        else:
+            newer = merge.when_matched("source.ts > target.ts")
+            merge = newer.update({"fare": "source.fare", "ts": "source.ts"})
+        done = merge.when_not_matched().insert().execute()
+        return done.updated + done.inserted
+
     def compact(self) -> None:
         self.table.compact()
 
