@@ -11,7 +11,7 @@ import pytest
 from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from model_overwriting import OverwritingRules
+from model_blending import BlendingRules
 from strategies import Row, smallest_ordering_value
 
 import mdt
@@ -76,7 +76,7 @@ class Said:
         return CONDITIONS[self.kind][self.condition](*pair)
 
 
-class MergeRules(OverwritingRules):
+class MergeRules(BlendingRules):
     """Merges, for the machines that have deletes and updates by a condition."""
 
     @precondition(lambda self: all(map(self._is_as_made, ("x", "note"))))

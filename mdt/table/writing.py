@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import flag, mapping
-from mdt.errors import Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
 from mdt.table.handle import Handle
@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 class Writing(Handle):
     """What changes the rows of a table, and its columns."""
 
-    def upsert(self, data: Any, *, evolve: bool = False, progress: ProgressOption = None) -> WriteResult:
+    def upsert(
+        self,
+        data: Any,
+        *,
+        evolve: bool = False,
+        partial: bool = False,
+        mergers: Mapping[str, Any] | None = None,
+        progress: ProgressOption = None,
+    ) -> WriteResult:
         """Insert new rows and replace rows whose key exists.
 
         ``data``: pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an iterable of tables or batches, a list
@@ -34,9 +42,16 @@ class Writing(Handle):
         ``evolve``: columns that only the data have, and fields of structs, are added to the table first, wider numbers widen its
         columns (see :meth:`alter`, which is a commit of its own), and columns that only the table has are null.
 
+        ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  ``mergers``: column -> "sum", "max",
+        "min" or "coalesce", or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a column becomes where the row exists
+        or the data repeat a key.  The older row is that with the smaller ordering value, so one that comes late is merged, too.  Both read these columns
+        of the rows that they change; a Spark DataFrame must be small for them.
+
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
         done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
         """
+        if partial or mergers:
+            return self._blend(data, evolve, partial, mapping("mergers", mergers), progress)
         return self._write(self._evolved(data) if evolve else data, "upsert", progress)
 
     def insert(self, data: Any, *, check: bool = True, progress: ProgressOption = None) -> WriteResult:
@@ -128,7 +143,7 @@ class Writing(Handle):
         return Merging.of(self, self._small(source), on)
 
     def _small(self, source: Any) -> pa.Table:
-        """Return a source of a merge, which is held in memory."""
+        """Return rows that are held in memory."""
         if not is_spark(source):
             return to_table(source, self.schema)
         from mdt.engines.spark import engine  # as below
@@ -136,8 +151,8 @@ class Writing(Handle):
         found = engine.collect_if_small(source, self.options.spark_local_bytes_max)
         if found is None:
             raise Unsupported(
-                f"a DataFrame of more than {self.options.spark_local_bytes_max} bytes cannot be merged",
-                hint="raise mdt.spark.local.bytes.max if the driver has the memory, or merge it in parts",
+                f"a DataFrame of more than {self.options.spark_local_bytes_max} bytes is not taken here: its rows go through the driver",
+                hint="raise mdt.spark.local.bytes.max if the driver has the memory, or give it in parts",
             )
         return found
 
@@ -252,6 +267,24 @@ class Writing(Handle):
         if evolution(given, self.definition):
             self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))
         return engine.completed(data, self.definition) if is_spark(data) else completed(data, self.definition)
+
+    def _blend(
+        self, data: Any, evolve: bool, partial: bool, mergers: Mapping[str, Any], progress: ProgressOption
+    ) -> WriteResult:
+        from mdt.write.blending import BlendingUpsert, batch_of, blend_of
+
+        if evolve and partial:
+            raise Invalid(
+                "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
+            )
+        with shown(progress, "upsert") as told:
+            self._before_rows()
+            table = self._small(self._evolved(data) if evolve else data)
+            definition = self.definition
+            blend = blend_of(definition, table.column_names, partial, mergers)
+            batch, action = batch_of(table, blend), definition.commit_action
+            operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, told, blend)
+            return self._tidied(WriteResult.of(self._commit(operation)))
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:

@@ -111,10 +111,20 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
 
 def unique(batch: Batch, definition: TableDefinition) -> Batch:
     """Return ``batch`` without repeated keys: the largest ordering value wins, then the last row."""
-    n = len(batch)
     ordered = np.sort(batch.hashes.hi)
     if not bool(np.any(ordered[1:] == ordered[:-1])):
         return batch
+    order, last = key_order(batch, definition)
+    if last.all():
+        return batch
+    thin = batch.take(np.sort(order[last]))
+    repeated = tuple(batch.keys.take(pa.array(np.sort(order[~last])[:_NAMED_KEYS])).to_pylist())
+    return replace(thin, duplicates=len(batch) - len(thin), repeated=repeated)
+
+
+def key_order(batch: Batch, definition: TableDefinition) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
+    """Return the rows by key, and of one key by ordering value, then as they came -> int64[n]; and which of these are the last of their key."""
+    n = len(batch)
     scope, ordering = batch.partition, batch.ordering
     if definition.is_global:
         scope = np.zeros(n, dtype=np.int64)
@@ -124,9 +134,4 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
     hi, lo, part = batch.hashes.hi[order], batch.hashes.lo[order], scope[order]
     last = np.ones(n, dtype=np.bool_)
     last[:-1] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1]) | (part[1:] != part[:-1])
-    kept = np.sort(order[last]).astype(np.int64)
-    if len(kept) == n:
-        return batch
-    thin = batch.take(kept)
-    repeated = tuple(batch.keys.take(pa.array(np.sort(order[~last])[:_NAMED_KEYS])).to_pylist())
-    return replace(thin, duplicates=n - len(kept), repeated=repeated)
+    return order.astype(np.int64), last

@@ -144,11 +144,11 @@ class Upsert(RowOperation):
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
         definition = snapshot.definition
-        batch = as_altered(self.batch, definition)
+        batch = self.placed(snapshot)
         located = locate_batch(self.metadata, snapshot, batch)
         if self.name != "upsert":
             _refuse(batch, np.flatnonzero(located.found), self.name)
-        late, moved = decide(snapshot, batch, located)
+        batch, late, moved = self.decided(snapshot, batch, located)
         rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
         fresh, returning = new_here(located, moved)
         places, further = ended_besides(located, late)
@@ -176,6 +176,16 @@ class Upsert(RowOperation):
             footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts, bool(work), work, places,
             updates, deletes, returns, inserts, batch,
         )  # fmt: skip
+
+    def placed(self, snapshot: Snapshot) -> Batch:
+        """Return the batch as the snapshot's schema has it."""
+        return as_altered(self.batch, snapshot.definition)
+
+    def decided(
+        self, snapshot: Snapshot, batch: Batch, located: Located
+    ) -> tuple[Batch, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return the batch as it is to be written, and which of its rows come late and which move, as :func:`decide` does."""
+        return (batch, *decide(snapshot, batch, located))
 
 
 class Delete(RowOperation):

@@ -278,6 +278,11 @@ def merge(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], obj
     return run
 
 
+def blend(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    data = rows(range(5, 20), 9).select(["id", "ts", "status"])
+    return lambda: table.upsert(data, partial=True, mergers={"status": "coalesce"})
+
+
 def repair(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """What was written beside data files is gone, and a checkpoint."""
     table.metadata.compact()
@@ -309,6 +314,7 @@ RUNS = {
     "15": update_where,
     "16": overwrite,
     "17": merge,
+    "18": blend,
 }
 
 

@@ -1,0 +1,245 @@
+"""Upserts in which something of the older row stays: columns that the batch has not, and columns that are merged.
+
+The older rows are found by key as in every upsert, and only the columns that are needed are read of them, from the pages that hold them, once.
+A merger makes of an older and a newer value one.  The newer row is the one with the larger ordering value, or that came later;
+where the batch has the older one, the table's row stays but for its merged columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import Int64Array
+from mdt.arguments import shown
+from mdt.errors import Conflict, Invalid, Unsupported
+from mdt.filters.comparison import compared
+from mdt.hudi.partitions import partition_paths
+from mdt.metadata.key_map import ordering_words
+from mdt.metadata.locate import Located, find
+from mdt.metadata.snapshot import Snapshot
+from mdt.scan.lookup import KeyRows, rows_at
+from mdt.schema.conform import conform
+from mdt.schema.definition import TableDefinition
+from mdt.write.normalize import Batch, key_order, stored_batch, unique
+from mdt.write.operations import Upsert, decide
+from mdt.write.setting import fitted
+
+Merger = Callable[[Any, Any], Any]
+"""Of older and newer values, Arrow arrays [n] of the column's stored type, what they are together -> [n].  It must be associative."""
+BoolArray = npt.NDArray[np.bool_]
+
+
+def _sum(older: Any, newer: Any) -> Any:
+    zero = pa.scalar(0, older.type)
+    total = pc.add_checked(pc.fill_null(older, zero), pc.fill_null(newer, zero))
+    return pc.if_else(pc.and_(pc.is_null(older), pc.is_null(newer)), pa.scalar(None, total.type), total)
+
+
+def _larger(older: Any, newer: Any) -> Any:
+    return pc.if_else(pc.fill_null(compared(">", older, newer), pc.is_null(newer)), older, newer)
+
+
+def _smaller(older: Any, newer: Any) -> Any:
+    return pc.if_else(pc.fill_null(compared("<", older, newer), pc.is_null(newer)), older, newer)
+
+
+def _known(older: Any, newer: Any) -> Any:
+    return pc.coalesce(newer, older)
+
+
+MERGERS: Mapping[str, Merger] = {"sum": _sum, "max": _larger, "min": _smaller, "coalesce": _known}
+"""Null is nothing to sum, max and min; coalesce takes the newer value unless it is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """What of the older row stays.  ``missing``: columns that the batch has not; ``mergers``: column -> how it is merged."""
+
+    missing: frozenset[str]
+    mergers: Mapping[str, Merger]
+    definition: TableDefinition
+
+    def merged(self, name: str, older: Any, newer: Any) -> pa.ChunkedArray:
+        """Return the merged values of a column.  Raises Invalid where they do not fit, or a merger of somebody's own fails."""
+        try:
+            found = self.mergers[name](older, newer)
+        except Invalid:
+            raise
+        except Exception as error:  # a function of somebody's own may raise anything
+            raise Invalid(f"column {name!r}: its values cannot be merged: {error}") from error
+        if len(found) != len(older):
+            raise Invalid(f"column {name!r}: the merger made {len(found)} values of {len(older)}")
+        column = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+        return fitted(pa.table({name: column}), self.definition)[name]
+
+    def rows(self, older: pa.Table, batch: Batch, found: BoolArray, late: BoolArray) -> pa.Table:
+        """Return what the rows of a batch become.  ``older``: the rows of the table, null where ``found`` is false; ``late``: those that are newer."""
+        table = batch.table
+        is_late, is_found = pa.array(late), pa.array(found)
+        for name in older.column_names:
+            new, old = table[name].combine_chunks(), older[name].combine_chunks()
+            if name in self.missing:
+                column: Any = old
+            elif name in self.mergers:
+                together = self.merged(name, pc.if_else(is_late, new, old), pc.if_else(is_late, old, new))
+                column = pc.if_else(is_found, together.combine_chunks(), new)
+            else:
+                column = pc.if_else(is_late, old, new)
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), column)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class BlendingUpsert(Upsert):
+    """An upsert of ``batch``, which has null in the columns that it does not bring; ``blend`` says what stays."""
+
+    blend: Blend | None = None
+
+    def placed(self, snapshot: Snapshot) -> Batch:
+        """Return the batch with the partitions of its rows.  Raises Conflict if the columns were altered meanwhile."""
+        blend, definition = self._blend, snapshot.definition
+        if not definition.schema.equals(blend.definition.schema):
+            raise Conflict("the columns of the table were altered meanwhile", hint="write the rows again")
+        lacking = [name for name in definition.partition_by if name in blend.missing]
+        if not lacking:
+            return self.batch
+        batch, table = self.batch, self.batch.table
+        file, position = np.full(len(batch), -1, np.int64), np.full(len(batch), -1, np.int64)
+        for hit in find(self.metadata, snapshot, batch.sort_keys, batch.hashes):
+            file[hit.key], position[hit.key] = hit.file, hit.position
+        here = self._older(snapshot, KeyRows(file, position), lacking)
+        for name in lacking:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), here[name])
+        codes, paths = partition_paths(table, definition.partition_by, definition.hive_style)
+        return replace(batch, table=table, partition=codes.astype(np.int64), partitions=tuple(paths))
+
+    def decided(self, snapshot: Snapshot, batch: Batch, located: Located) -> tuple[Batch, BoolArray, BoolArray]:
+        """Return the batch as it is to be written, and which rows are late and which move."""
+        blend, definition = self._blend, snapshot.definition
+        late, moved = decide(snapshot, batch, located)
+        names = [name for name in definition.schema.names if name in blend.missing or name in blend.mergers]
+        if blend.mergers and late.any():  # of the row of the table all that is not merged stays
+            names = definition.schema.names
+        older = self._older(snapshot, KeyRows(located.file, located.position), names)
+        if not blend.mergers:
+            table = blend.rows(older, batch, located.found, np.zeros(len(batch), np.bool_))
+        else:
+            table, late = blend.rows(older, batch, located.found, late), np.zeros(len(batch), np.bool_)
+        self._require_whole(table)
+        ordering = batch.ordering
+        if definition.ordering is not None:
+            ordering = ordering_words(table[definition.ordering])
+        return replace(batch, table=table, ordering=ordering), late, moved
+
+    def _older(self, snapshot: Snapshot, where: KeyRows, names: Sequence[str]) -> pa.Table:
+        return rows_at(self.metadata, snapshot, where, names, threads=self.options.threads("reader"))
+
+    def _require_whole(self, table: pa.Table) -> None:
+        """Raise Invalid for new rows without a value that every row has."""
+        required = pa.schema([field for field in table.schema if not field.nullable])
+        conform(table.select(required.names), required, required)
+
+    @property
+    def _blend(self) -> Blend:
+        assert self.blend is not None
+        return self.blend
+
+
+def blend_of(definition: TableDefinition, given: Sequence[str], partial: bool, mergers: Mapping[str, Any]) -> Blend:
+    """Return what stays of older rows.  ``given``: columns of the data.  ``mergers``: column -> name in :data:`MERGERS`, or a function.
+
+    Raises Invalid for mergers of columns that say which row it is and which one is newer, and for names that nobody knows; Unsupported where keys
+    may live more than once.
+    """
+    if definition.keys_repeat:
+        raise Unsupported(
+            "a key may live more than once in this table, so no row of it is the older one",
+            hint="t.merge changes each of them",
+        )
+    needed = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
+    missing = frozenset(definition.schema.names).difference(given) if partial else frozenset[str]()
+    lacking = [name for name in needed if name in missing]
+    if lacking:
+        raise Invalid(f"the data lack {', '.join(lacking)}, which say which rows are meant")
+    found: dict[str, Merger] = {}
+    for name, merger in mergers.items():
+        if name in definition.fixed or name not in definition.schema.names:
+            raise Invalid(
+                f"the column {shown(name)} cannot be merged",
+                hint="mergers are for columns beside key, partition and ordering field",
+            )
+        if not callable(merger) and (not isinstance(merger, str) or merger not in MERGERS):
+            raise Invalid(f"there is no merger {shown(merger)}", hint=f"{', '.join(MERGERS)}, or a function")
+        if name not in missing:
+            found[name] = MERGERS[merger] if isinstance(merger, str) else merger
+    blend = Blend(missing, found, definition)
+    for name in found:
+        if isinstance(mergers[name], str):  # what is no number has no sum
+            nothing = pa.array([], definition.schema.field(name).type)
+            blend.merged(name, nothing, nothing)
+    return blend
+
+
+def batch_of(data: pa.Table, blend: Blend) -> Batch:
+    """Return data as a batch: null in the columns that it lacks, one row for each key.  Raises Invalid if the data do not fit."""
+    definition = blend.definition
+    declared, stored = definition.declared, definition.schema
+    for name in blend.missing:
+        declared, stored = (schema.remove(schema.get_field_index(name)) for schema in (declared, stored))
+    table = _filled(conform(data, declared, stored, definition.key), definition)
+    batch = stored_batch(table.drop_columns(sorted(blend.missing.difference(definition.partition_by))), definition)
+    batch = replace(batch, table=table)
+    return _folded(batch, blend) if blend.mergers else unique(batch, definition)
+
+
+def _filled(given: pa.Table, definition: TableDefinition) -> pa.Table:
+    columns = []
+    for field in definition.schema:
+        known = field.name in given.column_names
+        columns.append(given[field.name] if known else pa.nulls(len(given), field.type))
+    return pa.table(columns, schema=definition.schema)
+
+
+def _folded(batch: Batch, blend: Blend) -> Batch:
+    """Return a batch with one row for each key, in which the values of all of its rows are merged, neighbours first."""
+    order, ends = key_order(batch, blend.definition)
+    if ends.all():
+        return batch
+    last = np.sort(order[ends])
+    thin = batch.take(last)
+    table = thin.table
+    group: Int64Array = np.cumsum(ends) - ends
+    for name in blend.mergers:
+        values, of = batch.table[name].take(pa.array(order)).combine_chunks(), group
+        while len(of) > len(last):
+            values, of = _paired(blend, name, values, of)
+        at = table.schema.get_field_index(name)
+        as_they_came = np.argsort(order[ends])
+        table = table.set_column(at, table.schema.field(at), values.take(pa.array(as_they_came)))
+    return replace(thin, table=table)
+
+
+def _paired(blend: Blend, name: str, values: pa.Array, group: Int64Array) -> tuple[pa.Array, Int64Array]:
+    """Return values of which every second one of a group is merged with the one before it, and their groups."""
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    rank = np.arange(len(group)) - np.repeat(starts, np.diff(starts, append=len(group)))
+    first = np.flatnonzero(rank % 2 == 0)
+    has_next = np.zeros(len(first), np.bool_)
+    inside = first + 1 < len(group)
+    has_next[inside] = group[first[inside]] == group[first[inside] + 1]
+    older = values.take(pa.array(first))
+    pairs = np.flatnonzero(has_next)
+    newer = values.take(pa.array(first[pairs] + 1))
+    together = blend.merged(name, older.take(pa.array(pairs)), newer).combine_chunks()
+    at = np.arange(len(first))
+    at[pairs] = len(first) + np.arange(len(pairs))
+    return pa.concat_arrays([older, together]).take(pa.array(at)), group[first]
