@@ -137,7 +137,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
     @rule(joins=st.booleans())
     def compact_and_join(self, joins: bool) -> None:
         self.table.compact()
-        if joins and small_files.join(self.table.metadata, self.table.options, everywhere=True):
+        if joins and small_files.join(self.table.metadata, self.table.snapshot(), self.table.options, everywhere=True):
             count("joins of tables whose keys repeat")
 
     @rule(kept=st.integers(1, 3))

@@ -99,7 +99,7 @@ def test_services_keep_rows_of_one_key_in_file_groups_of_their_own(
     right(table, expected)
     table.compact()
     monkeypatch.setattr(small_files, "JOINED_MIN", 2)
-    while small_files.join(table.metadata, table.options, everywhere=True):
+    while small_files.join(table.metadata, table.snapshot(), table.options, everywhere=True):
         pass
     right(table, expected)
     assert len(table.files()) >= 6, "each row of k0 and k1 has a file group"
