@@ -64,6 +64,7 @@ def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[s
     import pyarrow as pa
 
     t.upsert(rows(range(40), 120))
+    narrow = t.snapshot().seq
     t.alter(add={"extra": pa.string()})
     t.upsert({"id": ["k1"], "city": ["y"], "ts": [130], "v": [7], "extra": ["e"]})
     save("altered")
@@ -76,8 +77,39 @@ def through_columns(t: Any, rows: Callable[[range, int], Any], save: Callable[[s
     t.alter(widen={"v": pa.int64()})
     t.upsert({"id": ["k2"], "city": ["x"], "ts": [131], "v": [2**40], "extra": ["w"]})
     save("widened")
+    newest = t.snapshot().seq
+    t.restore(narrow)
+    save("restored_columns")
+    t.restore(newest)
+    save("restored_again")
     t.purge()
     save("purged")
+
+
+def through_overwrites(t: Any, save: Callable[[str], None]) -> None:
+    """Merge, replace and drop partitions; save the table after each."""
+    import mdt
+
+    def given(ids: range, ts: int) -> Any:
+        return [{"id": f"k{i}", "city": "xy"[i % 2], "ts": ts, "v": i, "extra": "o"} for i in ids]
+
+    t.merge(given(range(30, 50), 140)).when_matched("target.v < 100").delete().when_matched().update(
+        {"v": mdt.col("source.v"), "ts": "source.ts"}
+    ).when_not_matched().insert("*").execute()
+    save("merged")
+    t.insert_overwrite(given(range(0, 20, 2), 150))
+    save("overwritten")
+    t.upsert(given(range(10), 160))
+    t.delete_partition({"city": "y"})
+    save("partition_deleted")
+    t.insert_overwrite_table(given(range(8), 170))
+    t.upsert(given(range(4, 12), 180))
+    t.clean(retain_commits=1)
+    save("table_overwritten")
+    t.truncate()
+    save("truncated")
+    t.upsert(given(range(3), 190))
+    save("filled_again")
 
 
 def make(root: Path) -> None:
@@ -110,6 +142,7 @@ def make(root: Path) -> None:
         keep = partial(save, t, live, kind)
         through_services(t, rows, keep)
         through_columns(t, rows, keep)
+        through_overwrites(t, keep)
     (root / "jobs.json").write_text(json.dumps(jobs))
 
 
