@@ -99,7 +99,7 @@ class Options:
     )  # fmt: skip
     update_partition_path: bool = _option(
         "mdt.update.partition.path", True,
-        "with table scope, a row that arrives with another partition moves there; else it is updated where it is",
+        "with table scope, a row that arrives with another partition moves there; else it is updated where it is, and keeps its partition columns",
         scope="table",
         aliases=(
             "hoodie.record.index.update.partition.path", "hoodie.bloom.index.update.partition.path",

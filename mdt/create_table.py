@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from mdt.arguments import one_of, texts
 from mdt.commit import publish
-from mdt.config import canonical, parse_options
-from mdt.errors import Invalid, Unsupported
+from mdt.config import Options, canonical, parse_options
+from mdt.errors import Invalid
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
@@ -28,8 +28,6 @@ from mdt.stores.storage import Storage, open_storage
 def place(path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None) -> Storage:
     """Return the storage of a new table.  Raises Invalid or Unsupported if no table can be written there like that."""
     parsed = parse_options(options)
-    if not parsed.update_partition_path:
-        raise Unsupported("mdt.update.partition.path=false is not possible yet", hint="leave the option out")
     storage = open_storage(path, durable=parsed.durable, storage_options=storage_options)
     storage.require_conditional_put()
     return storage
@@ -73,8 +71,9 @@ def define(
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
-            hint="integers, floats, dates and timestamps can order; strings cannot yet",
+            hint="integers, floats, decimals of up to 18 digits, dates and timestamps can order; strings cannot yet",
         )
+    _refuse_together(parse_options(options), ordering, partition_by)
     named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
     seed = int(storage.random_hex(4), 16)
     found = TableDefinition(
@@ -84,6 +83,22 @@ def define(
     )  # fmt: skip
     layout_of(found)
     return found
+
+
+def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
+    """Raise Invalid for what leaves open which partition a row stays in, or what it is compared with there."""
+    if options.update_partition_path:
+        return
+    if options.keys_repeat:
+        raise Invalid(
+            "with mdt.update.partition.path=false a row stays where its key lives, and with mdt.keys.repeat that may be in several places",
+            hint="leave one of the options out",
+        )
+    if ordering in partition_by:
+        raise Invalid(
+            f"with mdt.update.partition.path=false rows keep their partition columns, so {ordering!r} cannot order them",
+            hint="order by another column",
+        )
 
 
 def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:

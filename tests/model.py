@@ -417,7 +417,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
                 counts["late"] += 1
             else:
                 counts["inserted" if old is None else "updated"] += 1
-                self.model[identity] = row
+                self.model[identity] = self.shape.updated(old, row)
         return counts
 
     def _remove(self, batch: list[Row]) -> dict[str, int]:

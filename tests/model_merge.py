@@ -127,7 +127,7 @@ class MergeRules(BlendingRules):
         if kind == "matched":
             choices += [(given, lambda s, t, made=made: t | made(s, t)) for given, made in UPDATES]
             if whole:
-                choices.append(("*", lambda s, t: s))
+                choices.append(("*", lambda s, t: self.shape.updated(t, s)))
         else:
             values = {"ts": smallest_ordering_value(self.shape), "note": None}
             choices += [(values, lambda s, t: t | values), ({"x": "target.x"}, lambda s, t: t)]

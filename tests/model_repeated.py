@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -41,7 +42,7 @@ class RepeatedAgainstList(RuleBasedStateMachine):
 
     @initialize(shape=shapes())
     def create(self, shape: Shape) -> None:
-        self.shape = shape
+        self.shape = shape = replace(shape, moves=True)
         small_files.JOINED_MIN = shape.joined_min
         arguments = shape.arguments()
         arguments["options"] |= {"mdt.keys.repeat": True}

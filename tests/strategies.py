@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ _ORDERINGS: dict[str, Any] = {
     "double": pa.float64(),
     "time": pa.timestamp("us", "UTC"),
     "day": pa.date32(),
+    "decimal": pa.decimal128(18, 3),
 }
 KEYS = {
     "text": pa.array([f"k{n}" for n in range(10)]),
@@ -35,7 +37,8 @@ NOTES = ("", "a", "a%_b", "\U0010ffff", "p" * 70 + "a", "p" * 70 + "b", None)
 class Shape:
     """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None;
     ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
-    and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large."""
+    and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large.
+    ``moves``: whether rows with another partition move there, under table scope."""
 
     table_type: str
     key_index: str
@@ -52,6 +55,7 @@ class Shape:
     joined_min: int
     joins_logs: bool
     positions: bool
+    moves: bool = True
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -84,6 +88,7 @@ class Shape:
             "mdt.metadata.compact.records": self.compact_records,
             "mdt.compact.log.files": self.compact_log_files,
             "hoodie.write.record.positions": self.positions,
+            "mdt.update.partition.path": self.moves,
         }
         return {
             "key": self.key, "partition_by": self.partition_by, "ordering": "ts" if self.ordering else None,
@@ -93,6 +98,12 @@ class Shape:
     def partition(self, row: Row) -> tuple[Any, ...]:
         """Return what decides the partition of ``row``."""
         return tuple(row[name] for name in self.partition_by)
+
+    def updated(self, old: Row | None, new: Row) -> Row:
+        """Return what a row becomes by ``new``, which has its key: under table scope it may stay in its partition."""
+        if old is None or self.moves or self.scope == "partition":
+            return new
+        return new | {name: old[name] for name in self.partition_by}
 
     def identity(self, row: Row) -> tuple[Any, ...]:
         """Return what may be live only once: the key, and under partition scope the partition."""
@@ -119,6 +130,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         joined_min=st.sampled_from((8, 2)),
         joins_logs=st.booleans(),
         positions=st.booleans(),
+        moves=st.sampled_from((True, True, False)),
     )
 
 
@@ -126,6 +138,8 @@ def _ordering_values(shape: Shape) -> st.SearchStrategy[Any]:
     number = st.integers(-2, 3)
     if shape.ordering == "double":
         return st.sampled_from((-math.inf, -1.5, -0.0, 0.0, 0.5, math.inf))
+    if shape.ordering == "decimal":
+        return st.sampled_from(tuple(map(Decimal, ("-2", "-0.001", "0", "0.5", "10", "9.999"))))
     if shape.ordering == "time":
         return number.map(lambda n: _EPOCH + timedelta(microseconds=n))
     if shape.ordering == "day":
@@ -135,7 +149,12 @@ def _ordering_values(shape: Shape) -> st.SearchStrategy[Any]:
 
 def smallest_ordering_value(shape: Shape) -> Any:
     """Return a value that no generated one is below."""
-    smallest = {"double": -math.inf, "time": _EPOCH - timedelta(microseconds=2), "day": date(1969, 12, 30)}
+    smallest = {
+        "double": -math.inf,
+        "decimal": Decimal(-2),
+        "time": _EPOCH - timedelta(microseconds=2),
+        "day": date(1969, 12, 30),
+    }
     return smallest.get(shape.ordering or "", -2)
 
 

@@ -454,12 +454,6 @@ def test_files_are_flushed_unless_the_table_says_otherwise(
     assert bool(flushed) == durable
 
 
-def test_an_option_that_is_not_built_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(mdt.Unsupported, match="mdt.update.partition.path"):
-        trees.create(tmp_path / "t", SCHEMA, options={"mdt.update.partition.path": False})
-    assert not list(tmp_path.iterdir())
-
-
 @BOTH
 def test_a_table_takes_every_type_that_it_was_created_with(table_type: str, tmp_path: Path) -> None:
     given = {

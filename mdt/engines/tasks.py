@@ -45,6 +45,7 @@ from mdt.write.operations import (
     partition_names,
 )
 from mdt.write.slices import Fates, KeyedRows, slice_of
+from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
@@ -174,6 +175,7 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     metadata, snapshot = opened(source)
     batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
+    batch = in_place(snapshot, batch, located)
     late, moved = decide(snapshot, batch, located)
     fresh, returning = new_here(located, moved)
     changed = np.flatnonzero(located.found & ~late & ~moved)

@@ -69,6 +69,22 @@ def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool = T
     return codes.astype(np.int32), [path.removesuffix("/") for path in paths]
 
 
+def partition_values(paths: Sequence[str], schema: pa.Schema, hive_style: bool = True) -> pa.Table:
+    """Return what rows in each of the partitions ``paths`` have in the partition columns, which ``schema`` names -> table of n rows.
+
+    >>> found = partition_values(["a=x%2Fy/n=3"], pa.schema({"a": pa.string(), "n": pa.int64()}))
+    >>> found.to_pylist()
+    [{'a': 'x/y', 'n': 3}]
+    """
+    columns = []
+    for level, field in enumerate(schema):
+        names = [path.split("/")[level] for path in paths]
+        texts = [name.partition("=")[2] if hive_style else name for name in names]
+        values = [None if text == NULL_PARTITION else unescape(text) for text in texts]
+        columns.append(pc.cast(pa.array(values, pa.string()), field.type))
+    return pa.table(columns, schema=schema)
+
+
 def _compressed(codes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return codes renumbered without gaps, and the old code of each new one."""
     kept, renumbered = np.unique(codes, return_inverse=True)

@@ -38,6 +38,9 @@ _SHARD_BITS_MAX = 16
 _FEW = 4
 """Of a map with this many times as many shards as keys are looked for, only the shards of these keys are verified."""
 
+_DECIMAL_DIGITS_MAX = 18
+"""Of a decimal whose digits fit a word."""
+
 UInt32Array = npt.NDArray[np.uint32]
 
 
@@ -205,14 +208,24 @@ def orderable(type: pa.DataType) -> bool:
         or pa.types.is_floating(type)
         or pa.types.is_date32(type)
         or pa.types.is_timestamp(type)
+        or (pa.types.is_decimal128(type) and type.precision <= _DECIMAL_DIGITS_MAX)
     )
+
+
+def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return decimals of up to _DECIMAL_DIGITS_MAX digits, without nulls, as whole numbers of their last digit -> int64[n]."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not len(whole):
+        return pa.array([], pa.int64())
+    words = np.frombuffer(whole.buffers()[1], "<i8", 2 * len(whole), 16 * whole.offset)
+    return pa.array(words[::2])
 
 
 def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
     """Return ordering values as unsigned words that compare as the values do -> uint64[n].
 
-    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates and
-    timestamps.  Raises Invalid for nulls, naming the first rows.
+    Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates,
+    timestamps, and decimals of one scale.  Raises Invalid for nulls, naming the first rows.
     """
     if column.null_count:
         rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
@@ -227,6 +240,8 @@ def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
         wide = column.cast(pa.int64())
     elif pa.types.is_floating(column.type):
         wide = column.cast(pa.float64())
+    elif pa.types.is_decimal128(column.type):
+        wide = _unscaled(column)
     encoded = values.encode(wide)
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

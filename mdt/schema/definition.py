@@ -70,6 +70,11 @@ class TableDefinition:
         return parse_options(self.options).hive_style
 
     @property
+    def moves_rows(self) -> bool:
+        """Whether a row that arrives with another partition moves there, under table scope; else it stays, with its partition columns."""
+        return parse_options(self.options).update_partition_path
+
+    @property
     def keys_repeat(self) -> bool:
         """Whether a key may live more than once in its scope, though never twice in a file group."""
         return parse_options(self.options).keys_repeat

@@ -124,6 +124,8 @@ class Clauses:
         values = {} if given is None else self._values(when, given)
         if action is Action.UPDATE:
             self._require_settable(values, given)
+            if self.definition.is_global and not self.definition.moves_rows:  # rows stay where they are
+                values = {name: made for name, made in values.items() if name not in self.definition.partition_by}
         made = Clause(when, action, condition, values, self.definition)
         if action is Action.INSERT:
             self._require_whole(made)

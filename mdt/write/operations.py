@@ -34,6 +34,7 @@ from mdt.write.assign import Assignment, assign
 from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.slices import Fates, Slice, slice_of
+from mdt.write.staying import in_place
 from mdt.write.summarize import Indexed, sharded
 
 T = TypeVar("T")
@@ -148,6 +149,7 @@ class Upsert(RowOperation):
         located = locate_batch(self.metadata, snapshot, batch)
         if self.name != "upsert":
             _refuse(batch, np.flatnonzero(located.found), self.name)
+        batch = in_place(snapshot, batch, located)
         batch, late, moved = self.decided(snapshot, batch, located)
         rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
         fresh, returning = new_here(located, moved)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from indexes.base import KeyHashes
 from indexes.hashing import hash_keys
 from mdt.errors import Corrupt
 from mdt.metadata import key_map
-from mdt.metadata.key_map import KeyMap
+from mdt.metadata.key_map import KeyMap, orderable, ordering_words
 
 
 def hashes_of(numbers: range) -> KeyHashes:
@@ -88,3 +90,16 @@ def test_every_flipped_bit_before_the_shards_is_found_at_once() -> None:
         damaged[bit // 8] ^= 1 << (bit % 8)
         with pytest.raises(Corrupt):
             key_map.decode(damaged, path="p", offset=0)
+
+
+def test_decimals_order_by_their_digits_where_these_fit_a_word() -> None:
+    values = [
+        Decimal(text)
+        for text in ("-999999999999999.999", "-2", "-0.001", "0", "0.001", "9.5", "10", "999999999999999.999")
+    ]
+    column = pa.chunked_array([pa.array(values[:3], pa.decimal128(18, 3)), pa.array(values[3:], pa.decimal128(18, 3))])
+    words = ordering_words(column)
+    assert bool((words[1:] > words[:-1]).all())
+    assert ordering_words(column.slice(2, 3)).tolist() == words[2:5].tolist()
+    assert len(ordering_words(column.slice(0, 0))) == 0
+    assert orderable(pa.decimal128(18, 0)) and not orderable(pa.decimal128(19, 0))

@@ -1,0 +1,79 @@
+"""Rows that stay in the partition of their key: what they say, where they stand, and who sees them."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pooled import PooledTable
+from reader import bag, hudi_table
+from worlds import COW, MOR, OPTIONS, SCHEMA, rows
+
+import mdt
+from mdt.errors import Invalid
+from mdt.hudi.partitions import NULL_PARTITION, partition_paths, partition_values
+from mdt.stores.storage import MemoryStorage
+
+STAYS = {**OPTIONS, "hoodie.bloom.index.update.partition.path": False}
+MOVED = pa.table([["k0", "k1", "k9"], ["y", "x", "x"], [5, 0, 5], [7.0, 7.0, 7.0]], schema=SCHEMA)
+"""k0 of x in y, k1 of y in x, and late, and a key that is new."""
+
+
+def made(path: Any, table_type: str = MOR, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Table:
+    arguments = {"key": ["id"], "partition_by": ["city"], "ordering": "ts", "scope": "table", "options": STAYS, **given}
+    table = kind(mdt.create(path, SCHEMA, table_type=table_type, **arguments).storage)
+    table.upsert(rows(range(4), 1, 1.0))
+    return table
+
+
+@pytest.mark.parametrize(("kind", "table_type"), [(mdt.Table, MOR), (mdt.Table, COW), (PooledTable, MOR)])
+def test_a_row_stays_where_its_key_lives_and_keeps_its_partition_columns(
+    tmp_path: Path, kind: type[mdt.Table], table_type: str
+) -> None:
+    table = made(tmp_path, table_type, kind)
+    done = table.upsert(MOVED)
+    assert (done.inserted, done.updated, done.late) == (1, 1, 1)
+    stayed = pa.table([["k0"], ["x"], [5], [7.0]], schema=SCHEMA)
+    expected = bag(pa.concat_tables([rows(range(1, 4), 1, 1.0), stayed, MOVED.slice(2)]))
+    assert bag(table.scan().to_arrow()) == expected == bag(hudi_table(tmp_path, SCHEMA))
+    assert table.scan("city = 'x' and id = 'k0'").count() == 1, "what it says is where it stands"
+    report = mdt.open(tmp_path).check()
+    assert report.ok and not report.warnings, str(report)
+
+
+def test_a_merge_leaves_partition_columns_alone_too(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    assert table.merge(MOVED).when_matched().update("*").execute().updated == 2
+    assert table.get("k1") == {"id": "k1", "city": "y", "ts": 0, "fare": 7.0}
+    assert table.check().ok and bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path, SCHEMA))
+
+
+def test_a_key_that_was_deleted_may_come_back_elsewhere(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.delete(pa.table({"id": ["k0"]}))
+    assert table.upsert(MOVED.slice(0, 1)).inserted == 1
+    assert table.get("k0")["city"] == "y"
+    assert table.check().ok and bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path, SCHEMA))
+
+
+def test_what_leaves_open_where_a_row_stays_is_refused() -> None:
+    with pytest.raises(Invalid, match="in several places"):
+        made(MemoryStorage(), options={**STAYS, "mdt.keys.repeat": True})
+    with pytest.raises(Invalid, match="cannot order them"):
+        made(MemoryStorage(), partition_by=["ts"])
+
+
+@pytest.mark.parametrize("hive_style", [True, False])
+def test_partition_columns_come_out_of_paths_as_they_went_in(hive_style: bool) -> None:
+    given = pa.table(
+        {
+            "a b": ["x/y=z%", None, "ä", "-1"], "n": pa.array([-1, 0, None, 2**62]), "t": [True, False, None, True],
+            "day": pa.array([date(1, 1, 1), None, date(1969, 12, 31), date(9999, 12, 31)]),
+        }
+    )  # fmt: skip
+    codes, paths = partition_paths(given, given.column_names, hive_style)
+    assert partition_values(paths, given.schema, hive_style).take(codes).to_pylist() == given.to_pylist()
+    assert NULL_PARTITION in "".join(paths)
