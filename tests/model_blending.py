@@ -125,7 +125,8 @@ class BlendingRules(OverwritingRules):
                 counts["late"] += 1
                 continue
             counts["updated"] += 1
-            model[identity] = self._merged(new, old, mergers) if is_late else self._merged(old, new, mergers)
+            merged = self._merged(new, old, mergers) if is_late else self._merged(old, new, mergers)
+            model[identity] = self.shape.updated(old, merged)
         return model, counts
 
     def _merged(self, older: Row, newer: Row, mergers: dict[str, Merge]) -> Row:
