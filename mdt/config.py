@@ -217,11 +217,6 @@ class Options:
         "large index summaries that the driver of Spark reads for one query; more are read in tasks; 0: always in tasks",
         minimum=0, maximum=1 << 40,
     )  # fmt: skip
-    spark_extract_rows_min: int = _option(
-        "mdt.spark.extract.rows.min", 1 << 18,
-        "rows that a copy of the rows an index has found must spare a Spark query; a larger number: fewer copies",
-        minimum=1, maximum=1 << 60,
-    )  # fmt: skip
     usage_counts: bool = _option(
         "mdt.usage.counts", False,
         "count how queries use indexes, for advice, and report it beside the table: readers write nothing else",

@@ -1,30 +1,30 @@
-"""Spark reads Parquet files that a Python planner chooses, query by query, at native speed.
+"""Spark reads Parquet files that a Python planner chooses, query by query, at native speed, without their dead rows.
 
 `relation` gives a DataFrame over files that a `Lister` names.  The list is asked for again by every query, with the
-query's own predicates, so a new commit is seen by the next query and pruning happens before Spark opens a file.
-`union_frame` reads a merge-on-read snapshot: clean files, and dirty files less their deleted positions.
+query's own predicates, so a new commit is seen by the next query and pruning happens before Spark opens a file.  Of each
+file the lister may say which positions are dead, and which are the only ones that may match: Spark's own reader of Parquet,
+wrapped, returns no dead row and reads no row group and no page without a wanted one.  A file may be a part of another.
 
 All relations in one query, its subqueries included, hand the same `query` key to their listers: a rule that is added
 to the session's optimizer pins them together.  A lister that answers equal keys from one version therefore gives the
 query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is the folder
-``java``; its ``MdtFileIndex.java`` is read first.
+``java``; its ``MdtFileIndex.java`` is read first, then ``MdtParquet.java``.
 
 The same rule asks each lister already while the query is optimized, and takes relations without a file to read out of
-the plan.  A snapshot is one relation until then: only a query that must read dirty files gets a union of these, joined
-with their deleted positions, and of the clean ones.  So a table without deleted rows is scanned as plain Parquet files
-are, and Spark's own rules, some of which fail on unions, never see one.  A session without the rule (another than the
-one that made the frame, by a global view) is refused where rows are deleted.
+the plan.  In a session without the rule (another than the one that made the frame, by a global view) relations share a
+version for as long as one execution runs.
 
 Writing to such a frame or view is refused by Spark, because the relation claims to have two roots.
 
 The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
 a temporary file with the body, which the JVM deletes.
 
-* Body: int32 version number, int32 flags (1: a snapshot follows, 2: the files can be read, and the same question need not
-  be asked again, 4: other files follow), int32 k (-1: keep all files), int32[k] positions to keep, snapshot, other files in
-  the same form.
-* Snapshot: int32 n, int64[n] sizes in bytes, int64[n] modification times in ms, int32[n] file numbers, int32[n] ends of the
-  URIs, the URIs as UTF-8.
+* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow), int32 k (-1: keep all files),
+  int32[k] positions to keep; wanted rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; snapshot.
+* Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file, int64[n] bytes of the whole
+  file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
+  newest, int32[n] ends of the URIs, int32[n] ends of the bitmaps of dead positions; the URIs as UTF-8; the bitmaps.
+* Bitmaps are Roaring bitmaps of 32 bits in the portable form.
 """
 
 from __future__ import annotations
@@ -35,46 +35,62 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Predicate
 from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.session import classic
-from mdt.errors import Invalid
+from mdt.errors import Unsupported
 
-NUMBER_COLUMN = "__mdt_file"
-"""The partition column that holds a file's number, where a relation has one."""
-
-_NUMBER_SCHEMA = StructType([StructField(NUMBER_COLUMN, IntegerType())])
-
-DELETED_SCHEMA = StructType([StructField("number", IntegerType()), StructField("words", ArrayType(LongType()))])
-"""Rows of the third relation of `union_frame`: per dirty file, the bit set of its deleted positions, 64 in a word."""
-
-_LIVE = """
-    getbit(coalesce(get(__mdt_words, cast(shiftright(__mdt_row, 6) as int)), 0L), cast(__mdt_row % 64 as int)) = 0
-"""  # text: one call to the JVM, where columns would take twenty
 _INLINE_BYTES_MAX = 1 << 16  # larger replies are quicker through a file: py4j encodes bytes as base64 text
+_ACCELERATORS = ("comet", "gluten", "rapids", "velox")
+_IN_PROCESS = "read in process, and hand over the rows: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
 
 @dataclass(frozen=True, slots=True)
-class NativeFile:
-    """A Parquet file: ``path`` is a URI (percent-encoded), ``number`` an int32 that the planner gives it."""
+class NativeFiles:
+    """n files of Parquet data, or parts of files.
 
-    path: str
-    size: int
-    modified_ms: int
-    number: int
+    ``uris``: percent-encoded.  ``sizes``: bytes of Parquet data, int64[n].  ``offsets``: where these begin in the file, -1 for a
+    whole file, int64[n].  ``file_sizes``: of the files that hold them, int64[n].  ``footer_sizes``: bytes at the end that are
+    compared with ``footer_crcs`` before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the older
+    version of the columns that the file has, -1 for the newest, int32[n].  ``dead``: of each the serialized bitmap of the
+    positions that are not returned, empty for none.
+    """
+
+    uris: Sequence[str]
+    sizes: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    file_sizes: npt.NDArray[np.int64]
+    footer_sizes: npt.NDArray[np.int32]
+    footer_crcs: npt.NDArray[np.uint32]
+    versions: npt.NDArray[np.int32]
+    dead: Sequence[bytes]
+
+    @classmethod
+    def whole(cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None) -> NativeFiles:
+        """Return whole files with the newest columns, whose footers are believed."""
+        n = len(uris)
+        bytes_of = np.array(sizes, np.int64)
+        none = np.zeros(n, np.int32)
+        return cls(
+            uris, bytes_of, np.full(n, -1, np.int64), bytes_of, none, none.astype(np.uint32), none - 1, dead or [b""] * n
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.uris)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +98,22 @@ class Listing:
     """The answer to one call: ``files`` of one ``version``, and which of them the query must read.
 
     Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``: int32[k], distinct
-    positions in ``files``, or None for all.  ``prepare``, if there is something to do before the files can be read, is
-    called when they are about to be.  ``others``: files to read besides, for this query only, which stand for rows of files
-    that are not kept.
+    positions in ``files``, or None for all.  ``wanted``: for each of ``keep`` the serialized bitmap of the only positions in it
+    that may match, None for any; or None.
     """
 
     version: Hashable
-    files: Sequence[NativeFile]
+    files: NativeFiles
     keep: npt.NDArray[np.int32] | None = None
-    prepare: Callable[[], None] | None = None
-    others: Sequence[NativeFile] = ()
+    wanted: Sequence[bytes | None] | None = None
 
 
 class Lister(Protocol):
     """Chooses the files of one relation.  Called from several threads at a time."""
 
-    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
-        """Return the files that may hold a row for which ``predicate`` is true.
+    def list(self, query: str, predicate: Predicate) -> Listing:
+        """Return the files, and the rows in them, that may hold a row for which ``predicate`` is true.
 
-        ``columns``: all that the query uses of this relation, None if that is not known.
         ``query`` names the running query: equal keys must be answered from one version of the table, a new key from
         the newest.  Keys that start with ``call:`` ask for no query's rows (Spark wants the size) and come but once.
         An answer without a file takes the relation out of the query; it need not be asked for again.
@@ -120,57 +133,35 @@ class PlannerWarning(UserWarning):
     """The planner failed, and a query reads every file."""
 
 
-def relation(
-    spark: SparkSession,
-    lister: Lister,
-    schema: StructType,
-    root_uri: str,
-    *,
-    number_column: bool = False,
-    size_hint: int | None = None,
-    droppable: bool = True,
-) -> DataFrame:
+def relation(spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "") -> DataFrame:
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
-    ``schema``: the columns in the files, all taken as nullable, plus `NUMBER_COLUMN` (int) at the end if
-    ``number_column``.  ``root_uri`` names the table in plans.  ``size_hint``: bytes of the whole, spares a call of the
-    lister where Spark wants the size before it plans.  ``droppable``: whether the lister is asked while the query is
-    optimized, in case there is nothing to read; False defers it until Spark lists the files.  Lives as long as a plan refers to it; ``lister`` must not hold
-    a reference to the frame.  Raises Unsupported on Spark Connect.
+    ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
+    told of older versions of the columns (``java/Forms.java``), if files have some.  Lives as long as a plan refers to it;
+    ``lister`` must not hold a reference to the frame.  Raises Unsupported on Spark Connect, where the cluster does not let a
+    session add a JAR, and where another reader of Parquet would take the place of ours.
     """
-    classic(spark)
+    _require_own_reader(classic(spark))
     factory = _factory(spark.sparkContext)
-    partitions = _NUMBER_SCHEMA if number_column else StructType([])
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
-    hint = -1 if size_hint is None else size_hint
-    session = private.java_session(spark)
-    java = factory.relation(planner, session, schema.json(), partitions.json(), root_uri, hint, droppable)
+    try:
+        java = factory.relation(planner, private.java_session(spark), schema.json(), forms, root_uri)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName() != "java.lang.UnsupportedOperationException":
+            raise
+        raise Unsupported(error.java_exception.getMessage(), hint=_IN_PROCESS) from error
     return private.PlannedAnew(java, spark, factory.anew)
 
 
-def union_frame(
-    spark: SparkSession, clean: Lister, dirty: Lister, deleted: Lister, schema: StructType, root_uri: str
-) -> DataFrame:
-    """Return the rows of ``clean`` files and those of ``dirty`` files that are not deleted; columns as in ``schema``.
-
-    ``deleted`` lists small Parquet files with `DELETED_SCHEMA`; there must be at most one row for each file number.
-    A file number without a row has no deleted positions.  Raises Invalid for column names that start with ``__mdt_``.
-    """
-    reserved = [name for name in schema.fieldNames() if name.lower().startswith("__mdt_")]
-    if reserved:
-        raise Invalid(f"column names may not start with __mdt_: {', '.join(reserved)}")
-    classic(spark)
-    schemas = (schema, schema, DELETED_SCHEMA)
-    planners = [
-        _Planner(lister, frozenset(columns.fieldNames()), root_uri)
-        for lister, columns in zip((clean, dirty, deleted), schemas, strict=True)
-    ]
-    factory = _factory(spark.sparkContext)
-    java = factory.merged(
-        *planners, private.java_session(spark), schema.json(), _NUMBER_SCHEMA.json(), DELETED_SCHEMA.json(),
-        f"{NUMBER_COLUMN} = __mdt_number", _LIVE, root_uri,
-    )  # fmt: skip
-    return private.PlannedAnew(java, spark, factory.anew)
+def _require_own_reader(spark: SparkSession) -> None:
+    """Raise Unsupported where an accelerator replaces Spark's reader of Parquet: it would return dead rows."""
+    for setting in ("spark.plugins", "spark.sql.extensions"):
+        value = str(spark.conf.get(setting, "") or "")
+        if any(name in value.lower() for name in _ACCELERATORS):
+            raise Unsupported(
+                f"{setting} names an accelerator that reads Parquet files by itself, with rows that were deleted: {value}",
+                hint=f"start the session without it; or {_IN_PROCESS}",
+            )
 
 
 class _Planner:
@@ -197,26 +188,20 @@ class _Planner:
         """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a reply."""
         asked = json.loads(request)
         _release(asked["gone"])
-        listing = self._list(asked["query"], asked["filters"], asked["columns"], asked["reading"])
+        listing = self._list(asked["query"], asked["filters"])
         number = self._number(listing.version)
-        return _reply(number, listing, number not in asked["known"], asked["reading"])
+        return _reply(number, listing, number not in asked["known"])
 
-    def _list(self, query: str, filters: list[Any], columns: Sequence[str] | None, reading: bool) -> Listing:
+    def _list(self, query: str, filters: list[Any]) -> Listing:
         try:
-            return self._answer(query, predicate_of(filters, self._columns), columns, reading)
+            return self.lister.list(query, predicate_of(filters, self._columns))
         except Exception as error:  # noqa: BLE001 - a broken index costs time, never rows
             warnings.warn(
                 f"no files could be pruned from {self._root_uri}: {type(error).__name__}: {error}",
                 PlannerWarning,
                 stacklevel=1,
             )
-        return self._answer(query, And(()), None, reading)
-
-    def _answer(self, query: str, predicate: Predicate, columns: Sequence[str] | None, reading: bool) -> Listing:
-        listing = self.lister.list(query, predicate, columns)
-        if reading and listing.prepare is not None:
-            listing.prepare()
-        return listing
+        return self.lister.list(query, And(()))
 
     def _number(self, version: Hashable) -> int:
         with self._lock:
@@ -247,18 +232,19 @@ def _release(queries: list[str]) -> None:
                 lister.release(query)
 
 
-def _reply(number: int, listing: Listing, with_snapshot: bool, reading: bool) -> bytes:
+def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
     """Return the bytes of a reply; the format is in the module's docstring."""
-    keep = listing.keep
+    keep, wanted = listing.keep, listing.wanted
     count = -1 if keep is None else len(keep)
-    flags = int(with_snapshot) | int(reading or listing.prepare is None) << 1 | bool(listing.others) << 2
+    flags = int(with_snapshot) | int(wanted is not None) << 1
     parts = [np.array([number, flags, count], "<i4").tobytes()]
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
+    if wanted is not None:
+        parts.append(np.array([-1 if rows is None else len(rows) for rows in wanted], "<i4").tobytes())
+        parts += [rows for rows in wanted if rows is not None]
     if with_snapshot:
         parts.append(_snapshot(listing.files))
-    if listing.others:
-        parts.append(_snapshot(listing.others))
     body = b"".join(parts)
     if len(body) <= _INLINE_BYTES_MAX:
         return b"\0" + body
@@ -267,19 +253,27 @@ def _reply(number: int, listing: Listing, with_snapshot: bool, reading: bool) ->
     return b"\1" + file.name.encode()
 
 
-def _snapshot(files: Sequence[NativeFile]) -> bytes:
-    """Return the bytes of a list of n files.  O(n)."""
-    uris = [file.path.encode() for file in files]
+def _snapshot(files: NativeFiles) -> bytes:
+    """Return the bytes of n files.  O(n)."""
+    uris = [uri.encode() for uri in files.uris]
     return b"".join(
         (
             np.array([len(files)], "<i4").tobytes(),
-            np.array([file.size for file in files], "<i8").tobytes(),
-            np.array([file.modified_ms for file in files], "<i8").tobytes(),
-            np.array([file.number for file in files], "<i4").tobytes(),
-            np.cumsum([len(uri) for uri in uris], dtype=np.int64).astype("<i4").tobytes(),
+            *(np.asarray(numbers, "<i8").tobytes() for numbers in (files.sizes, files.offsets, files.file_sizes)),
+            np.asarray(files.footer_sizes, "<i4").tobytes(),
+            np.asarray(files.footer_crcs, "<u4").tobytes(),
+            np.asarray(files.versions, "<i4").tobytes(),
+            _ends(uris),
+            _ends(files.dead),
             *uris,
+            *files.dead,
         )
     )
+
+
+def _ends(texts: Sequence[bytes]) -> bytes:
+    """Return where each of ``texts`` ends if they follow each other: int32."""
+    return np.cumsum([len(text) for text in texts], dtype=np.int64).astype("<i4").tobytes()
 
 
 def java_sources() -> dict[str, str]:
@@ -293,6 +287,8 @@ def _factory(context: SparkContext) -> Any:
     gateway = private.gateway(context)
     with _factories_lock:
         if gateway not in _factories:
-            loader = private.compiled(context, java_sources())
-            _factories[gateway] = loader.loadClass("mdt.spark.Factory").newInstance()
+            loader, classes = private.compiled(context, java_sources())
+            factory = loader.loadClass("mdt.spark.Factory").newInstance()
+            private.prepare(factory, classes)
+            _factories[gateway] = factory
         return _factories[gateway]

@@ -39,6 +39,7 @@ __all__ = [
     "java_session",
     "jvm",
     "map_in_arrow",
+    "prepare",
     "to_arrow_schema",
 ]
 
@@ -135,8 +136,21 @@ def collect_garbage(spark: SparkSession) -> None:
     jvm(spark).System.gc()
 
 
-def compiled(context: SparkContext, sources: Mapping[str, str]) -> Any:
-    """Return a class loader of the JVM with the classes of Java ``sources``, file names to texts, and make it able to call Python.
+def prepare(factory: Any, classes: Any) -> None:
+    """Let the Java half look for what it touches of Spark's insides, and make the JAR of its ``classes``.
+
+    Raises Unsupported, with the name of what this release lacks.
+    """
+    try:
+        factory.prepare(classes)
+    except Py4JJavaError as error:
+        raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {error.java_exception}") from error
+
+
+def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
+    """Compile Java ``sources``, file names to texts, in the JVM, and make it able to call Python.
+
+    Returns two objects of the JVM: a class loader with the classes, and a map from the name of each class file to its bytes.
 
     They are compiled together, by the compiler that Spark generates its own code with (Janino, some 0.5 s), and see the
     classes of Spark and of each other.  Raises Unsupported where they do not fit this release of Spark.
@@ -160,6 +174,5 @@ def compiled(context: SparkContext, sources: Mapping[str, str]) -> Any:
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage()
         raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
-    return classes.org.codehaus.commons.compiler.util.ResourceFinderClassLoader(
-        resources.MapResourceFinder(made), parent
-    )
+    finder = resources.MapResourceFinder(made)
+    return classes.org.codehaus.commons.compiler.util.ResourceFinderClassLoader(finder, parent), made

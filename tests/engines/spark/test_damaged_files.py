@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from pyspark.sql import SparkSession
 from trees import create, ordered
 
 import mdt
-from mdt.engines.spark.file_index import PlannerWarning
 from mdt.errors import Corrupt
 from mdt.metadata.file_group import LOG
 
@@ -61,15 +59,17 @@ def body_of(file: Path, name: str) -> int:
     return int(chunk.data_page_offset + 300)
 
 
+def body_in_block(path: Path, file: dict[str, int]) -> int:
+    """Return the last byte of the column v in a log file's block: it belongs to the body of a page."""
+    block = path.read_bytes()[file["block_offset"] :][: file["block_length"]]
+    group = pq.read_metadata(pa.BufferReader(block)).row_group(0)
+    chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "v")
+    first = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    return int(file["block_offset"] + first + chunk.total_compressed_size - 1)
+
+
 def file_of(table: mdt.Table, tmp_path: Path, kind: int) -> Path:
     return tmp_path / "t" / next(file["name"] for file in table.files().to_pylist() if file["kind"] == kind)
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """The planner says that it failed and asks again for everything; that fails, too."""
-    with pytest.warns(PlannerWarning, match=NOT_AS_WRITTEN):
-        yield
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])
@@ -90,21 +90,27 @@ def test_a_flipped_page_makes_a_query_fail(
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
 
-def test_a_flipped_footer_makes_a_query_fail(
-    spark: SparkSession, table: mdt.Table, tmp_path: Path, quiet: None
-) -> None:
+def test_a_flipped_footer_makes_a_query_fail(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
     file = file_of(table, tmp_path, 0)
     Damaged(file, file.stat().st_size - 200)
     with pytest.raises(Py4JJavaError, match=NOT_AS_WRITTEN):
         mdt.read(spark, str(tmp_path / "t")).where("v > 5").count()
 
 
-def test_a_damaged_log_file_is_not_copied_for_spark(
-    spark: SparkSession, table: mdt.Table, tmp_path: Path, quiet: None
+@pytest.mark.parametrize(
+    ("place", "message"), [("page", "CRC checksum verification failed"), ("footer", NOT_AS_WRITTEN)]
+)
+def test_a_damaged_block_of_a_log_file_makes_a_query_fail(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path, place: str, message: str
 ) -> None:
     table.upsert(rows(range(10, 40), 2))
-    Damaged(file_of(table, tmp_path, LOG), table.files().to_pylist()[1]["block_offset"] + 60)
-    with pytest.raises(Py4JJavaError, match=NOT_AS_WRITTEN):
+    file = table.files().to_pylist()[1]
+    end = file["block_offset"] + file["block_length"]
+    Damaged(
+        file_of(table, tmp_path, LOG),
+        end - 200 if place == "footer" else body_in_block(file_of(table, tmp_path, LOG), file),
+    )
+    with pytest.raises(Py4JJavaError, match=message):
         mdt.read(spark, str(tmp_path / "t")).toArrow()
 
 

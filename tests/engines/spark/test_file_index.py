@@ -7,7 +7,7 @@ import gc
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -19,34 +19,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import mdt
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
-from mdt.engines.spark.file_index import NUMBER_COLUMN, Listing, NativeFile, PlannerWarning, relation, union_frame
+from mdt.engines.spark.file_index import Listing, NativeFiles, PlannerWarning, relation
 from mdt.engines.spark.private import collect_garbage, java_frame
 
 SCHEMA = StructType().add("id", "long").add("s", "string").add("f", "float")
 
 
-def native_file(path: Path, number: int = 0) -> NativeFile:
-    return NativeFile(path.as_uri(), path.stat().st_size, 1_000, number)
-
-
-def write(folder: Path, name: str, columns: dict[str, Any], number: int = 0) -> NativeFile:
+def write(folder: Path, name: str, columns: dict[str, Any]) -> Path:
     pq.write_table(pa.table(columns), folder / name)
-    return native_file(folder / name, number)
+    return folder / name
 
 
-def rows_file(folder: Path, number: int, rows: int = 10) -> NativeFile:
+def rows_file(folder: Path, number: int, rows: int = 10) -> Path:
     ids = range(number * rows, number * rows + rows)
     values = {
         "id": pa.array(ids, pa.int64()),
         "s": [f"s{i}" for i in ids],
         "f": pa.array(map(float, ids), pa.float32()),
     }
-    return write(folder, f"{number}.parquet", values, number)
+    return write(folder, f"{number}.parquet", values)
 
 
 def known(predicate: Predicate) -> Predicate:
@@ -60,35 +57,38 @@ def known(predicate: Predicate) -> Predicate:
 
 @dataclass
 class Table:
-    """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files."""
+    """A lister over real files whose pruning is perfect: it reads the rows.  Versions count files.  ``dead``: positions by file."""
 
-    files: list[NativeFile]
+    files: list[Path]
     prune: bool = True
+    dead: dict[Path, list[int]] = field(default_factory=dict)
     calls: list[tuple[str, Predicate]] = field(default_factory=list)
     kept: list[list[int]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     pins: dict[str, int] = field(default_factory=dict)
 
-    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+    def list(self, query: str, predicate: Predicate) -> Listing:
         self.calls.append((query, predicate))
         version = self.pins.setdefault(query, len(self.files))
-        files = tuple(self.files[:version])
+        files = self.files[:version]
+        dead = [BitMap(self.dead[file]).serialize() if file in self.dead else b"" for file in files]
+        native = NativeFiles.whole([file.as_uri() for file in files], [file.stat().st_size for file in files], dead)
         if not self.prune:
-            return Listing(version, files)
+            return Listing(version, native)
         keep = [i for i, file in enumerate(files) if self._holds(file, predicate)]
         self.kept.append(keep)
-        return Listing(version, files, np.array(keep, np.int32))
+        return Listing(version, native, np.array(keep, np.int32))
 
     def release(self, query: str) -> None:
         self.released.append(query)
 
-    def _holds(self, file: NativeFile, predicate: Predicate) -> bool:
-        return bool(matches(known(predicate), rows_of(file.path)).to_numpy().any())
+    def _holds(self, file: Path, predicate: Predicate) -> bool:
+        return bool(matches(known(predicate), rows_of(file)).to_numpy().any())
 
 
 @functools.cache
-def rows_of(uri: str) -> pa.Table:
-    return pq.read_table(uri.removeprefix("file://"))
+def rows_of(file: Path) -> pa.Table:
+    return pq.read_table(file)
 
 
 @pytest.fixture
@@ -98,22 +98,18 @@ def table(tmp_path: Path) -> Table:
 
 @dataclass
 class Merged:
-    """Clean files 0 to 3; dirty files 4 and 5, whose rows 41, 43 and 50 to 58 are deleted; dirty file 6 without any."""
+    """Files 0 to 6; rows 41, 43 and 50 to 58 are dead."""
 
-    clean: Table
-    dirty: Table
-    deleted: Table
+    files: Table
     folder: Path
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        return union_frame(spark, self.clean, self.dirty, self.deleted, SCHEMA, self.folder.as_uri())
+        return relation(spark, self.files, SCHEMA, self.folder.as_uri())
 
     def keys(self) -> set[str]:
         """Return the keys of all calls so far, and forget them."""
-        tables = (self.clean, self.dirty, self.deleted)
-        found = {query for table in tables for query, _ in table.calls if not query.startswith("call:")}
-        for each in tables:
-            each.calls.clear()
+        found = {query for query, _ in self.files.calls if not query.startswith("call:")}
+        self.files.calls.clear()
         return found
 
 
@@ -122,11 +118,8 @@ LIVE = [*range(41), 42, *range(44, 50), *range(59, 70)]
 
 @pytest.fixture
 def merged(tmp_path: Path) -> Merged:
-    numbers = pa.array([4, 5], pa.int32())
-    words = pa.array([[0b1010], [(1 << 9) - 1]], pa.list_(pa.int64()))
-    deleted = write(tmp_path, "deleted.parquet", {"number": numbers, "words": words})
-    dirty = [rows_file(tmp_path, number) for number in (4, 5, 6)]
-    return Merged(Table([rows_file(tmp_path, n) for n in range(4)]), Table(dirty), Table([deleted]), tmp_path)
+    files = [rows_file(tmp_path, number) for number in range(7)]
+    return Merged(Table(files, dead={files[4]: [1, 3], files[5]: list(range(9))}), tmp_path)
 
 
 def ids(frame: DataFrame) -> list[int]:
@@ -202,7 +195,7 @@ def listed(frame: DataFrame) -> None:
 def test_pruning_loses_no_row_of_any_type_under_any_filter(
     spark: SparkSession, single_rows: Path, filters: list[str]
 ) -> None:
-    files = [native_file(single_rows / f"{number}.parquet") for number in range(len(list(single_rows.iterdir())))]
+    files = [single_rows / f"{number}.parquet" for number in range(len(list(single_rows.iterdir())))]
     schema = StructType(StructType.fromDDL(DDL).fields)  # type: ignore[attr-defined]
     whole = relation(spark, Table(files, prune=False), schema, single_rows.as_uri())
     answers = whole.selectExpr("id", *(f"({text}) as q{n}" for n, text in enumerate(filters))).collect()
@@ -306,10 +299,10 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
     spark: SparkSession, table: Table, tmp_path: Path
 ) -> None:
     class Fickle(Table):
-        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+        def list(self, query: str, predicate: Predicate) -> Listing:
             self.pins.clear()
             self.files.append(self.files[0])
-            return super().list(query, predicate, columns)
+            return super().list(query, predicate)
 
     frame = relation(spark, Fickle(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.raises(Exception, match="version changed within"):
@@ -319,7 +312,7 @@ def test_a_lister_that_changes_its_mind_within_a_query_fails_it(
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_union_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSession, merged: Merged) -> None:
+def test_a_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSession, merged: Merged) -> None:
     frame = merged.frame(spark)
     assert frame.columns == SCHEMA.fieldNames()
     assert ids(frame) == LIVE
@@ -327,26 +320,24 @@ def test_union_frame_returns_live_rows_in_the_schemas_columns(spark: SparkSessio
     assert ids(frame.where("id in (41, 42, 58, 59)")) == [42, 59]
 
 
-def test_filters_and_columns_are_pushed_through_union_and_join(spark: SparkSession, merged: Merged) -> None:
+def test_filters_and_columns_are_pushed_to_files_with_dead_rows(spark: SparkSession, merged: Merged) -> None:
     query = merged.frame(spark).where("id >= 35").select("s")
     assert query.count() == len([i for i in LIVE if i >= 35])
     plan = java_frame(query).queryExecution().toString()
-    assert plan.count("ReadSchema: struct<id:bigint,s:string") == 2
-    assert (merged.clean.kept[-1], merged.dirty.kept[-1]) == ([3], [0, 1, 2])
-    for lister in (merged.clean, merged.dirty):
-        assert Leaf("id", ">=", 35) in set(leaves(lister.calls[-1][1]))
-
-
-def test_filters_on_the_number_column_hold_exactly(spark: SparkSession, table: Table, tmp_path: Path) -> None:
-    frame = relation(spark, table, SCHEMA, tmp_path.as_uri(), number_column=True)
-    assert ids(frame.where(f"{NUMBER_COLUMN} + 1 in (2, 4) and id != 10")) == [*range(11, 20), *range(30, 40)]
+    assert plan.count("ReadSchema: struct<id:bigint,s:string") == 1
+    assert "Join" not in plan and "Union" not in plan
+    assert merged.files.kept[-1] == [3, 4, 5, 6]
+    assert Leaf("id", ">=", 35) in set(leaves(merged.files.calls[-1][1]))
 
 
 def test_many_files_arrive_through_a_temporary_file_that_is_removed(spark: SparkSession, tmp_path: Path) -> None:
     table = Table([rows_file(tmp_path, 0)] * 1_000, prune=False)
     frame = relation(spark, table, SCHEMA, tmp_path.as_uri())
     assert len(frame.inputFiles()) == 1  # distinct names
-    assert java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes() == 1_000 * table.files[0].size
+    assert (
+        java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes()
+        == 1_000 * table.files[0].stat().st_size
+    )
     assert not list(Path(tempfile.gettempdir()).glob("mdt-listing-*"))
 
 
@@ -376,10 +367,10 @@ def test_sql_that_would_write_is_refused(spark: SparkSession, table: Table, tmp_
 
 def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, table: Table, tmp_path: Path) -> None:
     class Broken(Table):
-        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+        def list(self, query: str, predicate: Predicate) -> Listing:
             if predicate != And(()):
                 raise RuntimeError("index is broken")
-            return super().list(query, predicate, columns)
+            return super().list(query, predicate)
 
     frame = relation(spark, Broken(table.files), SCHEMA, tmp_path.as_uri())
     with pytest.warns(PlannerWarning, match="index is broken"):
@@ -388,7 +379,7 @@ def test_a_failing_planner_costs_a_warning_and_no_rows(spark: SparkSession, tabl
 
 def test_a_planner_that_knows_no_files_fails_the_query_with_its_own_words(spark: SparkSession, tmp_path: Path) -> None:
     class Lost:
-        def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+        def list(self, query: str, predicate: Predicate) -> Listing:
             raise RuntimeError("the table is gone")
 
     frame = relation(spark, Lost(), SCHEMA, tmp_path.as_uri())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from indexes import tokenizers
 from indexes.predicate import And, Leaf, Or, Predicate, matches, simplify
 from mdt.engines.spark import patterns
 from mdt.engines.spark.columns import to_column
-from mdt.engines.spark.file_index import Listing, NativeFile, relation
+from mdt.engines.spark.file_index import Listing, NativeFiles, relation
 from mdt.engines.spark.functions import match
 from mdt.errors import Invalid, Unsupported
 
@@ -69,12 +69,12 @@ def compare(spark: SparkSession, texts: pa.Table, leaves: list[Leaf]) -> None:
 class Lister:
     """Lists one file and remembers what it was asked."""
 
-    file: NativeFile
+    file: Path
     asked: list[Predicate] = field(default_factory=list)
 
-    def list(self, query: str, predicate: Predicate, columns: Sequence[str] | None) -> Listing:
+    def list(self, query: str, predicate: Predicate) -> Listing:
         self.asked.append(predicate)
-        return Listing(1, (self.file,))
+        return Listing(1, NativeFiles.whole([self.file.as_uri()], [self.file.stat().st_size]))
 
     def release(self, query: str) -> None:
         pass
@@ -98,7 +98,7 @@ class Notes:
 def notes(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Notes:
     file = tmp_path_factory.mktemp("match") / "0.parquet"
     pq.write_table(pa.table({"s": ["Fast cars", None], "id": [0, 1]}), file)
-    lister = Lister(NativeFile(file.as_uri(), file.stat().st_size, 1_000, 0))
+    lister = Lister(file)
     schema = StructType().add("s", "string").add("id", "long")
     return Notes(relation(spark, lister, schema, file.parent.as_uri()), lister)
 

@@ -1,56 +1,44 @@
-// The files that one scan must read: some or all of one version's, and perhaps others that stand for rows of the rest.
+// The files that one scan must read: some or all of one version's, and of each all rows or some.
 package mdt.spark;
 
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
-import java.util.TreeMap;
 
 final class Answer {
     private final FileList version;
     private final int[] keep; // positions in the list; null: all
-    private final FileList others; // null: none
+    private final byte[][] wanted; // of each that is kept, the only rows that may match: a bitmap; null: any
 
-    Answer(FileList version, int[] keep, FileList others) {
+    Answer(FileList version, int[] keep, byte[][] wanted) {
         this.version = version;
         this.keep = keep;
-        this.others = others;
+        this.wanted = wanted;
+    }
+
+    /** Reads the wanted rows of so many files: the length of each bitmap, -1 for none, then the bitmaps. */
+    static byte[][] wanted(ByteBuffer from, int count) {
+        int[] lengths = Reply.ints(from, count);
+        byte[][] found = new byte[count][];
+        for (int i = 0; i < count; i++) {
+            if (lengths[i] >= 0) {
+                found[i] = new byte[lengths[i]];
+                from.get(found[i]);
+            }
+        }
+        return found;
     }
 
     int count() {
-        return kept() + (others == null ? 0 : others.files.length);
+        return keep == null ? version.count() : keep.length;
     }
 
-    private int kept() {
-        return keep == null ? version.files.length : keep.length;
-    }
-
-    private int position(int i) {
-        return keep == null ? i : keep[i];
-    }
-
+    /** Returns the files in Spark's form. */
     List files() {
         List files = new ArrayList(count());
-        for (int i = 0; i < kept(); i++) {
-            files.add(version.files[position(i)]);
-        }
-        if (others != null) {
-            files.addAll(Arrays.asList(others.files));
+        for (int i = 0; i < count(); i++) {
+            files.add(version.file(keep == null ? i : keep[i], wanted == null ? null : wanted[i]));
         }
         return files;
-    }
-
-    /** Returns lists of files by their number; the others have none, and no relation with numbers has others. */
-    Map filesByNumber() {
-        Map groups = new TreeMap();
-        for (int i = 0; i < kept(); i++) {
-            Integer number = Integer.valueOf(version.numbers[position(i)]);
-            if (!groups.containsKey(number)) {
-                groups.put(number, new ArrayList());
-            }
-            ((List) groups.get(number)).add(version.files[position(i)]);
-        }
-        return groups;
     }
 }

@@ -16,7 +16,7 @@ final class EmptyReplacement extends Replacement {
     Object of(Object node) {
         Filter filter = node instanceof Filter ? (Filter) node : null;
         MdtFileIndex index = MdtFileIndex.of(filter == null ? node : filter.child());
-        if (index == null || !index.source.droppable || (filter == null && known.contains(index))) {
+        if (index == null || (filter == null && known.contains(index))) {
             return null;
         }
         if (mayHaveFiles(index.source, index.pin, filter)) {
@@ -30,7 +30,7 @@ final class EmptyReplacement extends Replacement {
     /** Asks whether a source has files for a filter, null: for none. */
     static boolean mayHaveFiles(FileSource source, Pin pin, Filter filter) {
         try {
-            return source.ask(pin, pin.key, normalized(filter), false).count() > 0;
+            return source.ask(pin, pin.key, normalized(filter)).count() > 0;
         } catch (py4j.Py4JException failure) {
             return true; // it will say so again when the files are to be read
         }

@@ -5,35 +5,59 @@ package mdt.spark;
 import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 
 final class FileList {
     private static final long BLOCK_BYTES = 128L << 20; // what Hadoop says of local files; Spark asks for no more
-    final FileStatusWithMetadata[] files;
-    final int[] numbers; // of the files, as Python counts them
     final long bytes; // of all files
+    private final FileStatusWithMetadata[] files;
+    private final byte[][] about; // what is to be known of each file, null: nothing
 
     FileList(ByteBuffer from) {
         int n = from.getInt();
         long[] sizes = Reply.longs(from, n);
-        long[] times = Reply.longs(from, n);
-        this.numbers = Reply.ints(from, n);
-        int[] ends = Reply.ints(from, n);
-        this.files = new FileStatusWithMetadata[n];
+        long[] offsets = Reply.longs(from, n);
+        long[] fileBytes = Reply.longs(from, n);
+        int[] footerBytes = Reply.ints(from, n);
+        int[] footerCrcs = Reply.ints(from, n);
+        int[] versions = Reply.ints(from, n);
+        int[] uriEnds = Reply.ints(from, n);
+        int[] deadEnds = Reply.ints(from, n);
         int uris = from.position() + from.arrayOffset();
-        int start = 0;
+        int dead = uris + (n == 0 ? 0 : uriEnds[n - 1]);
+        this.files = new FileStatusWithMetadata[n];
+        this.about = new byte[n][];
         long total = 0;
         for (int i = 0; i < n; i++) {
-            String uri = new String(from.array(), uris + start, ends[i] - start, StandardCharsets.UTF_8);
-            FileStatus status = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, times[i], new Path(URI.create(uri)));
-            // The second argument, metadata of the file, has a default in Scala; this is how Java spells that.
-            files[i] = new FileStatusWithMetadata(status, FileStatusWithMetadata.$lessinit$greater$default$2());
+            int start = i == 0 ? 0 : uriEnds[i - 1];
+            String uri = new String(from.array(), uris + start, uriEnds[i] - start, StandardCharsets.UTF_8);
+            if (offsets[i] >= 0) {
+                uri = BlockFileSystem.path(uri, offsets[i], sizes[i], fileBytes[i]);
+            }
+            FileStatus status = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, 0L, new Path(URI.create(uri)));
+            int deadStart = i == 0 ? 0 : deadEnds[i - 1];
+            byte[] positions = Arrays.copyOfRange(from.array(), dead + deadStart, dead + deadEnds[i]);
+            about[i] = Selection.about(footerBytes[i], footerCrcs[i], versions[i], positions);
+            files[i] = new FileStatusWithMetadata(status, Selection.metadata(about[i], null));
             total += sizes[i];
-            start = ends[i];
         }
         this.bytes = total;
-        from.position(from.position() + start);
+        from.position(dead - from.arrayOffset() + (n == 0 ? 0 : deadEnds[n - 1]));
+    }
+
+    int count() {
+        return files.length;
+    }
+
+    /** Returns a file; wanted: the only positions that a query wants of it, null: all. */
+    FileStatusWithMetadata file(int position, byte[] wanted) {
+        FileStatusWithMetadata whole = files[position];
+        if (wanted == null) {
+            return whole;
+        }
+        return new FileStatusWithMetadata(whole.fileStatus(), Selection.metadata(about[position], wanted));
     }
 }

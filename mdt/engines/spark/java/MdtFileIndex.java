@@ -1,26 +1,23 @@
 // What Spark takes for the directory of a table: a FileIndex, the interface that a relation of files (HadoopFsRelation) has
 // for "which files are there?". Spark calls sizeInBytes while it plans joins, and listFiles once for every scan of a physical
-// plan, with the query's own conditions; whatever listFiles returns is read by Spark's Parquet reader, and nothing else is.
-// A row in a file that is left out is lost, so an answer may name too many files and never too few.
+// plan, with the query's own conditions; whatever listFiles returns is read by MdtParquet, and nothing else is. A row in a file
+// that is left out is lost, so an answer may name too many files and never too few.
 //
 // This one holds no list of files: it asks a FileSource, and so Python, at each scan.
 //
-//     Python: file_index.py             JVM: this package
-//       relation, union_frame   --->      Factory            makes relations, and adds PinRule to the optimizer
-//                                         PinRule            gives a query one Pin, puts a union where rows are dead
+//     Python: file_index.py             JVM, driver: this package
+//       relation                --->      Factory            makes relations, and adds PinRule to the optimizer
+//                                         PinRule            gives a query one Pin
 //       _Planner.apply          <---      FileSource.ask     from MdtFileIndex.listFiles, and from PinRule before it
+//                                         MdtParquet         how the files are read: its head has the second half of the way
 //
 // All classes of this package are compiled in the driver by Janino, a small compiler that comes with Spark, when the first
-// frame is made. It knows neither generics nor lambdas: hence plain Java 1.4, casts included. Nothing of it runs on executors.
+// frame is made. It knows neither generics nor lambdas: hence plain Java 1.4, casts included.
 package mdt.spark;
 
-import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -51,43 +48,20 @@ public class MdtFileIndex implements FileIndex {
         return Scala.seq(new Object[] {new Path(source.root), new Path(source.root, ".write_guard")});
     }
 
-    /**
-     * Returns the files to read, in directories, each with the values of its partition columns. dataFilters: conditions that
-     * Spark tests again on every row. partitionFilters: conditions on partition columns, that it does not test again.
-     */
+    /** Returns the files to read, in one directory. dataFilters: conditions that Spark tests again on every row. */
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
-        String key = key();
-        if (pin == null && source.rest != null && source.rest.mayHaveFiles(key)) {
-            throw new IllegalStateException("this Spark session does not filter the deleted rows of " + source.root
-                    + "; read the table with mdt.read in the session that runs the query");
-        }
-        Answer answer = source.ask(pin, key, dataFilters, true);
-        List directories = new ArrayList();
-        if (source.partitionSchema.length() == 0) {
-            directories.add(directory(InternalRow.empty(), answer.files()));
-            return Scala.seq(directories);
-        }
-        for (Iterator i = answer.filesByNumber().entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry group = (Map.Entry) i.next();
-            InternalRow values = new GenericInternalRow(new Object[] {group.getKey()});
-            if (PartitionValue.matches(values, partitionFilters)) {
-                directories.add(directory(values, (List) group.getValue()));
-            }
-        }
-        return Scala.seq(directories);
-    }
-
-    private static PartitionDirectory directory(InternalRow values, List files) {
-        return new PartitionDirectory(values, Scala.seq(files));
+        List files = source.ask(pin, key(), dataFilters).files();
+        return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 
     /** For DataFrame.inputFiles alone. */
     public String[] inputFiles() {
-        List files = source.ask(pin, key(), null, false).files();
+        List files = source.ask(pin, key(), null).files();
         String[] names = new String[files.size()];
         for (int i = 0; i < names.length; i++) {
-            names[i] = ((FileStatusWithMetadata) files.get(i)).getPath().toUri().toString();
+            Path path = ((FileStatusWithMetadata) files.get(i)).getPath();
+            names[i] = (BlockFileSystem.isBlock(path) ? BlockFileSystem.file(path) : path).toUri().toString();
         }
         return names;
     }
@@ -97,12 +71,11 @@ public class MdtFileIndex implements FileIndex {
 
     /** Spark broadcasts the smaller side of a join by this: the whole table, before anything is pruned. */
     public long sizeInBytes() {
-        long dirty = pin == null && source.rest != null ? Math.max(1L, source.rest.files.bytes()) : 0;
-        return Math.max(1L, source.bytes() + dirty);
+        return Math.max(1L, source.bytes());
     }
 
     public StructType partitionSchema() {
-        return source.partitionSchema;
+        return new StructType();
     }
 
     /** Equal for two occurrences in one query (so that Spark reuses exchanges), and for one frame used twice. */

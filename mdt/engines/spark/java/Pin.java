@@ -6,13 +6,10 @@ package mdt.spark;
 import java.lang.ref.ReferenceQueue;
 import java.lang.ref.WeakReference;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.TreeSet;
 import java.util.concurrent.atomic.AtomicLong;
 
 final class Pin {
@@ -22,31 +19,11 @@ final class Pin {
     private static final ReferenceQueue GONE = new ReferenceQueue();
     private static final Map LIVE = Collections.synchronizedMap(new HashMap()); // reference -> key
     final String key = "plan:" + NEXT.incrementAndGet();
-    private final Map columns = new HashMap(); // source -> names of all of its columns that the query uses
     private final Map versions = new HashMap(); // source -> the version that it answered from
-    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer: those that hold when read, too
+    private final Map answers = new HashMap(); // source -> filters as JSON -> Answer
 
     Pin() {
         LIVE.put(new WeakReference(this, GONE), key);
-    }
-
-    /** Notes that the query uses these columns of a source. */
-    synchronized void use(FileSource source, Collection names) {
-        if (!columns.containsKey(source)) {
-            columns.put(source, new TreeSet());
-        }
-        ((Set) columns.get(source)).addAll(names);
-    }
-
-    /** Returns the names of all columns of a source that the query uses, null if that is not known. */
-    synchronized Collection columns(FileSource source) {
-        return (Set) columns.get(source);
-    }
-
-    /** From now on files are read as they are: parts of the query were planned before all of its columns were known. */
-    synchronized void readWhole() {
-        columns.clear();
-        answers.clear();
     }
 
     /** Remembers the version that a source answered from, and refuses another one: the query would mix two. */

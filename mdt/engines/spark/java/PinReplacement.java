@@ -18,14 +18,9 @@ final class PinReplacement extends Replacement {
             return null;
         }
         LogicalRelation old = (LogicalRelation) node;
-        HadoopFsRelation pinned = relation(old, index.source, pin);
+        HadoopFsRelation files = (HadoopFsRelation) old.relation();
+        HadoopFsRelation pinned = new HadoopFsRelation(new MdtFileIndex(index.source, pin), files.partitionSchema(),
+                files.dataSchema(), files.bucketSpec(), files.fileFormat(), files.options(), files.sparkSession());
         return old.copy(pinned, old.output(), old.catalogTable(), old.isStreaming(), old.stream());
-    }
-
-    /** Returns the files of a source with the columns, perhaps fewer than the table's, of another relation. */
-    static HadoopFsRelation relation(LogicalRelation like, FileSource source, Pin pin) {
-        HadoopFsRelation old = (HadoopFsRelation) like.relation();
-        return new HadoopFsRelation(new MdtFileIndex(source, pin), source.partitionSchema, old.dataSchema(),
-                old.bucketSpec(), old.fileFormat(), old.options(), old.sparkSession());
     }
 }

@@ -4,28 +4,16 @@
 // then it becomes a physical plan, whose scans call MdtFileIndex.listFiles. Rules that users add to a session
 // (experimental.extraOptimizations) run after Spark's own: filters and columns have been pushed down to the relations by then.
 //
-// What this one does, to the plan
-//
-//     Project a, b                           Project a, b
-//       Filter a = 1                 ==>       Union
-//         relation, no pin                       Filter a = 1 > relation of clean files, pinned
-//                                                live rows of dirty files (DirtyFiles.java), pinned
+// What this one does to the plan:
 //
 // 1. It gives all of our relations one pin, so that they are answered from one version of each table.
-// 2. It puts the union of clean and dirty files where there are dirty ones to read (UnionExpansion.java).
-// 3. It takes relations out that have no file to read, and lets Spark's rule for empty relations, which ran when nobody
+// 2. It takes relations out that have no file to read, and lets Spark's rule for empty relations, which ran when nobody
 //    knew, remove what they leave empty.
 //
 // Spark calls apply with the whole query, with plans of subqueries, and again with the plan that it returned; a plan without
 // a relation that lacks a pin must come back as the same object, which tells the optimizer that it is done.
 package mdt.spark;
 
-import java.util.ArrayList;
-import java.util.Iterator;
-import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.optimizer.CombineUnions$;
-import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -40,52 +28,19 @@ public class PinRule extends Rule {
         PinSearch search = new PinSearch();
         query.foreachWithSubqueries(search);
         boolean hasNew = search.pins.remove(null);
-        return hasNew ? pinned(query, pin(query, search)) : plan;
+        return hasNew ? pinned(query, pin(search)) : plan;
     }
 
     /** Returns the pin for the relations without one: that of the others, if all have the same. */
-    private static Pin pin(LogicalPlan query, PinSearch search) {
+    private static Pin pin(PinSearch search) {
         // Relations that have a pin may have lost their empty companions at its version: they keep it.
-        Pin pin = search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
-        if (search.pins.isEmpty()) {
-            noteColumns(query, pin);
-        } else {
-            pin.readWhole();
-        }
-        return pin;
+        return search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
     }
 
     private static LogicalPlan pinned(LogicalPlan query, Pin pin) {
-        LogicalPlan whole = (LogicalPlan) query.transformDownWithSubqueries(new UnionExpansion(pin));
-        whole = CombineUnions$.MODULE$.apply(whole); // a union in a union is one
-        LogicalPlan pinned = (LogicalPlan) whole.transformUpWithSubqueries(new PinReplacement(pin));
+        LogicalPlan pinned = (LogicalPlan) query.transformUpWithSubqueries(new PinReplacement(pin));
         EmptyReplacement empty = new EmptyReplacement();
         LogicalPlan without = (LogicalPlan) pinned.transformDownWithSubqueries(empty);
         return empty.found ? SubqueryPropagation.propagated(without) : pinned;
-    }
-
-    /** Notes which columns of each source the query uses, wherever it stands in the plan. */
-    private static void noteColumns(LogicalPlan node, Pin pin) {
-        RelationPattern ours = RelationPattern.of(node);
-        List below = new ArrayList(Scala.list(node.subqueries()));
-        if (ours == null) {
-            below.addAll(Scala.list(node.children()));
-        } else {
-            pin.use(ours.index.source, names(ours.columns()));
-            if (ours.filter != null && ours.filter != node) {
-                below.addAll(Scala.list(ours.filter.subqueries()));
-            }
-        }
-        for (Iterator i = below.iterator(); i.hasNext(); ) {
-            noteColumns((LogicalPlan) i.next(), pin);
-        }
-    }
-
-    private static List names(scala.collection.immutable.Seq columns) {
-        List names = new ArrayList();
-        for (Iterator i = Scala.list(columns).iterator(); i.hasNext(); ) {
-            names.add(((Attribute) i.next()).name());
-        }
-        return names;
     }
 }

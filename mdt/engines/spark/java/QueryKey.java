@@ -23,8 +23,4 @@ final class QueryKey {
     static String unpinned() {
         return UNPINNED + CALLS.incrementAndGet();
     }
-
-    static boolean isUnpinned(String key) {
-        return key.startsWith(UNPINNED);
-    }
 }

@@ -1,0 +1,124 @@
+// A part of a file of any file system as a file of its own: what lets Spark read the data block of a log file, which is a whole
+// Parquet file, where it stands. Hadoop, by which Spark reads, finds a file system by the scheme of a path; this one's paths are
+//
+//     mdtblock:/<offset>-<bytes>-<bytes of the whole file>/<URI of the file in base64>
+//
+// It is known to the configuration of our scans only, not to the session.
+package mdt.spark;
+
+import java.io.IOException;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.util.Progressable;
+
+public class BlockFileSystem extends FileSystem {
+    private static final String SCHEME = "mdtblock";
+    private static final long HDFS_BLOCK_BYTES = 128L << 20; // what Hadoop says of local files
+
+    /** Makes paths of blocks known to a configuration. */
+    static void install(Configuration conf) {
+        conf.set("fs." + SCHEME + ".impl", BlockFileSystem.class.getName());
+        // Hadoop keeps file systems for the life of the process, and so the class loader of one that has another query's.
+        conf.set("fs." + SCHEME + ".impl.disable.cache", "true");
+        conf.setClassLoader(BlockFileSystem.class.getClassLoader());
+    }
+
+    static String path(String uri, long offset, long bytes, long fileBytes) {
+        String name = Base64.getUrlEncoder().withoutPadding().encodeToString(uri.getBytes(StandardCharsets.UTF_8));
+        return SCHEME + ":/" + offset + "-" + bytes + "-" + fileBytes + "/" + name;
+    }
+
+    static boolean isBlock(Path path) {
+        return SCHEME.equals(path.toUri().getScheme());
+    }
+
+    /** Returns the file that a block stands in. */
+    static Path file(Path block) {
+        byte[] uri = Base64.getUrlDecoder().decode(block.getName());
+        return new Path(URI.create(new String(uri, StandardCharsets.UTF_8)));
+    }
+
+    static long offset(Path block) {
+        return number(block, 0);
+    }
+
+    static long bytes(Path block) {
+        return number(block, 1);
+    }
+
+    static long fileBytes(Path block) {
+        return number(block, 2);
+    }
+
+    private static long number(Path block, int which) {
+        return Long.parseLong(block.getParent().getName().split("-")[which]);
+    }
+
+    public void initialize(URI name, Configuration conf) throws IOException {
+        super.initialize(name, conf);
+        setConf(conf);
+    }
+
+    public String getScheme() {
+        return SCHEME;
+    }
+
+    public URI getUri() {
+        return URI.create(SCHEME + ":///");
+    }
+
+    public Path getWorkingDirectory() {
+        return new Path(SCHEME + ":/");
+    }
+
+    public void setWorkingDirectory(Path path) {}
+
+    public FSDataInputStream open(Path block, int buffer) throws IOException {
+        Path file = file(block);
+        FSDataInputStream in = file.getFileSystem(getConf()).open(file, buffer);
+        return new FSDataInputStream(new BlockStream(in, offset(block), bytes(block)));
+    }
+
+    public FileStatus getFileStatus(Path block) throws IOException {
+        return new FileStatus(bytes(block), false, 1, HDFS_BLOCK_BYTES, 0L, block);
+    }
+
+    public BlockLocation[] getFileBlockLocations(FileStatus status, long start, long length) throws IOException {
+        Path file = file(status.getPath());
+        return file.getFileSystem(getConf()).getFileBlockLocations(file, offset(status.getPath()) + start, length);
+    }
+
+    public FileStatus[] listStatus(Path block) throws IOException {
+        return new FileStatus[] {getFileStatus(block)};
+    }
+
+    public boolean mkdirs(Path path, FsPermission permission) throws IOException {
+        throw new UnsupportedOperationException("blocks are read only");
+    }
+
+    public boolean delete(Path path, boolean all) throws IOException {
+        throw new UnsupportedOperationException("blocks are read only");
+    }
+
+    public boolean rename(Path from, Path to) throws IOException {
+        throw new UnsupportedOperationException("blocks are read only");
+    }
+
+    public FSDataOutputStream append(Path path, int buffer, Progressable progress) throws IOException {
+        throw new UnsupportedOperationException("blocks are read only");
+    }
+
+    public FSDataOutputStream create(Path path, FsPermission permission, boolean overwrite, int buffer, short replication,
+            long block, Progressable progress) throws IOException {
+        throw new UnsupportedOperationException("blocks are read only");
+    }
+}

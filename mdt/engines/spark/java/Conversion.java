@@ -1,0 +1,160 @@
+// How one column, or a field inside one, comes out of an older file. As mdt/schema/forms.py, which says what must come out.
+package mdt.spark;
+
+import java.io.Serializable;
+import java.math.BigDecimal;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.execution.vectorized.ColumnVectorUtils;
+import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.unsafe.types.UTF8String;
+
+final class Conversion implements Serializable {
+    final DataType stored; // what is read
+    final DataType wanted;
+    private final InternalRow value; // not null: the same for all rows, and nothing is read
+    private final int[] places; // of the wanted children among those that are read, -1: a constant
+    private final Conversion[] children;
+
+    private Conversion(DataType stored, DataType wanted, InternalRow value, int[] places, Conversion[] children) {
+        this.stored = stored;
+        this.wanted = wanted;
+        this.value = value;
+        this.places = places;
+        this.children = children;
+    }
+
+    /** Returns what a file is too old to have: null, or the default that a text says. */
+    static Conversion constant(DataType wanted, String text) {
+        Object[] only = {text == null ? null : parsed(wanted, text)};
+        return new Conversion(wanted, wanted, new GenericInternalRow(only), new int[0], new Conversion[0]);
+    }
+
+    /** wanted: the type of the newest column, or fewer fields of it. */
+    static Conversion between(TableColumn then, TableColumn now, Map defaults, DataType wanted) {
+        if (wanted instanceof StructType) {
+            return struct(then, now, defaults, (StructType) wanted);
+        }
+        if (wanted instanceof ArrayType) {
+            ArrayType array = (ArrayType) wanted;
+            Conversion element = between(then.children[0], now.children[0], defaults, array.elementType());
+            return new Conversion(new ArrayType(element.stored, array.containsNull()), wanted, null, new int[] {0},
+                    new Conversion[] {element});
+        }
+        if (wanted instanceof MapType) {
+            MapType map = (MapType) wanted;
+            Conversion key = between(then.children[0], now.children[0], defaults, map.keyType());
+            Conversion item = between(then.children[1], now.children[1], defaults, map.valueType());
+            return new Conversion(new MapType(key.stored, item.stored, map.valueContainsNull()), wanted, null,
+                    new int[] {0, 1}, new Conversion[] {key, item});
+        }
+        return new Conversion(then.type, wanted, null, new int[0], new Conversion[0]);
+    }
+
+    private static Conversion struct(TableColumn then, TableColumn now, Map defaults, StructType wanted) {
+        StructField[] fields = wanted.fields();
+        List read = new ArrayList();
+        int[] places = new int[fields.length];
+        Conversion[] children = new Conversion[fields.length];
+        for (int i = 0; i < fields.length; i++) {
+            TableColumn field = now.named(fields[i].name());
+            TableColumn before = then.of(field.id);
+            if (before == null) {
+                places[i] = -1;
+                children[i] = constant(fields[i].dataType(), (String) defaults.get(String.valueOf(field.id)));
+            } else {
+                places[i] = read.size();
+                children[i] = between(before, field, defaults, fields[i].dataType());
+                read.add(new StructField(before.name, children[i].stored, true, fields[i].metadata()));
+            }
+        }
+        if (read.isEmpty()) { // something must be read to know where the struct itself is null
+            read.add(((StructType) then.type).fields()[0]);
+        }
+        StructType stored = new StructType((StructField[]) read.toArray(new StructField[0]));
+        return new Conversion(stored, wanted, null, places, children);
+    }
+
+    /** Returns whether what is read is what is wanted: the same type, and names, at any depth. */
+    boolean isSame() {
+        for (int i = 0; i < children.length; i++) {
+            if (!children[i].isSame()) {
+                return false;
+            }
+        }
+        return value == null && stored.equals(wanted);
+    }
+
+    /** Returns the wanted column of one that is read, null for a constant. */
+    ColumnVector of(ColumnVector read) {
+        if (value != null) {
+            ConstantColumnVector all = new ConstantColumnVector(1, wanted);
+            if (value.isNullAt(0)) {
+                all.setNull();
+            } else {
+                ColumnVectorUtils.populate(all, value, 0);
+            }
+            return all;
+        }
+        return isSame() ? read : new ConvertedVector(read, this);
+    }
+
+    /** Returns the wanted child of a column that is read: a field, the elements of arrays, keys or values of maps. */
+    ColumnVector child(ColumnVector read, int ordinal) {
+        return children[ordinal].of(places[ordinal] < 0 ? null : read.getChild(places[ordinal]));
+    }
+
+    /** Returns a value in Catalyst's own form; moments are whole numbers already, binary values hexadecimal. */
+    private static Object parsed(DataType type, String text) {
+        if (type instanceof StringType) {
+            return UTF8String.fromString(text);
+        }
+        if (type instanceof BinaryType) {
+            return HexFormat.of().parseHex(text);
+        }
+        if (type instanceof BooleanType) {
+            return Boolean.valueOf(text);
+        }
+        if (type instanceof ByteType) {
+            return Byte.valueOf(text);
+        }
+        if (type instanceof ShortType) {
+            return Short.valueOf(text);
+        }
+        if (type instanceof IntegerType || type instanceof DateType) {
+            return Integer.valueOf(text);
+        }
+        if (type instanceof FloatType) {
+            return Float.valueOf(text);
+        }
+        if (type instanceof DoubleType) {
+            return Double.valueOf(text);
+        }
+        if (type instanceof DecimalType) {
+            DecimalType decimal = (DecimalType) type;
+            return Decimal.apply(new BigDecimal(text), decimal.precision(), decimal.scale());
+        }
+        return Long.valueOf(text);
+    }
+}

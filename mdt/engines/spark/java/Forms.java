@@ -1,0 +1,62 @@
+// How files of older versions of a table's columns become files of the newest: one Form for each older version, made for the
+// columns that a query wants. What Python sends once for each frame (frame.py, _forms) is JSON:
+//
+//     {"newest": {"schema": Spark's JSON of a schema, "ids": [ids of all fields, parents first]}, "older": [{…}, …],
+//      "defaults": {"<id>": what older rows have in a new column, as text}}
+package mdt.spark;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+
+final class Forms {
+    private final String text; // empty: the table was never altered
+    private TableColumn newest;
+    private TableColumn[] older = new TableColumn[0];
+    private Map defaults;
+
+    Forms(String text) {
+        this.text = text;
+        if (text.length() > 0) {
+            Map told;
+            try {
+                told = (Map) new ObjectMapper().readValue(text, Map.class);
+            } catch (IOException failure) {
+                throw new UncheckedIOException(failure);
+            }
+            this.newest = version((Map) told.get("newest"));
+            this.defaults = (Map) told.get("defaults");
+            List versions = (List) told.get("older");
+            this.older = new TableColumn[versions.size()];
+            for (int i = 0; i < older.length; i++) {
+                older[i] = version((Map) versions.get(i));
+            }
+        }
+    }
+
+    private static TableColumn version(Map told) {
+        StructType schema = (StructType) DataType.fromJson((String) told.get("schema"));
+        return TableColumn.whole(schema.asNullable(), ((List) told.get("ids")).iterator());
+    }
+
+    /** Returns for each older version how its files give the columns of a query; null where they stand there as they are. */
+    Form[] of(StructType required) {
+        Form[] found = new Form[older.length];
+        for (int i = 0; i < found.length; i++) {
+            found[i] = Form.between(older[i], newest, defaults, required);
+        }
+        return found;
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof Forms && ((Forms) other).text.equals(text);
+    }
+
+    public int hashCode() {
+        return text.hashCode();
+    }
+}

@@ -1,0 +1,73 @@
+// What is touched of Spark and Parquet that their authors did not make public, by reflection, and nowhere else. A release that
+// has moved something is told when the first frame is made (probe), not in the middle of a query.
+package mdt.spark;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.parquet.internal.filter2.columnindex.RowRanges;
+import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
+import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
+
+final class Internals {
+    private static final Class READER = VectorizedParquetRecordReader.class.getSuperclass();
+
+    private Internals() {}
+
+    /** Fails with the name of what this release lacks. */
+    static void probe() throws Exception {
+        field(RecordReaderIterator.class, "rowReader");
+        Class groups = field(READER, "reader").getType();
+        field(READER, "totalRowCount");
+        if (!groups.isInterface()) {
+            throw new NoSuchFieldException(groups.getName() + " is no interface");
+        }
+        field(Class.forName(groups.getName() + "Impl", false, READER.getClassLoader()), "reader");
+        rowRanges();
+    }
+
+    /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
+    static Object reader(Object iterator) throws Exception {
+        return field(RecordReaderIterator.class, "rowReader").get(iterator);
+    }
+
+    /** Returns what a reader takes its row groups from. */
+    static Object groups(Object reader) throws Exception {
+        return field(READER, "reader").get(reader);
+    }
+
+    static void setGroups(Object reader, Object groups) throws Exception {
+        field(READER, "reader").set(reader, groups);
+    }
+
+    static Class typeOfGroups() throws Exception {
+        return field(READER, "reader").getType();
+    }
+
+    /** Tells a reader how many rows it will find. */
+    static void setRows(Object reader, long rows) throws Exception {
+        field(READER, "totalRowCount").setLong(reader, rows);
+    }
+
+    /** Returns Parquet's own reader of the file. */
+    static ParquetFileReader file(Object groups) throws Exception {
+        return (ParquetFileReader) field(groups.getClass(), "reader").get(groups);
+    }
+
+    /** Returns the rows of a row group that Parquet's page index leaves; asked only where it leaves fewer than all. */
+    static RowRanges rowRanges(ParquetFileReader file, int rowGroup) throws Exception {
+        return (RowRanges) rowRanges().invoke(file, new Object[] {Integer.valueOf(rowGroup)});
+    }
+
+    private static Method rowRanges() throws Exception {
+        Method found = ParquetFileReader.class.getDeclaredMethod("getRowRanges", new Class[] {int.class});
+        found.setAccessible(true);
+        return found;
+    }
+
+    private static Field field(Class of, String name) throws Exception {
+        Field found = of.getDeclaredField(name);
+        found.setAccessible(true);
+        return found;
+    }
+}

@@ -1,0 +1,133 @@
+// The batches of a split without dead rows, with the newest columns. A batch is an array of columns (ColumnVector) of some
+// thousand rows, which Spark's reader fills again and again. A batch without dead rows passes as it is; of another one each column
+// is wrapped by one with fewer rows (LiveVector), and nothing is copied.
+package mdt.spark;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.util.NoSuchElementException;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.roaringbitmap.PeekableIntIterator;
+
+final class LiveBatches extends scala.collection.AbstractIterator implements Closeable {
+    private final scala.collection.Iterator batches;
+    private final RowGroups groups; // null: all rows are returned
+    private final Selection selection;
+    private final Form form; // null: columns are as they are wanted
+    private final PeekableIntIterator dead;
+    private int[] positions = new int[4096];
+    private int[] kept = new int[4096];
+    private ColumnarBatch source = null; // what the following were made for
+    private ColumnarBatch whole;
+    private ColumnarBatch part;
+    private LiveVector[] vectors;
+    private ColumnarBatch ready = null;
+
+    LiveBatches(scala.collection.Iterator batches, RowGroups groups, Selection selection, Form form) {
+        this.batches = batches;
+        this.groups = groups;
+        this.selection = selection;
+        this.form = form;
+        this.dead = selection.dead == null ? null : selection.dead.getIntIterator();
+    }
+
+    public boolean hasNext() {
+        while (ready == null && batches.hasNext()) {
+            ready = live((ColumnarBatch) batches.next());
+        }
+        return ready != null;
+    }
+
+    public Object next() {
+        if (!hasNext()) {
+            throw new NoSuchElementException();
+        }
+        ColumnarBatch found = ready;
+        ready = null;
+        return found;
+    }
+
+    public void close() throws IOException {
+        ((Closeable) batches).close();
+    }
+
+    /** Returns the live rows of a batch, null if there are none. */
+    private ColumnarBatch live(ColumnarBatch batch) {
+        int rows = batch.numRows();
+        int count = groups == null ? rows : keep(rows);
+        if (count == 0) {
+            return null;
+        }
+        wrap(batch);
+        if (count == rows) {
+            whole.setNumRows(rows);
+            return whole;
+        }
+        for (int i = 0; i < vectors.length; i++) {
+            vectors[i].keep(kept);
+        }
+        part.setNumRows(count);
+        return part;
+    }
+
+    private void wrap(ColumnarBatch batch) {
+        if (source == batch) {
+            return;
+        }
+        source = batch;
+        whole = form == null ? batch : new ColumnarBatch(form.columns(batch));
+        vectors = new LiveVector[whole.numCols()];
+        for (int i = 0; i < vectors.length; i++) {
+            vectors[i] = new LiveVector(whole.column(i));
+        }
+        part = new ColumnarBatch((ColumnVector[]) vectors);
+    }
+
+    /** Notes which of the next rows are returned, as numbers in their batch; returns how many. */
+    private int keep(int rows) {
+        if (kept.length < rows) {
+            positions = new int[rows];
+            kept = new int[rows];
+        }
+        boolean scattered = groups.positions(positions, rows);
+        boolean all = !groups.readsOthers();
+        if (!scattered && all) {
+            return keepLive(positions[0], rows);
+        }
+        int count = 0;
+        for (int i = 0; i < rows; i++) {
+            int position = scattered ? positions[i] : positions[0] + i;
+            if (!isDead(position) && (all || selection.wanted.contains(position))) {
+                kept[count++] = i;
+            }
+        }
+        return count;
+    }
+
+    /** The same for rows that follow each other, by the dead positions among them. */
+    private int keepLive(int begin, int rows) {
+        dead.advanceIfNeeded(begin);
+        int count = 0;
+        int row = 0;
+        while (dead.hasNext() && dead.peekNext() < begin + rows) {
+            int gone = dead.next() - begin;
+            while (row < gone) {
+                kept[count++] = row++;
+            }
+            row = gone + 1;
+        }
+        while (row < rows) {
+            kept[count++] = row++;
+        }
+        return count;
+    }
+
+    private boolean isDead(int position) {
+        if (dead == null) {
+            return false;
+        }
+        dead.advanceIfNeeded(position); // positions rise
+        return dead.hasNext() && dead.peekNext() == position;
+    }
+}

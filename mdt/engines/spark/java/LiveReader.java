@@ -1,0 +1,53 @@
+// Reads one split on an executor: see MdtParquet.java. It is a function from a PartitionedFile, which names the split, to an
+// iterator over batches of columns, or over rows where the scan or the session wants rows.
+package mdt.spark;
+
+import java.io.Serializable;
+import org.apache.spark.rdd.InputFileBlockHolder;
+import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.types.StructType;
+import scala.Function1;
+import scala.runtime.AbstractFunction1;
+
+final class LiveReader extends AbstractFunction1 implements Serializable {
+    private final boolean vectorized; // whether Spark's reader returns batches
+    private final boolean batches; // whether the scan wants batches
+    private final StructType required;
+    Function1 newest; // Spark's reader for files of the newest version of the columns
+    Form[] forms; // of older versions; null: their files are read as the newest ones
+    Function1[] older; // Spark's readers for them
+
+    LiveReader(boolean vectorized, boolean batches, StructType required) {
+        this.vectorized = vectorized;
+        this.batches = batches;
+        this.required = required;
+    }
+
+    public Object apply(Object split) {
+        PartitionedFile file = (PartitionedFile) split;
+        Selection selection = Selection.of(file);
+        selection.checkFooter(file);
+        if (BlockFileSystem.isBlock(file.toPath())) { // what input_file_name() says
+            InputFileBlockHolder.set(BlockFileSystem.file(file.toPath()).toUri().toString(),
+                    BlockFileSystem.offset(file.toPath()) + file.start(), file.length());
+        }
+        Form form = selection.version < 0 ? null : forms[selection.version];
+        Function1 reader = form == null ? newest : older[selection.version];
+        scala.collection.Iterator found = (scala.collection.Iterator) reader.apply(file);
+        return vectorized ? columns(found, selection, form) : rows(found, selection, form);
+    }
+
+    private Object columns(scala.collection.Iterator found, Selection selection, Form form) {
+        RowGroups groups = selection.isAll() ? null : RowGroups.before(found, selection);
+        boolean untouched = groups == null || groups.isExact();
+        if (untouched && form == null && batches) {
+            return found;
+        }
+        LiveBatches live = new LiveBatches(found, untouched ? null : groups, selection, form);
+        return batches ? (Object) live : new RowsOfBatches(live);
+    }
+
+    private Object rows(scala.collection.Iterator found, Selection selection, Form form) {
+        return new LiveRows(found, selection, form, required);
+    }
+}

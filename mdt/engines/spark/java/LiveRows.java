@@ -1,0 +1,76 @@
+// The live rows of a split with the newest columns, where Spark's reader returns rows instead of batches (the setting
+// spark.sql.parquet.enableVectorizedReader is off): it is asked for the position of each row as a column more.
+package mdt.spark;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.util.NoSuchElementException;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
+import org.apache.spark.sql.execution.RowToColumnConverter;
+import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+final class LiveRows extends scala.collection.AbstractIterator implements Closeable {
+    private final scala.collection.Iterator rows;
+    private final Selection selection;
+    private final Form form; // null: columns are as they are wanted
+    private final int position; // where Spark's reader says the position of a row
+    private final UnsafeProjection projection; // to the columns that are wanted
+    private final StructType stored; // what Spark's reader returns
+    private InternalRow ready = null;
+
+    LiveRows(scala.collection.Iterator rows, Selection selection, Form form, StructType required) {
+        this.rows = rows;
+        this.selection = selection;
+        this.form = form;
+        StructType read = form == null ? required : form.stored;
+        this.position = MdtParquet.position(read);
+        this.stored = MdtParquet.numbered(read);
+        this.projection = projection(required);
+    }
+
+    private static UnsafeProjection projection(StructType required) {
+        Object[] columns = new Object[required.length()];
+        for (int i = 0; i < columns.length; i++) {
+            columns[i] = new BoundReference(i, required.apply(i).dataType(), true);
+        }
+        return UnsafeProjection$.MODULE$.create(Scala.seq(columns));
+    }
+
+    public boolean hasNext() {
+        while (ready == null && rows.hasNext()) {
+            InternalRow row = (InternalRow) rows.next();
+            if (selection.keeps((int) row.getLong(position))) {
+                ready = projection.apply(form == null ? row : newest(row));
+            }
+        }
+        return ready != null;
+    }
+
+    public Object next() {
+        if (!hasNext()) {
+            throw new NoSuchElementException();
+        }
+        InternalRow found = ready;
+        ready = null;
+        return found;
+    }
+
+    /** Returns a row of an older file with the newest columns: by a batch of one row, for which it is known how. */
+    private InternalRow newest(InternalRow row) {
+        WritableColumnVector[] columns = OnHeapColumnVector.allocateColumns(1, stored);
+        new RowToColumnConverter(stored).convert(row, columns);
+        ColumnarBatch batch = new ColumnarBatch((ColumnVector[]) columns, 1);
+        return new ColumnarBatch(form.columns(batch), 1).getRow(0);
+    }
+
+    public void close() throws IOException {
+        ((Closeable) rows).close();
+    }
+}

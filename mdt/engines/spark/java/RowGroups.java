@@ -1,0 +1,147 @@
+// Stands between Spark's reader of a split and the row groups that it takes from Parquet, for two reasons: to know at which
+// position of the file the rows of each batch stand, and to hand out only row groups and pages with wanted rows. The reader asks
+// for one row group after the other (readNextRowGroup) and cuts each into batches. The type that it asks is private to Spark's
+// package, so this is not a class of that type but the handler of a Proxy, which has any interface at run time.
+package mdt.spark;
+
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Iterator;
+import java.util.List;
+import java.util.PrimitiveIterator;
+import org.apache.parquet.column.page.PageReadStore;
+import org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.parquet.hadoop.metadata.BlockMetaData;
+import org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
+import org.apache.parquet.internal.filter2.columnindex.RowRanges;
+
+final class RowGroups implements InvocationHandler {
+    private final Object behind;
+    private final Selection selection;
+    private ParquetFileReader file; // null: row groups come as Spark chose them
+    private boolean onlyWanted = false; // whether no other rows are read
+    private RowRanges[] ranges; // wanted rows of each row group; null: all of them
+    private int next = 0;
+    private long first; // position of the first row of the current row group
+    private PrimitiveIterator.OfLong chosen; // numbers in it of the rows that were read; null: all
+    private long passed; // rows of it that have become batches
+
+    private RowGroups(Object behind, Selection selection) {
+        this.behind = behind;
+        this.selection = selection;
+    }
+
+    /** Puts itself between the reader of an iterator of Spark's and its row groups. */
+    static RowGroups before(Object iterator, Selection selection) {
+        try {
+            Object reader = Internals.reader(iterator);
+            Object groups = Internals.groups(reader);
+            RowGroups found = new RowGroups(groups, selection);
+            if (selection.wanted != null) {
+                Internals.setRows(reader, found.plan(Internals.file(groups)));
+            }
+            Class type = Internals.typeOfGroups();
+            Internals.setGroups(reader, Proxy.newProxyInstance(type.getClassLoader(), new Class[] {type}, found));
+            return found;
+        } catch (RuntimeException failure) {
+            throw failure;
+        } catch (Exception failure) {
+            throw new IllegalStateException("row groups cannot be chosen: " + failure, failure);
+        }
+    }
+
+    /** Returns whether nothing but the rows that are to be returned is read. */
+    boolean isExact() {
+        return selection.dead == null && (selection.wanted == null || onlyWanted);
+    }
+
+    /** Returns whether rows are read that are not wanted. */
+    boolean readsOthers() {
+        return selection.wanted != null && !onlyWanted;
+    }
+
+    /** Computes which rows of each row group are read; returns their number. */
+    private long plan(ParquetFileReader reader) throws Exception {
+        List groups = reader.getRowGroups();
+        RowRanges[] found = new RowRanges[groups.size()];
+        boolean filtered = reader.getFilteredRecordCount() != reader.getRecordCount();
+        long total = 0;
+        onlyWanted = true;
+        for (int i = 0; i < found.length; i++) {
+            BlockMetaData group = (BlockMetaData) groups.get(i);
+            long rows = group.getRowCount();
+            RowRanges wanted = Runs.of(selection.wanted, group.getRowIndexOffset(), rows);
+            if (filtered && wanted.rowCount() > 0) {
+                wanted = RowRanges.intersection(wanted, Internals.rowRanges(reader, i));
+            }
+            if (wanted.rowCount() > 0 && wanted.rowCount() < rows && !hasPageIndex(group)) { // small files have none
+                wanted = RowRanges.createSingle(rows);
+                onlyWanted = false;
+            }
+            found[i] = wanted.rowCount() == rows ? null : wanted;
+            total += wanted.rowCount();
+        }
+        ranges = found;
+        file = reader;
+        return total;
+    }
+
+    private static boolean hasPageIndex(BlockMetaData group) {
+        for (Iterator i = group.getColumns().iterator(); i.hasNext(); ) {
+            if (((ColumnChunkMetaData) i.next()).getOffsetIndexReference() == null) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+        if (!method.getName().equals("readNextRowGroup")) {
+            return called(method, arguments);
+        }
+        PageReadStore pages = file == null ? (PageReadStore) called(method, arguments) : planned();
+        if (pages != null) {
+            first = ((Long) pages.getRowIndexOffset().get()).longValue();
+            chosen = (PrimitiveIterator.OfLong) pages.getRowIndexes().orElse(null);
+            passed = 0;
+        }
+        return pages;
+    }
+
+    private Object called(Method method, Object[] arguments) throws Throwable {
+        method.setAccessible(true);
+        try {
+            return method.invoke(behind, arguments);
+        } catch (InvocationTargetException failure) {
+            throw failure.getCause();
+        }
+    }
+
+    private PageReadStore planned() throws Exception {
+        while (next < ranges.length) {
+            int group = next++;
+            if (ranges[group] == null) {
+                return file.readRowGroup(group);
+            }
+            if (ranges[group].rowCount() > 0) {
+                return file.readFilteredRowGroup(group, ranges[group]);
+            }
+        }
+        return null;
+    }
+
+    /** Writes the positions of the next rows, which are a batch; returns false, and writes none, if they follow the first. */
+    boolean positions(int[] to, int rows) {
+        if (chosen == null) {
+            to[0] = (int) (first + passed);
+            passed += rows;
+            return false;
+        }
+        for (int i = 0; i < rows; i++) {
+            to[i] = (int) (first + chosen.nextLong());
+        }
+        return true;
+    }
+}

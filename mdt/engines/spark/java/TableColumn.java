@@ -1,0 +1,75 @@
+// A column of one version of a table's columns, or a field inside one, with its id, which renames do not change.
+package mdt.spark;
+
+import java.util.Iterator;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+final class TableColumn {
+    final String name;
+    final DataType type;
+    final int id;
+    final TableColumn[] children; // fields of a struct, the element of an array, key and value of a map
+
+    private TableColumn(String name, DataType type, Iterator ids) {
+        this.name = name;
+        this.type = type;
+        this.id = ((Number) ids.next()).intValue();
+        if (type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            this.children = new TableColumn[fields.length];
+            for (int i = 0; i < fields.length; i++) {
+                children[i] = new TableColumn(fields[i].name(), fields[i].dataType(), ids);
+            }
+        } else if (type instanceof ArrayType) {
+            DataType element = ((ArrayType) type).elementType();
+            this.children = new TableColumn[] {new TableColumn("element", element, ids)};
+        } else if (type instanceof MapType) {
+            MapType map = (MapType) type;
+            TableColumn key = new TableColumn("key", map.keyType(), ids);
+            this.children = new TableColumn[] {key, new TableColumn("value", map.valueType(), ids)};
+        } else {
+            this.children = new TableColumn[0];
+        }
+    }
+
+    /** Returns a version's columns as the children of one that stands for the whole; ids: of all fields, parents first. */
+    static TableColumn whole(StructType schema, Iterator ids) {
+        StructField[] fields = schema.fields();
+        TableColumn[] columns = new TableColumn[fields.length];
+        for (int i = 0; i < fields.length; i++) {
+            columns[i] = new TableColumn(fields[i].name(), fields[i].dataType(), ids);
+        }
+        return new TableColumn(schema, columns);
+    }
+
+    private TableColumn(DataType type, TableColumn[] children) {
+        this.name = "";
+        this.type = type;
+        this.id = -1;
+        this.children = children;
+    }
+
+    /** Returns the child of a name, null if there is none. */
+    TableColumn named(String wanted) {
+        for (int i = 0; i < children.length; i++) {
+            if (children[i].name.equals(wanted)) {
+                return children[i];
+            }
+        }
+        return null;
+    }
+
+    /** Returns the child with an id, null if there is none. */
+    TableColumn of(int wanted) {
+        for (int i = 0; i < children.length; i++) {
+            if (children[i].id == wanted) {
+                return children[i];
+            }
+        }
+        return null;
+    }
+}

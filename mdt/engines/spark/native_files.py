@@ -1,0 +1,163 @@
+"""The files of one snapshot as the Java half takes them, and what it must know to read files of older versions of the schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from mdt.engines.spark.file_index import NativeFiles
+from mdt.engines.spark.private import from_arrow_schema
+from mdt.errors import Unsupported
+from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.metadata import paths
+from mdt.metadata.file_group import BASE
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import SegmentScan
+from mdt.scan.tasks import rows_in
+from mdt.schema.declared import local
+from mdt.schema.definition import TableDefinition
+from mdt.schema.versions import SchemaVersion
+from mdt.stores.storage import Storage
+
+WANTED_RATIO_MIN = 4
+"""Rows of a file for each wanted one: where more are wanted, Spark reads row groups faster than runs of rows."""
+WANTED_BYTES_MAX = 64 << 20
+"""Bitmaps of wanted rows that one query carries to its tasks; after them files are read as a whole, which is as right."""
+
+_COLUMNS = ("partition", "name", "size", "block_offset", "block_length", "footer_length", "footer_crc")
+
+
+class SnapshotFiles:
+    """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers, rising."""
+
+    def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
+        self.snapshot = snapshot
+        self._storage = storage
+        self.numbers: npt.NDArray[np.int64] = np.flatnonzero(snapshot.has_rows)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """What tells the numbers of these files from those of other snapshots: the commit, and the checkpoint under it."""
+        return self.snapshot.seq, self.snapshot.checkpoint.seq
+
+    @cached_property
+    def listing(self) -> NativeFiles:
+        """All of them, with their dead positions.  O(files)."""
+        snapshot, numbers = self.snapshot, self.numbers
+        table = snapshot.files.take(_COLUMNS, numbers)
+        size, offset, length, footer, crc = (table[name].to_numpy() for name in _COLUMNS[2:])
+        is_base = snapshot.kind[numbers] == BASE
+        return NativeFiles(
+            uris=self._uris(table),
+            sizes=np.where(is_base, size, length),
+            offsets=np.where(is_base, -1, offset),
+            file_sizes=size,
+            # Remote stores compare what they send themselves.
+            footer_sizes=(footer * (not self._storage.is_remote)).astype(np.int32),
+            footer_crcs=crc.astype(np.uint32),
+            versions=_versions(snapshot)[numbers],
+            dead=self._dead(),
+        )
+
+    def _uris(self, table: pa.Table) -> list[str]:
+        """Return percent-encoded URIs; partition paths hold percent signs of their own."""
+        partitions = table["partition"].combine_chunks().dictionary_encode()
+        folders = [self._folder(partition) for partition in partitions.dictionary.to_pylist()]
+        of_file = partitions.indices.to_pylist()
+        return [folders[i] + quote(name) for i, name in zip(of_file, table["name"].to_pylist(), strict=True)]
+
+    def _folder(self, partition: str) -> str:
+        scheme, _, rest = self._storage.uri(paths.partition_file(partition, "x")).partition("://")
+        return f"{scheme}://{quote(rest[:-1], safe='/=')}"
+
+    def _dead(self) -> list[bytes]:
+        dead = [b""] * len(self.numbers)
+        for at in np.flatnonzero(self.snapshot.dead_rows[self.numbers]).tolist():
+            vector = self.snapshot.vector(int(self.numbers[at]))
+            dead[at] = b"" if vector is None else vector.serialize()
+        return dead
+
+    def keep(self, scans: Sequence[SegmentScan]) -> tuple[npt.NDArray[np.int32], list[bytes | None] | None]:
+        """Return which of the files a plan reads, and for each the only rows that may match, None for any."""
+        files = np.array([scan.file for scan in scans], np.int64)
+        at = np.searchsorted(self.numbers, files)
+        known = at < len(self.numbers)
+        known[known] = self.numbers[at[known]] == files[known]
+        kept = [scan for scan, is_known in zip(scans, known.tolist(), strict=True) if is_known]
+        wanted: list[bytes | None] = []
+        left = WANTED_BYTES_MAX
+        for scan in kept:
+            rows = self._wanted(scan) if left > 0 else None
+            left -= 0 if rows is None else len(rows)
+            wanted.append(rows)
+        return at[known].astype(np.int32), None if all(rows is None for rows in wanted) else wanted
+
+    def _wanted(self, scan: SegmentScan) -> bytes | None:
+        """Return the bitmap of the only positions that may match, None where the whole file had better be read."""
+        positions = scan.positions
+        if positions is None or WANTED_RATIO_MIN * len(positions) > self.snapshot.rows[scan.file]:
+            row_groups = scan.row_groups
+            if row_groups is None:
+                return None
+            rows = self.snapshot.files.value("row_group_rows", scan.file).as_py()
+            if len(row_groups) == len(rows):
+                return None
+            positions = rows_in(rows, row_groups)
+        found = BitMap(positions)
+        found.run_optimize()
+        return found.serialize()
+
+
+def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
+    """Return the number of each file's version of the schema, -1 for the newest -> int32[numbered]."""
+    versions = snapshot.definition.versions
+    if not versions:
+        return np.full(snapshot.numbered, -1, np.int32)
+    since = np.array([version.since for version in versions], np.int64) * SEGMENTS_PER_COMMIT_MAX
+    found = np.searchsorted(since, snapshot.segment_ids, side="right") - 1
+    return np.where(found == len(versions) - 1, -1, found).astype(np.int32)
+
+
+def forms_text(definition: TableDefinition) -> str:
+    """Return what the JVM is told of the versions of a schema (``java/Forms.java``), empty for a table that was never altered."""
+    if not definition.versions:
+        return ""
+    *older, newest = definition.versions
+    told = {
+        "newest": _version(newest),
+        "older": [_version(version) for version in older],
+        "defaults": {str(id): _text(value) for id, value in newest.defaults.items()},
+    }
+    return json.dumps(told)
+
+
+def _version(version: SchemaVersion) -> dict[str, Any]:
+    schema = from_arrow_schema(local(version.declared, version.schema), prefer_timestamp_ntz=True)
+    return {"schema": schema.json(), "ids": list(version.ids)}
+
+
+def _text(value: pa.Scalar) -> str:
+    """Return a default as text: moments as days or microseconds, bytes in hexadecimal."""
+    kinds = pa.types
+    if kinds.is_nested(value.type):
+        raise Unsupported(f"Spark cannot read files without a column whose default is of type {value.type}")
+    if kinds.is_date(value.type):
+        return str(value.cast(pa.int32()).as_py())
+    if kinds.is_timestamp(value.type):
+        return str(value.cast(pa.timestamp("us", value.type.tz)).cast(pa.int64()).as_py())
+    if kinds.is_binary(value.type) or kinds.is_fixed_size_binary(value.type):
+        return str(value.as_py().hex())
+    text = str(value.as_py())
+    return (
+        {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
+        if kinds.is_floating(value.type)
+        else text
+    )
