@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
+import struct
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +112,24 @@ def test_an_upsert_of_a_data_frame_evolves_the_table(spark: SparkSession, tmp_pa
     found = {row["id"]: (row["n"], row["more"], row["note"]) for row in table.scan().to_arrow().to_pylist()}
     assert found["a"] == (1, None, "n1") and found["b"] == (2 * 10**12, "fresh", None) and found["z"] == (3, None, None)
     same(spark, table, tmp_path)
+
+
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_widened_numbers_are_those_in_process(spark: SparkSession, tmp_path: Path, vectorized: str) -> None:
+    draw = random.Random(3)
+    floats = [struct.unpack("<f", struct.pack("<I", draw.getrandbits(32)))[0] for _ in range(3000)]
+    floats += [4088288.25, 0.1, 2e-3, 1.4e-45, 3.4028234663852886e38, 2.0**-126, math.inf, -0.0]
+    schema = pa.schema([("id", pa.int64()), ("f", pa.float32()), ("i", pa.int64()), ("m", pa.decimal128(8, 2))])
+    table = mdt.create(tmp_path, schema, key=["id"], options={"mdt.durable": False})
+    numbers = range(len(floats))
+    values = [numbers, floats, [draw.getrandbits(63) for _ in numbers], [Decimal(n) / 4 for n in numbers]]
+    table.upsert(pa.table([pa.array(v, t) for v, t in zip(values, schema.types, strict=True)], schema=schema))
+    table.alter(widen={"f": "double", "i": "double", "m": "decimal(25, 2)"}, beyond_hudi=True)
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", vectorized)
+    try:
+        found = mdt.read(spark, str(tmp_path)).toArrow().sort_by("id")
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+    expected = table.scan().to_arrow().sort_by("id")
+    assert list(map(repr, found["f"].to_pylist())) == list(map(repr, expected["f"].to_pylist()))
+    assert found.drop(["f"]).cast(expected.drop(["f"]).schema) == expected.drop(["f"])

@@ -4,6 +4,7 @@ package mdt.spark;
 
 import java.math.BigDecimal;
 import java.math.MathContext;
+import java.math.RoundingMode;
 import java.util.Arrays;
 import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.types.DataType;
@@ -92,12 +93,12 @@ final class ConvertedVector extends ColumnVector {
         }
         BigDecimal exact = new BigDecimal((double) value);
         for (int digits = 1; digits < FLOAT_DIGITS; digits++) {
-            BigDecimal rounded = exact.round(new MathContext(digits));
+            BigDecimal rounded = exact.round(new MathContext(digits, RoundingMode.HALF_EVEN));
             if (rounded.floatValue() == value) {
                 return rounded.doubleValue();
             }
         }
-        return exact.round(new MathContext(FLOAT_DIGITS)).doubleValue();
+        return exact.round(new MathContext(FLOAT_DIGITS, RoundingMode.HALF_EVEN)).doubleValue();
     }
 
     public Decimal getDecimal(int row, int precision, int scale) {
