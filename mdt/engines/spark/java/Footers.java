@@ -16,7 +16,12 @@ import org.apache.spark.sql.execution.datasources.PartitionedFile;
 
 final class Footers extends LinkedHashMap {
     private static final int KNOWN_MAX = 100000; // some 20 MB
+    private static final Configuration CONF = new Configuration(SparkHadoopUtil.get().conf());
     private static final Map RIGHT = Collections.synchronizedMap(new Footers());
+
+    static {
+        BlockFileSystem.install(CONF);
+    }
 
     private Footers() {
         super(16, 0.75f, true); // the oldest use first
@@ -42,11 +47,9 @@ final class Footers extends LinkedHashMap {
     }
 
     private static int crcOf(Path path, long offset, int bytes) {
-        Configuration conf = new Configuration(SparkHadoopUtil.get().conf());
-        BlockFileSystem.install(conf);
         byte[] footer = new byte[bytes];
         try {
-            FSDataInputStream in = path.getFileSystem(conf).open(path);
+            FSDataInputStream in = path.getFileSystem(CONF).open(path);
             try {
                 in.readFully(offset, footer);
             } finally {
