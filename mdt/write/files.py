@@ -125,15 +125,12 @@ class WriteJob:
     snapshot: Snapshot
     options: Options
     claim: Claim
-    avro: str
     avro_meta: str
 
     @classmethod
     def of(cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
-        definition = snapshot.definition
-        avro, avro_meta = avro_schema(definition), avro_schema(definition, meta_fields=True)
-        return cls(metadata, snapshot, options, claim, avro, avro_meta)
+        return cls(metadata, snapshot, options, claim, avro_schema(snapshot.definition, meta_fields=True))
 
     def run(self, task: int, work: Slice) -> Written:
         """Write the file of ``work``, the ``task``-th slice."""
