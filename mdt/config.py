@@ -106,6 +106,19 @@ class Options:
             "hoodie.simple.index.update.partition.path",
         ),
     )  # fmt: skip
+    partition_time_pattern: str = _option(
+        "mdt.partition.time.pattern", "",
+        "pattern of Java, such as yyyy-MM-dd, by which the one partition column, a time, makes partition paths; empty: by its values",
+        scope="table", aliases=("hoodie.keygen.timebased.output.dateformat",),
+    )  # fmt: skip
+    partition_time_unit: str = _option(
+        "mdt.partition.time.unit", "ms", "what whole numbers count that make partition paths by a pattern",
+        scope="table", choices=("s", "ms", "us"),
+    )  # fmt: skip
+    partition_time_zone: str = _option(
+        "mdt.partition.time.zone", "UTC", "time zone of partition paths that are made by a pattern",
+        scope="table", aliases=("hoodie.keygen.timebased.timezone",),
+    )  # fmt: skip
     write_footer_bloom: bool = _option(
         "mdt.write.footer.bloom", False,
         "write Hudi's Bloom filter of the keys into Parquet footers, without which Hudi's Bloom index fails on this table; "

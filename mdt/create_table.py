@@ -11,7 +11,7 @@ import pyarrow as pa
 from mdt.arguments import one_of, texts
 from mdt.commit import publish
 from mdt.config import Options, canonical, parse_options
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.hudi import keys, partitions, timeline
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
@@ -22,6 +22,7 @@ from mdt.metadata.other_tables import refuse_to_create
 from mdt.metadata.skipping import named_spec, packages_of
 from mdt.schema import declared
 from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
+from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import Storage, open_storage
 
 
@@ -67,7 +68,7 @@ def define(
         _exist(role, names, stored)
     # Types that cannot be keys or partition values are refused for the first row; here there is none.
     keys.record_keys(stored.empty_table(), key)
-    partitions.partition_paths(stored.empty_table(), partition_by)
+    _check_partitions(parse_options(options), stored, key, partition_by)
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
@@ -85,10 +86,30 @@ def define(
     return found
 
 
+def _check_partitions(options: Options, stored: pa.Schema, key: Sequence[str], partition_by: Sequence[str]) -> None:
+    """Raise Invalid for columns that make no partition paths, Unsupported for what Hudi's key generator of times does not know."""
+    pattern = options.partition_time_pattern
+    if not pattern:
+        partitions.partition_paths(stored.empty_table(), partition_by)
+        return
+    if len(partition_by) != 1 or len(key) != 1:
+        raise Unsupported(
+            "a pattern of time makes the paths of one partition column, in a table with one key column",
+            hint="Hudi's TimestampBasedKeyGenerator knows no other",
+        )
+    time_path = TimePath(pattern, options.partition_time_unit, options.partition_time_zone)
+    time_path.check(stored.field(partition_by[0]))
+
+
 def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
     """Raise Invalid for what leaves open which partition a row stays in, or what it is compared with there."""
     if options.update_partition_path:
         return
+    if options.partition_time_pattern:
+        raise Invalid(
+            "with mdt.update.partition.path=false rows get their partition columns from paths, which a pattern of time does not allow",
+            hint="leave one of the options out",
+        )
     if options.keys_repeat:
         raise Invalid(
             "with mdt.update.partition.path=false a row stays where its key lives, and with mdt.keys.repeat that may be in several places",

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
+from mdt.schema.time_paths import TimePath
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """How a null partition value is written."""
@@ -45,11 +46,13 @@ def unescape(text: str) -> str:
     return _HEX.sub(lambda match: chr(int(match.group(1), 16)), text)
 
 
-def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool = True) -> tuple[Int32Array, list[str]]:
+def partition_paths(
+    table: pa.Table, fields: Sequence[str], hive_style: bool = True, time_path: TimePath | None = None
+) -> tuple[Int32Array, list[str]]:
     """Return the partition path of each row as ``(codes: int32[n], paths)``; row i is in ``paths[codes[i]]``.
 
     ``hive_style``: ``column=value`` instead of ``value``.  Levels are joined by ``/``; a null is NULL_PARTITION; without
-    ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates.
+    ``fields`` the only path is "".  Every path occurs.  Columns may be strings, integers, booleans or dates; with ``time_path`` the only one is a time.
     Raises Invalid, naming the values, for an empty string, a value that reads as null, a reserved or overlong name, or
     another type.
 
@@ -63,7 +66,9 @@ def partition_paths(table: pa.Table, fields: Sequence[str], hive_style: bool = T
     codes = np.zeros(len(table), dtype=np.int64)
     paths = [""] if len(table) else []
     for field in fields:
-        own, names = _components(table, field, hive_style)
+        own, names = (
+            _components(table, field, hive_style) if time_path is None else _times(table, field, hive_style, time_path)
+        )
         codes, pairs = _compressed(codes * max(len(names), 1) + own)
         paths = [f"{paths[pair // len(names)]}{names[pair % len(names)]}/" for pair in pairs.tolist()]
     return codes.astype(np.int32), [path.removesuffix("/") for path in paths]
@@ -106,6 +111,16 @@ def _components(table: pa.Table, field: str, hive_style: bool) -> tuple[npt.NDAr
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     values = pc.cast(encoded.dictionary, pa.string()).to_pylist()
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), _names(field, values, hive_style)
+
+
+def _times(
+    table: pa.Table, field: str, hive_style: bool, time_path: TimePath
+) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return what :func:`_components` does, for times; a name may have several levels."""
+    texts = pc.dictionary_encode(time_path.texts(plain(table[field])).cast(pa.string()), null_encoding="encode")
+    prefix = f"{escape(field)}=" if hive_style else ""
+    names = [f"{prefix}{NULL_PARTITION if text is None else text}" for text in texts.dictionary.to_pylist()]
+    return texts.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
 
 
 def _names(field: str, values: list[str | None], hive_style: bool) -> list[str]:

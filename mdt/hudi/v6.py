@@ -15,6 +15,7 @@ from mdt.errors import Invalid
 from mdt.hudi import commit_metadata, properties, schema
 from mdt.hudi.file_names import HUDI
 from mdt.hudi.timeline import ACTIONS, COMPLETED, INFLIGHT, REQUESTED, Instant
+from mdt.schema.time_paths import UNITS, TimePath
 
 if TYPE_CHECKING:
     from mdt.hudi.commit_metadata import Cleaned, CommitMetadata
@@ -88,6 +89,7 @@ class Version6:
             ordering=definition.ordering,
             schema_json=schema.to_avro(definition.schema, definition.name),
             hive_style=definition.hive_style,
+            time_path=definition.time_path,
             extra={},
         )
 
@@ -177,6 +179,7 @@ def table_properties(
     ordering: str | None,
     schema_json: str,
     hive_style: bool = True,
+    time_path: TimePath | None = None,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the properties of a new version 6 table, checksum included.
@@ -210,6 +213,8 @@ def table_properties(
         found["hoodie.table.partition.fields"] = ",".join(partition_fields)
     if ordering is not None:
         found["hoodie.table.precombine.field"] = ordering
+    if time_path is not None:
+        found |= time_based(time_path)
     return _extended(found, extra)
 
 
@@ -218,6 +223,17 @@ def _extended(found: dict[str, str], extra: Mapping[str, str]) -> dict[str, str]
         if found.setdefault(key, value) != value:
             raise Invalid(f"{key} is {found[key]!r} for this table, not {value!r}", hint="leave the property out")
     return found
+
+
+def time_based(time_path: TimePath) -> dict[str, str]:
+    """Return the properties by which Hudi makes the same partition paths of a time; a slash of theirs is not escaped."""
+    return {
+        "hoodie.table.keygenerator.class": "org.apache.hudi.keygen.TimestampBasedKeyGenerator",
+        "hoodie.keygen.timebased.timestamp.type": UNITS[time_path.unit],
+        "hoodie.keygen.timebased.output.dateformat": time_path.pattern,
+        "hoodie.keygen.timebased.timezone": time_path.zone,
+        "hoodie.datasource.write.partitionpath.urlencode": "false",
+    }
 
 
 def key_generator(key_fields: Sequence[str], partition_fields: Sequence[str]) -> str:

@@ -87,7 +87,8 @@ def _of_text(definition: TableDefinition, text: object) -> str:
     require_unicode("partitions", text)
     levels = text.split("/")
     prefixes = [f"{escape(name)}=" if definition.hive_style else "" for name in columns]
-    fits = len(levels) == len(columns) and all(map(str.startswith, levels, prefixes))
+    depth = len(columns) if definition.time_path is None else definition.time_path.pattern.count("/") + 1
+    fits = len(levels) == depth and all(map(str.startswith, levels, prefixes))
     if not fits and _ANY not in text:
         example = "/".join(f"{prefix}…" for prefix in prefixes)
         raise Invalid(f"{shown(text)} is the path of no partition", hint=f"write {example!r}, or a dict of values")
@@ -111,4 +112,4 @@ def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) ->
         value = pa.array([values[name]], None if isinstance(values[name], str) else type).cast(type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(f"{shown(values[name])} is no {type}, which column {name!r} has: {error}") from error
-    return partition_paths(pa.table({name: value}), [name], definition.hive_style)[1][0]
+    return partition_paths(pa.table({name: value}), [name], definition.hive_style, definition.time_path)[1][0]

@@ -44,7 +44,7 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
     keys = record_keys(table, definition.key)
     partition = None
     if definition.partition_by and set(definition.partition_by) <= set(table.column_names):
-        codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
+        codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
         partition = np.array(names, np.object_)[codes]
     file, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
     hashes = hash_keys(keys, definition.hash_seed)

@@ -16,6 +16,7 @@ from indexes.registry import parse_spec
 from mdt.config import parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import versions
+from mdt.schema.time_paths import TimePath
 from mdt.schema.versions import SchemaVersion, check_succession, schema_of, schema_text
 
 FORMAT_VERSION = 3
@@ -78,6 +79,14 @@ class TableDefinition:
     def keys_repeat(self) -> bool:
         """Whether a key may live more than once in its scope, though never twice in a file group."""
         return parse_options(self.options).keys_repeat
+
+    @property
+    def time_path(self) -> TimePath | None:
+        """How partition paths are made of a time, None if they are made of values."""
+        options = parse_options(self.options)
+        if not options.partition_time_pattern:
+            return None
+        return TimePath(options.partition_time_pattern, options.partition_time_unit, options.partition_time_zone)
 
     @property
     def commit_action(self) -> str:

@@ -180,7 +180,7 @@ class _SegmentChecker:
         keys = table[RECORD_KEY].combine_chunks()
         if not record_keys(table, definition.key).equals(keys):
             yield "record keys differ from the key columns"
-        codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
+        codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
         if definition.partition_by and {names[c] for c in np.unique(codes)} != {file.partition}:
             yield "rows of another partition"
         if set(table[PARTITION_PATH].unique().to_pylist()) - {file.partition}:

@@ -119,7 +119,7 @@ class BlendingUpsert(Upsert):
         for name in lacking:
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), here[name])
-        codes, paths = partition_paths(table, definition.partition_by, definition.hive_style)
+        codes, paths = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
         return replace(batch, table=table, partition=codes.astype(np.int64), partitions=tuple(paths))
 
     def decided(self, snapshot: Snapshot, batch: Batch, located: Located) -> tuple[Batch, BoolArray, BoolArray]:

@@ -201,7 +201,9 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
     keyed = keyed_rows(conform(given, declared, kept, definition.key), definition)
     partition = None
     if set(definition.partition_by) <= set(on.key) and not (definition.is_global and on.nulls):
-        codes, names = partition_paths(keyed.table, definition.partition_by, definition.hive_style)
+        codes, names = partition_paths(
+            keyed.table, definition.partition_by, definition.hive_style, definition.time_path
+        )
         partition = np.array([*names, ""], np.object_)[codes]
     parts, absent = list[Pairs](), np.ones(len(rows), np.bool_)
     for hit in find(metadata, snapshot, keyed.sort_keys, keyed.hashes, partition):

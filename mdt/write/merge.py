@@ -276,7 +276,7 @@ class _Decision:
             return acted
         some = acted.take(rows)
         table = self._merge.updated(self._snapshot, some, definition.partition_by)
-        codes, names = partition_paths(table, definition.partition_by, definition.hive_style)
+        codes, names = partition_paths(table, definition.partition_by, definition.hive_style, definition.time_path)
         groups = self._snapshot.file_groups
         here = groups.partitions(groups.of_files(some.pairs.file))
         moved = np.zeros(len(acted), np.bool_)

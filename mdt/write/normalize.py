@@ -105,7 +105,7 @@ def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     if definition.partition_by and not partition_by:
         return Batch(*known, np.full(len(rows), -1, dtype=np.int64), ())
-    codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style)
+    codes, paths = partition_paths(table, tuple(partition_by), definition.hive_style, definition.time_path)
     return Batch(*known, np.asarray(codes, dtype=np.int64), tuple(paths))
 
 

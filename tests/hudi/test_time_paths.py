@@ -1,0 +1,117 @@
+"""Partition paths that are made of a time, as Hudi's key generator makes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pooled import PooledTable
+from reader import bag, hudi_table
+
+import mdt
+from mdt.errors import Invalid, Unsupported
+from mdt.hudi import properties
+from mdt.hudi.partitions import NULL_PARTITION, partition_paths
+from mdt.metadata import paths
+from mdt.schema.time_paths import TimePath
+from mdt.stores.storage import MemoryStorage
+
+DAY = {"hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd"}
+MOMENTS = [datetime(2024, 2, 29, 23, 30, 1, 5, UTC), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC), None]
+
+
+def schema_of(type: pa.DataType) -> pa.Schema:
+    return pa.schema([("id", pa.string()), ("at", type), ("v", pa.int64())])
+
+
+def rows(type: pa.DataType, values: list[Any], v: int = 0) -> pa.Table:
+    ids = [f"k{n}" for n in range(len(values))]
+    return pa.table([ids, pa.array(values, type), [v] * len(values)], schema=schema_of(type))
+
+
+def made(path: Any, type: pa.DataType, kind: type[mdt.Table] = mdt.Table, **given: Any) -> mdt.Table:
+    arguments = {"key": ["id"], "partition_by": ["at"], "options": {**DAY, "mdt.durable": False}, **given}
+    return kind(mdt.create(path, schema_of(type), **arguments).storage)
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        (pa.timestamp("us", "UTC"), MOMENTS),
+        (pa.timestamp("ms"), [datetime(2024, 2, 29, 23), datetime(1969, 12, 31), None]),
+        (pa.date32(), [date(2024, 2, 29), date(1969, 12, 31), None]),
+        (pa.int64(), [1709249401000, -1, None]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("pattern", "hive_style", "expected"),
+    [
+        ("yyyy-MM-dd", True, ["at=2024-02-29", "at=1969-12-31", f"at={NULL_PARTITION}"]),
+        ("yyyy/MM", False, ["2024/02", "1969/12", NULL_PARTITION]),
+        ("yyyyMMdd", False, ["20240229", "19691231", NULL_PARTITION]),
+    ],
+)
+def test_paths_are_texts_of_the_time(
+    type: pa.DataType, values: list[Any], pattern: str, hive_style: bool, expected: list[str]
+) -> None:
+    codes, found = partition_paths(rows(type, values), ["at"], hive_style, TimePath(pattern, "ms", "UTC"))
+    assert [found[code] for code in codes] == expected
+
+
+def test_hours_and_days_are_those_of_the_zone() -> None:
+    table = rows(pa.timestamp("us", "UTC"), [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in (0, 1, 22)])
+    _, found = partition_paths(table, ["at"], False, TimePath("yyyy-MM-dd-HH", "ms", "Europe/Oslo"))
+    assert sorted(found) == ["2024-03-31-01", "2024-03-31-03", "2024-04-01-00"]
+
+
+@pytest.mark.parametrize("kind", [mdt.Table, PooledTable], ids=["here", "tasks"])
+@pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "yyyy/MM/dd"])
+def test_a_table_is_written_read_and_dropped_by_days(tmp_path: Path, pattern: str, kind: type[mdt.Table]) -> None:
+    type = pa.timestamp("us", "UTC")
+    options = {"mdt.partition.time.pattern": pattern, "mdt.durable": False, "mdt.hive.style": False}
+    table = made(tmp_path, type, kind, options=options)
+    first = rows(type, [datetime(2024, 1, day, hour, tzinfo=UTC) for day in (1, 2) for hour in (1, 2)])
+    table.upsert(first)
+    later = rows(type, [datetime(2024, 1, 1, 5, tzinfo=UTC)], 7)
+    assert table.upsert(later).updated == 1, "the same day, another hour"
+    expected = pa.concat_tables([first.slice(1), later])
+    assert bag(table.scan().to_arrow()) == bag(expected) == bag(hudi_table(tmp_path, schema_of(type)))
+    assert table.scan("at >= timestamp '2024-01-01 03:00:00' and at < timestamp '2024-01-02 02:00:00'").count() == 2
+    assert table.get({"id": "k0", "at": datetime(2024, 1, 1, tzinfo=UTC)})["v"] == 7
+    assert mdt.open(tmp_path).check().ok
+    assert table.delete_partition({"at": datetime(2024, 1, 1, 9, tzinfo=UTC)}).deleted == 2
+    assert table.delete_partition("2024-01-02" if "/" not in pattern else "2024/01/02").deleted == 2
+    assert not len(table.scan().to_arrow()) and mdt.open(tmp_path).check().ok
+
+
+def test_hudi_is_told_its_key_generator_and_its_options() -> None:
+    storage = MemoryStorage()
+    options = {**DAY, "mdt.partition.time.unit": "s", "hoodie.keygen.timebased.timezone": "Asia/Tokyo"}
+    made(storage, pa.int64(), options=options)
+    told = properties.decode(storage.read(paths.properties()))
+    assert told["hoodie.table.keygenerator.class"].endswith("TimestampBasedKeyGenerator")
+    assert told["hoodie.keygen.timebased.timestamp.type"] == "UNIX_TIMESTAMP"
+    assert told["hoodie.keygen.timebased.timezone"] == "Asia/Tokyo"
+    assert told["hoodie.keygen.timebased.output.dateformat"] == "yyyy-MM-dd"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "match"),
+    [
+        ({"options": {"mdt.partition.time.pattern": "EEE"}}, Invalid, "makes no partition path"),
+        ({"options": {"mdt.partition.time.pattern": "yyyy//dd"}}, Invalid, "makes no partition path"),
+        ({"options": {"mdt.partition.time.pattern": "../yyyy"}}, Invalid, "makes no partition path"),
+        ({"options": {**DAY, "mdt.partition.time.zone": "Nowhere/Land"}}, Invalid, "Nowhere/Land"),
+        ({"partition_by": ["v", "at"]}, Unsupported, "one partition column"),
+        ({"key": ["id", "v"]}, Unsupported, "one key column"),
+        ({"partition_by": ["id"], "key": ["v"]}, Invalid, "of type string"),
+        ({"options": {**DAY, "mdt.update.partition.path": False}}, Invalid, "a pattern of time"),
+    ],
+)
+def test_what_gives_no_path_is_refused(given: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        made(MemoryStorage(), pa.timestamp("us", "UTC"), **given)
