@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from pyspark.sql.types import StructType
 
 import mdt
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
+from mdt.engines.spark import file_index
 from mdt.engines.spark.file_index import Listing, NativeFiles, PlannerWarning, relation
 from mdt.engines.spark.private import collect_garbage, java_frame
+from mdt.errors import Unsupported
 
 SCHEMA = StructType().add("id", "long").add("s", "string").add("f", "float")
 
@@ -360,6 +363,26 @@ def test_sql_that_would_write_is_refused(spark: SparkSession, table: Table, tmp_
     with pytest.raises(Exception, match=r"\[[A-Z_.]+\]|Py4JJavaError"):
         spark.sql(statement).collect()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.plugins", "org.apache.gluten.GlutenPlugin"),
+        (
+            "spark.sql.extensions",
+            "io.delta.sql.DeltaSparkSessionExtension,org.apache.comet.CometSparkSessionExtensions",
+        ),
+    ],
+)
+def test_an_accelerator_that_would_return_dead_rows_is_refused(setting: str, value: str) -> None:
+    class Conf:
+        def get(self, name: str, default: str) -> str:
+            return value if name == setting else default
+
+    with pytest.raises(Unsupported, match="rows that were deleted") as caught:
+        file_index._require_own_reader(SimpleNamespace(conf=Conf()))  # type: ignore[arg-type]
+    assert "scan().to_arrow()" in str(caught.value)
 
 
 # --- trouble, threads, garbage ---------------------------------------------------------------------------------------

@@ -65,7 +65,8 @@ public class MdtParquet extends ParquetFileFormat {
         BlockFileSystem.install(conf);
         Option asked = options.get(BATCHES);
         boolean batches = asked.isDefined() && "true".equals(asked.get());
-        boolean vectorized = ParquetUtils.isBatchReadSupportedForSchema(getSqlConf(session), required);
+        boolean vectorized = ParquetUtils.isBatchReadSupportedForSchema(
+                ((org.apache.spark.sql.classic.SparkSession) session).sessionState().conf(), required);
         scala.collection.immutable.Map inner = vectorized
                 ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options;
         LiveReader reader = new LiveReader(vectorized, batches, required);
