@@ -22,6 +22,7 @@ from mdt.services import indexing
 from mdt.services.indexing import BuildResult
 from mdt.services.rewriting import RewriteRunner
 from mdt.testing.process_pool import process_engine
+from mdt.write.blending import Kept
 
 _write = tasks.write
 
@@ -47,10 +48,10 @@ def processes() -> LocalEngine:
 class PooledTable(mdt.Table):
     """A table that a user of such an engine would have; deletes run in process, as they do for Spark."""
 
-    def _write_rows(self, data: Any, name: str, progress: Progress | None) -> mdt.WriteResult:
+    def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(data, self.schema)
-        done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress)
+        done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
         return mdt.WriteResult.of(done, engine=processes().name)
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:

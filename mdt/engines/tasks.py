@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,6 +34,7 @@ from mdt.services.indexing import UncoveredShard, summaries_of
 from mdt.services.rewriting import Rewrite
 from mdt.stores.storage import open_storage
 from mdt.write.assign import Assignment
+from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, keyed_rows, normalize
 from mdt.write.operations import (
@@ -154,6 +156,29 @@ def tag_anew(
             yield from part.to_batches()
 
 
+def tag_blended(
+    kept: Kept, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one part with CONTROL columns, with what stays of older rows; equal keys must be in one part."""
+    additions = [batch for batch in batches if batch.num_rows]
+    if additions:
+        for part in _tag_blended(kept, source, additions):
+            yield from part.to_batches()
+
+
+def _tag_blended(kept: Kept, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+    metadata, snapshot = opened(source)
+    definition, table = snapshot.definition, pa.Table.from_batches(additions)
+    blend = blend_of(definition, table.column_names, kept)
+    upsert = BlendingUpsert(
+        metadata, source.parsed(), batch_of(table, blend), "upsert", definition.commit_action, None, blend
+    )
+    batch = upsert.placed(snapshot)
+    located = locate_batch(metadata, snapshot, batch)
+    batch = in_place(snapshot, batch, located)
+    return _all_kinds(snapshot, located, *upsert.decided(snapshot, batch, located))
+
+
 def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     metadata, snapshot = opened(source)
     batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
@@ -176,7 +201,12 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
     batch = in_place(snapshot, batch, located)
-    late, moved = decide(snapshot, batch, located)
+    return _all_kinds(snapshot, located, batch, *decide(snapshot, batch, located))
+
+
+def _all_kinds(
+    snapshot: Snapshot, located: Located, batch: Batch, late: npt.NDArray[np.bool_], moved: npt.NDArray[np.bool_]
+) -> list[pa.Table]:
     fresh, returning = new_here(located, moved)
     changed = np.flatnonzero(located.found & ~late & ~moved)
     moves = np.flatnonzero(moved)

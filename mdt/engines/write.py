@@ -34,6 +34,7 @@ from mdt.progress import Progress
 from mdt.schema.conform import conform
 from mdt.write import overwriting
 from mdt.write.assign import NEW, Assignment, assign
+from mdt.write.blending import Kept, batch_of, blend_of
 from mdt.write.operations import STORED_SHARE, new_partitions
 from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
@@ -49,10 +50,17 @@ _PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
 
 def write(
     engine: Engine[R], metadata: Metadata, options: Options, data: R, schema: pa.Schema, name: str,
-    progress: Progress | None = None,
+    progress: Progress | None = None, kept: Kept | None = None,
 ) -> CommitResult[TaggedPlan[R]]:  # fmt: skip
-    """Upsert, insert, bulk_insert or overwrite with ``data`` on an engine; return how the transaction ended.  ``schema``: of ``data``."""
+    """Upsert, insert, bulk_insert or overwrite with ``data`` on an engine; return how the transaction ended.  ``schema``: of ``data``.
+
+    ``kept``: of an upsert, what stays of older rows.
+    """
     definition = metadata.newest().definition
+    if kept is not None:
+        batch_of(schema.empty_table(), blend_of(definition, schema.names, kept))
+        blending = EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
+        return run(metadata, blending, attempts=options.commit_attempts)
     conform(schema.empty_table(), definition.declared, definition.schema)
     operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress)
     if name == INSERT_UNCHECKED:
@@ -93,7 +101,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
-        tagged, counted = self._tagged(snapshot, tasks.tag)
+        tagged, counted = self._tagged(snapshot, self._tag())
         counts = _counts(counted)
         if self.name != "upsert":
             with self._or_dropped(tagged):
@@ -104,6 +112,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))))
         partitions = sorted({w.partition for w in work})
         return TaggedPlan(footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine)
+
+    def _tag(self) -> Tag:
+        return tasks.tag
 
     def _tagged(self, snapshot: Snapshot, tag: Tag) -> tuple[R, list[dict[str, Any]]]:
         """Return the rows with what becomes of each, and how many there are of each kind, partition and file group."""
@@ -214,6 +225,17 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             partition: keys.slice(start, end - start)
             for partition, start, end in zip(runs.values.to_pylist(), starts, ends, strict=True)
         }
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBlend(EngineWrite[R]):
+    """Upsert the rows of ``data``; tasks read what stays of older ones."""
+
+    kept: Kept | None = None
+
+    def _tag(self) -> Tag:
+        assert self.kept is not None
+        return partial(tasks.tag_blended, self.kept)
 
 
 class EngineInsert(EngineWrite[R]):

@@ -17,6 +17,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.query import Where
     from mdt.table.merging import Merging
+    from mdt.write.blending import Kept
     from mdt.write.setting import Setting
 
 
@@ -45,14 +46,22 @@ class Writing(Handle):
         ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  ``mergers``: column -> "sum", "max",
         "min" or "coalesce", or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a column becomes where the row exists
         or the data repeat a key.  The older row is that with the smaller ordering value, so one that comes late is merged, too.  Both read these columns
-        of the rows that they change; a Spark DataFrame must be small for them.
+        of the rows that they change; on Spark tasks do.
 
         ``progress``, here and in every other call that may take long: a function that takes the number of files that are
         done and of all (what it raises ends the call, and a write is rolled back), or True for a bar on the terminal.
         """
-        if partial or mergers:
-            return self._blend(data, evolve, partial, mapping("mergers", mergers), progress)
-        return self._write(self._evolved(data) if evolve else data, "upsert", progress)
+        if evolve and partial:
+            raise Invalid(
+                "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
+            )
+        rows = self._evolved(data) if evolve else data
+        if not partial and not mergers:
+            return self._write(rows, "upsert", progress)
+        from mdt.write.blending import Kept
+
+        with shown(progress, "upsert") as told:
+            return self._write_rows(rows, "upsert", told, Kept(partial, mapping("mergers", mergers)))
 
     def insert(self, data: Any, *, check: bool = True, progress: ProgressOption = None) -> WriteResult:
         """Insert rows; as :meth:`upsert`, but raises Invalid if a key exists or occurs twice in ``data``.
@@ -143,7 +152,7 @@ class Writing(Handle):
         return Merging.of(self, self._small(source), on)
 
     def _small(self, source: Any) -> pa.Table:
-        """Return rows that are held in memory."""
+        """Return the rows of a merge, which are held in memory."""
         if not is_spark(source):
             return to_table(source, self.schema)
         from mdt.engines.spark import engine  # as below
@@ -151,7 +160,7 @@ class Writing(Handle):
         found = engine.collect_if_small(source, self.options.spark_local_bytes_max)
         if found is None:
             raise Unsupported(
-                f"a DataFrame of more than {self.options.spark_local_bytes_max} bytes is not taken here: its rows go through the driver",
+                f"a DataFrame of more than {self.options.spark_local_bytes_max} bytes cannot be merged: its rows go through the driver",
                 hint="raise mdt.spark.local.bytes.max if the driver has the memory, or give it in parts",
             )
         return found
@@ -268,29 +277,11 @@ class Writing(Handle):
             self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))
         return engine.completed(data, self.definition) if is_spark(data) else completed(data, self.definition)
 
-    def _blend(
-        self, data: Any, evolve: bool, partial: bool, mergers: Mapping[str, Any], progress: ProgressOption
-    ) -> WriteResult:
-        from mdt.write.blending import BlendingUpsert, batch_of, blend_of
-
-        if evolve and partial:
-            raise Invalid(
-                "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
-            )
-        with shown(progress, "upsert") as told:
-            self._before_rows()
-            table = self._small(self._evolved(data) if evolve else data)
-            definition = self.definition
-            blend = blend_of(definition, table.column_names, partial, mergers)
-            batch, action = batch_of(table, blend), definition.commit_action
-            operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, told, blend)
-            return self._tidied(WriteResult.of(self._commit(operation)))
-
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:
             return self._write_rows(data, name, told)
 
-    def _write_rows(self, data: Any, name: str, progress: Progress | None) -> WriteResult:
+    def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> WriteResult:
         from mdt.write.normalize import normalize
         from mdt.write.operations import Upsert
         from mdt.write.overwriting import WITH_ROWS, Overwrite
@@ -302,9 +293,11 @@ class Writing(Handle):
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
             if small is None:
-                done = engine.write(self._metadata, self.options, data, name, progress)
+                done = engine.write(self._metadata, self.options, data, name, progress, kept)
                 return self._tidied(WriteResult.of(done, engine="spark"))
             data = small
+        if kept is not None:
+            return self._blended(to_table(data, definition.declared), kept, progress)
         batch = normalize(to_table(data, definition.declared), definition)
         if name in WITH_ROWS:
             overwritten = self._commit(Overwrite(self._metadata, self.options, batch, name, progress))
@@ -315,6 +308,15 @@ class Writing(Handle):
             return self._tidied(WriteResult.of(inserted))
         done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
         return self._tidied(WriteResult.of(done))
+
+    def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
+        from mdt.write.blending import BlendingUpsert, batch_of, blend_of
+
+        definition = self.definition
+        blend = blend_of(definition, data.column_names, kept)
+        batch, action = batch_of(data, blend), definition.commit_action
+        operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, progress, blend)
+        return self._tidied(WriteResult.of(self._commit(operation)))
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):

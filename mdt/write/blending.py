@@ -37,9 +37,8 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def _sum(older: Any, newer: Any) -> Any:
-    zero = pa.scalar(0, older.type)
-    total = pc.add_checked(pc.fill_null(older, zero), pc.fill_null(newer, zero))
-    return pc.if_else(pc.and_(pc.is_null(older), pc.is_null(newer)), pa.scalar(None, total.type), total)
+    total = pc.add_checked(older, newer)  # null where one of them is: then the other one as it is, also a negative zero
+    return pc.coalesce(total, pc.cast(pc.coalesce(newer, older), total.type))
 
 
 def _larger(older: Any, newer: Any) -> Any:
@@ -56,6 +55,14 @@ def _known(older: Any, newer: Any) -> Any:
 
 MERGERS: Mapping[str, Merger] = {"sum": _sum, "max": _larger, "min": _smaller, "coalesce": _known}
 """Null is nothing to sum, max and min; coalesce takes the newer value unless it is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a caller asks for.  ``partial``: whether columns that the data lack stay; ``mergers``: column -> name in :data:`MERGERS`, or a function."""
+
+    partial: bool
+    mergers: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +161,8 @@ class BlendingUpsert(Upsert):
         return self.blend
 
 
-def blend_of(definition: TableDefinition, given: Sequence[str], partial: bool, mergers: Mapping[str, Any]) -> Blend:
-    """Return what stays of older rows.  ``given``: columns of the data.  ``mergers``: column -> name in :data:`MERGERS`, or a function.
+def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> Blend:
+    """Return what stays of older rows.  ``given``: columns of the data.
 
     Raises Invalid for mergers of columns that say which row it is and which one is newer, and for names that nobody knows; Unsupported where keys
     may live more than once.
@@ -166,12 +173,12 @@ def blend_of(definition: TableDefinition, given: Sequence[str], partial: bool, m
             hint="t.merge changes each of them",
         )
     needed = definition.key if definition.is_global else (*definition.key, *definition.partition_by)
-    missing = frozenset(definition.schema.names).difference(given) if partial else frozenset[str]()
+    missing = frozenset(definition.schema.names).difference(given) if kept.partial else frozenset[str]()
     lacking = [name for name in needed if name in missing]
     if lacking:
         raise Invalid(f"the data lack {', '.join(lacking)}, which say which rows are meant")
     found: dict[str, Merger] = {}
-    for name, merger in mergers.items():
+    for name, merger in kept.mergers.items():
         if name in definition.fixed or name not in definition.schema.names:
             raise Invalid(
                 f"the column {shown(name)} cannot be merged",
@@ -183,7 +190,7 @@ def blend_of(definition: TableDefinition, given: Sequence[str], partial: bool, m
             found[name] = MERGERS[merger] if isinstance(merger, str) else merger
     blend = Blend(missing, found, definition)
     for name in found:
-        if isinstance(mergers[name], str):  # what is no number has no sum
+        if isinstance(kept.mergers[name], str):  # what is no number has no sum
             nothing = pa.array([], definition.schema.field(name).type)
             blend.merged(name, nothing, nothing)
     return blend

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from reader import bag, hudi_table
 import mdt
 from mdt.commit.transaction import steps
 from mdt.errors import Conflict, Invalid, Unsupported
-from mdt.write.blending import MERGERS, BlendingUpsert, batch_of, blend_of
+from mdt.write.blending import MERGERS, BlendingUpsert, Kept, batch_of, blend_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.uint8()), ("note", pa.string()), ("tags", pa.list_(pa.string()))])  # fmt: skip
 OLD = [
@@ -137,6 +138,8 @@ def test_a_required_column_is_missing_for_new_rows_only(tmp_path: Path) -> None:
     ("name", "older", "newer", "expected"),
     [
         ("sum", [1, None, None, 3], [2, 2, None, None], [3, 2, None, 3]),
+        ("sum", [None, -0.0, 0.5], [-0.0, None, None], [-0.0, -0.0, 0.5]),
+        ("sum", [Decimal("1.50"), None], [Decimal("2.25"), Decimal("1.00")], [Decimal("3.75"), Decimal("1.00")]),
         ("max", [1.0, None, float("nan"), 2.0], [2.0, 5.0, 1.0, 1.0], [2.0, 5.0, float("nan"), 2.0]),
         ("min", [1.0, None, float("nan"), 2.0], [2.0, 5.0, 1.0, None], [1.0, 5.0, 1.0, 2.0]),
         ("coalesce", [["a"], None, ["c"]], [None, ["b"], ["d"]], [["a"], ["b"], ["d"]]),
@@ -150,7 +153,7 @@ def test_mergers_take_null_for_nothing(name: str, older: list[Any], newer: list[
 def test_of_two_that_add_to_one_row_neither_is_lost(tmp_path: Path) -> None:
     table = filled(tmp_path)
     data = pa.Table.from_pylist([{"id": "a", "city": "x", "n": 10}], schema=pa.schema([SCHEMA.field(n) for n in ("id", "city", "n")]))  # fmt: skip
-    blend = blend_of(table.definition, data.column_names, True, {"n": "sum"})
+    blend = blend_of(table.definition, data.column_names, Kept(True, {"n": "sum"}))
     operation = BlendingUpsert(
         table.metadata, table.options, batch_of(data, blend), "upsert", "deltacommit", None, blend
     )

@@ -30,6 +30,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
+from mdt.write.blending import Kept
 
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
@@ -86,11 +87,12 @@ def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
 
 
 def write(
-    metadata: Metadata, options: Options, frame: DataFrame, name: str, progress: Progress | None = None
-) -> CommitResult[TaggedPlan[DataFrame]]:
-    """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended."""
+    metadata: Metadata, options: Options, frame: DataFrame, name: str, progress: Progress | None = None,
+    kept: Kept | None = None,
+) -> CommitResult[TaggedPlan[DataFrame]]:  # fmt: skip
+    """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended.  ``kept``: as for :func:`mdt.engines.write.write`."""
     engine = SparkEngine(frame.sparkSession)
-    return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress)
+    return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
 
 
 @dataclass(frozen=True, slots=True)

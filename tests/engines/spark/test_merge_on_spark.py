@@ -1,0 +1,69 @@
+"""DataFrames as the source of a merge, and of upserts that keep parts of older rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+
+import mdt
+from mdt.errors import Invalid, Unsupported
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("n", pa.int32()), ("note", pa.string())])  # fmt: skip
+
+
+def filled(folder: Path, local_bytes: int, scope: str = "partition") -> mdt.Table:
+    table = mdt.create(folder, SCHEMA, ["id"], partition_by=["city"], ordering="ts", scope=scope)
+    table.upsert([{"id": f"k{i}", "city": "xy"[i % 2], "ts": 5, "n": i, "note": f"n{i}"} for i in range(10)])
+    return mdt.open(folder, {"mdt.spark.local.bytes.max": local_bytes})
+
+
+def rows(table: mdt.Table, folder: Path) -> dict[str, tuple[int, int, str]]:
+    found = table.scan().to_arrow()
+    assert bag(found) == bag(hudi_table(folder, SCHEMA)) and table.check().ok
+    return {row["id"]: (row["ts"], row["n"], row["note"]) for row in found.to_pylist()}
+
+
+def test_a_small_data_frame_is_merged_and_a_large_one_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = filled(tmp_path, 1 << 20)
+    frame = spark.sql("select 'k1' id, 'y' city, 6L ts, 10 n, 'new' note union all select 'k77', 'y', 6L, 7, 'new'")
+    merge = table.merge(frame).when_matched("source.ts > target.ts").update({"n": "source.n + target.n"})
+    done = merge.when_not_matched().insert().execute()
+    assert (done.updated, done.inserted, done.source_rows) == (1, 1, 2)
+    found = rows(table, tmp_path)
+    assert found["k1"] == (5, 11, "n1") and found["k77"] == (6, 7, "new")
+    with pytest.raises(Unsupported, match="more than 0 bytes cannot be merged"):
+        mdt.open(tmp_path, {"mdt.spark.local.bytes.max": 0}).merge(frame)
+
+
+@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
+def test_parts_of_rows_are_upserted_and_merged_in_tasks_or_in_process(
+    spark: SparkSession, tmp_path: Path, local_bytes: int
+) -> None:
+    table = filled(tmp_path, local_bytes)
+    engine = "arrow" if local_bytes else "spark"
+    frame = spark.sql(
+        "select 'k1' id, 'y' city, 6L ts, 10 n union all select 'k1', 'y', 7L, 20 union all select 'k2', 'x', 1L, 5 "
+        "union all select 'k77', 'y', 6L, 7"
+    )
+    done = table.upsert(frame, partial=True, mergers={"n": "sum"})
+    assert (done.updated, done.inserted, done.late, done.engine) == (2, 1, 0, engine)
+    found = rows(table, tmp_path)
+    assert (found["k1"], found["k2"], found["k77"]) == ((7, 31, "n1"), (5, 7, "n2"), (6, 7, None))
+    again = table.upsert(spark.sql("select 'k1' id, 'y' city, 'here' note"), partial=True)
+    assert (again.updated, again.engine) == (1, engine) and rows(table, tmp_path)["k1"] == (7, 31, "here")
+    with pytest.raises(Invalid, match="the data lack city"):
+        table.upsert(spark.sql("select 'k1' id, 'here' note"), partial=True)
+
+
+def test_under_table_scope_tasks_find_the_partition_by_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    table = filled(tmp_path, 0, scope="table")
+    done = table.upsert(
+        spark.sql("select 'k1' id, 9L ts, 'here' note union all select 'k2', 9L, 'there'"), partial=True
+    )
+    assert (done.updated, done.inserted, done.engine) == (2, 0, "spark")
+    found = rows(table, tmp_path)
+    assert found["k1"] == (9, 1, "here") and found["k2"] == (9, 2, "there")
