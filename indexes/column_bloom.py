@@ -26,6 +26,7 @@ from indexes import bloom, values
 from indexes.base import BoolArray, KeyHashes, SkippingIndex, Summary
 from indexes.bloom import BLOCK_BYTES, FilterSet
 from indexes.hashing import hash_keys
+from indexes.literal_sets import sorted_keys
 from indexes.predicate import Leaf
 
 PAGE_BLOCKS = 128
@@ -157,8 +158,7 @@ def _head(summary: Summary) -> _Head:
 def _literal_hashes(leaf: Leaf, type: pa.DataType) -> KeyHashes:
     """Return the hashes of the literals that a value can equal: no null, nothing between two values."""
     literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
-    keys = {values.encode_scalar(value, type) for value in literals if value is not None}
-    return hash_keys(pa.array(sorted(key for key in keys if key is not None), pa.binary()), _SEED)
+    return hash_keys(pa.array(sorted_keys(literals, type), pa.binary()), _SEED)
 
 
 def _any_member(summaries: Sequence[Summary], heads: Sequence[_Head], hashes: KeyHashes) -> BoolArray:

@@ -28,6 +28,7 @@ from indexes.base import BoolArray, Int64Array, SkippingIndex, Summary, whole
 from indexes.bounds import WORD_BYTES, Bounds, counts, known_or_true
 from indexes.buffers import column, flags, mask
 from indexes.like import parse_like
+from indexes.literal_sets import sorted_keys
 from indexes.predicate import Call, Leaf, Predicate
 from indexes.verdicts import verdicts
 
@@ -376,15 +377,9 @@ def _comparison_verdict(columns: Bounds, op: str, key: order.Key) -> BoolArray:
     return np.ones(len(columns.known), dtype=np.bool_)
 
 
-def _keys(literals: tuple[object, ...], type: pa.DataType) -> list[bytes]:
-    """Return the sorted keys of the literals that some value can equal."""
-    keys = {order.encode_scalar(value, type) for value in literals if value is not None}
-    return sorted(key for key in keys if key is not None)
-
-
 def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
     """MAYBE if a literal lies between the bounds: between them there are more literals not above max than below min."""
-    keys = _keys(literals, type)
+    keys = sorted_keys(literals, type)
     if not keys:
         return np.zeros(len(columns.known), dtype=np.bool_)
     if len(keys) <= 2:
@@ -392,10 +387,10 @@ def _in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType
         return np.asarray(columns.has_values & np.logical_or.reduce(inside), dtype=np.bool_)
     low, high = columns.min, columns.max
     if low.words is not None and high.words is not None and order.key_width(type) == WORD_BYTES:
-        sorted_keys = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64)
+        words = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64)
         above = high.words if high.absent is None else np.where(high.absent, np.uint64(2**64 - 1), high.words)
-        below = np.searchsorted(sorted_keys, low.words, side="left")
-        not_above = np.searchsorted(sorted_keys, above, side="right")
+        below = np.searchsorted(words, low.words, side="left")
+        not_above = np.searchsorted(words, above, side="right")
         return np.asarray(columns.has_values & (not_above > below), dtype=np.bool_)
     verdict = columns.has_values & columns.low(operator.le, keys[-1]) & columns.high(operator.ge, keys[0])
     left = np.flatnonzero(verdict)
@@ -412,7 +407,7 @@ def _between(keys: list[bytes], low: bytes | None, high: bytes | None) -> bool:
 
 def _not_in_verdict(columns: Bounds, literals: tuple[object, ...], type: pa.DataType) -> BoolArray:
     """NO if every value is one and the same literal."""
-    keys = _keys(literals, type)
+    keys = sorted_keys(literals, type)
     if None in literals:
         return np.zeros(len(columns.known), dtype=np.bool_)
     low, high = columns.min.keys, columns.max.keys

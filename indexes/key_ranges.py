@@ -14,6 +14,7 @@ from indexes import values as order
 from indexes.base import BoolArray
 from indexes.dictionary import Bounds
 from indexes.like import parse_like
+from indexes.literal_sets import sorted_keys
 from indexes.predicate import Leaf, bind
 
 KeyRange = tuple[bytes, bytes | None]
@@ -113,9 +114,8 @@ def _after(key: bytes, width: int | None) -> bytes | None:
 
 def _points(literals: tuple[object, ...], type: pa.DataType, width: int | None) -> list[KeyRange]:
     """Return the ranges of the literals that some value can equal; neighbours become one range."""
-    keys = sorted({key for key in (order.encode_scalar(v, type) for v in literals if v is not None) if key is not None})
     ranges: list[KeyRange] = []
-    for key in keys:
+    for key in sorted_keys(literals, type):
         start = ranges.pop()[0] if ranges and ranges[-1][1] == key else key
         ranges.append((start, _after(key, width)))
     return ranges

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from indexes import functions, paths, tokenizers, values
 from indexes.like import column_test, parse_like, quote_like
+from indexes.literal_sets import members
 from indexes.tokenizers import Tokenizer
 
 OPS = frozenset(("=", "!=", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null", "<=>")) | frozenset(
@@ -457,13 +458,13 @@ def _is_nan(value: object) -> bool:
 
 def _membership(leaf: Leaf, kind: values.Kind, type: pa.DataType) -> Test:
     assert isinstance(leaf.value, tuple)
-    places = [values.place(value, type) for value in leaf.value if value is not None]
-    wanted = [place.value for place in places if place.tie == 0]
+    wanted = members(leaf.value, type)
+    nan = False
     if kind == "float":
         # Arrow hashes bits: give it both zeros, so that it need not know that they are equal.
-        wanted += [-value for value in wanted if value == 0]
-    value_set = pa.array(wanted, type)
-    nan = any(map(_is_nan, wanted))
+        wanted = [*wanted, *(-0.0 for value in wanted if value == 0), *(0.0 for value in wanted if value == 0)]
+        nan = any(map(_is_nan, wanted))
+    value_set = wanted if isinstance(wanted, pa.Array) else pa.array(wanted, type)
     if leaf.op == "in":
         return lambda column: _is_in(column, value_set, nan)
     if None in leaf.value:

@@ -142,8 +142,9 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
         self.kinds, self.made = dict(self.kinds), set(self.made)
         was = {column.id: column.field.name for column in before.version.columns}
         names = {column.field.name: was.get(column.id) for column in now.version.columns}
-        for name in self.kinds:
-            self.kinds[name] = next(kind for kind, (type, _) in TYPES.items() if type == self.schema.field(name).type)
+        for name, known in self.kinds.items():
+            now = self.schema.field(name).type
+            self.kinds[name] = next((kind for kind, (type, _) in TYPES.items() if type == now), known)
         self.model = {identity: self._as_now(row) for identity, row in self.model.items()}
         self.alters.append(
             (

@@ -69,7 +69,10 @@ def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
     except UnicodeEncodeError as error:
         raise Invalid(f"the filter holds half a character, {text[error.start]!a}, at {error.start}") from None
     if size > WHERE_BYTES_MAX:
-        raise Invalid(f"the filter has {size} bytes", hint=f"at most {WHERE_BYTES_MAX} are read; use a join")
+        raise Invalid(
+            f"the filter has {size} bytes",
+            hint=f"at most {WHERE_BYTES_MAX} are read; give long lists as parameters, id in :ids",
+        )
     if not text.strip():
         raise Invalid("the filter is empty", hint="leave where out to read every row")
     try:

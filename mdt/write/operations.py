@@ -289,12 +289,15 @@ def write_slices(
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
     """Put Hudi's partition metadata where it does not stand yet; harmless if the transaction fails."""
-    for partition in partitions:
-        if not snapshot.file_groups.has_partition(partition):
-            metadata.storage.put_if_absent(
-                paths.partition_metadata(partition),
-                properties.partition_metadata(claim.instant, partition_depth(partition)),
-            )
+    missing = [partition for partition in partitions if not snapshot.file_groups.has_partition(partition)]
+
+    def put(partition: str) -> None:
+        content = properties.partition_metadata(claim.instant, partition_depth(partition))
+        metadata.storage.put_if_absent(paths.partition_metadata(partition), content)
+
+    with ThreadPoolExecutor(metadata.options(snapshot.definition).threads("writer")) as pool:
+        for _ in pool.map(put, missing):
+            continue
 
 
 def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: str = "") -> Changes:

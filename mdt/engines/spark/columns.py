@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 
 from indexes import functions, paths, values
 from indexes.like import parse_like, quote_like
+from indexes.literal_sets import members
 from indexes.predicate import Call, Leaf, Predicate, Unknown, evaluate, match_query
 from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type
@@ -117,8 +118,8 @@ def _comparison(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
 
 def _membership(leaf: Leaf, column: Column, type: pa.DataType) -> Column:
     assert isinstance(leaf.value, tuple), "the parser makes a tuple of it"
-    places = [values.place(value, type) for value in leaf.value if value is not None]
-    found = [_literal(place.value, type) for place in places if place.tie == 0]
+    wanted = members(leaf.value, type)
+    found = [_literal(value, type) for value in (wanted.to_pylist() if isinstance(wanted, pa.Array) else wanted)]
     among = sf.lit(False)
     if found:
         among = column.isin(*found)
