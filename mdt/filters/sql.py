@@ -71,7 +71,7 @@ def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
     if size > WHERE_BYTES_MAX:
         raise Invalid(
             f"the filter has {size} bytes",
-            hint=f"at most {WHERE_BYTES_MAX} are read; give long lists as parameters, id in :ids",
+            hint=f"at most {WHERE_BYTES_MAX} are read; give long lists as parameters (id in :ids), or use a join",
         )
     if not text.strip():
         raise Invalid("the filter is empty", hint="leave where out to read every row")

@@ -109,7 +109,7 @@ class Metadata:
 
     def _looked(self, watched: bool) -> Snapshot:
         known = self._newest
-        snapshot = known or self._opened()
+        snapshot = self._opened() if known is None else known
         seen = self.watch.look(layout_of(snapshot.definition)) if watched else None
         snapshot = self._replayed_on(snapshot)
         if not self._is_end(snapshot, known, watched):
