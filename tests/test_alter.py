@@ -15,6 +15,7 @@ from trees import TABLE_TYPES, create, tree
 
 import mdt
 from mdt.errors import Invalid
+from mdt.schema import alter, versions
 
 SCHEMA = pa.schema(
     [
@@ -310,3 +311,24 @@ def test_two_upserts_may_evolve_alike(tmp_path: Path) -> None:
     assert sorted(table.scan("extra >= 0").to_arrow()["extra"].to_pylist()) == [0, 1]
     with pytest.raises(Invalid, match="the types do not fit"):
         table.upsert([{"id": "a", "city": "y", "ts": 1, "must": 3, "extra": "text"}], evolve=True)
+
+
+def test_a_table_is_altered_as_often_as_it_keeps_versions_and_stays_whole_when_it_refuses(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in (alter, versions):
+        monkeypatch.setattr(module, "SCHEMA_VERSIONS_MAX", 4)
+    table = made(tmp_path)
+    before = table.snapshot().seq
+    for name in "xyz":
+        table.alter(add={name: "int64"})
+    newest = table.snapshot().seq
+    for refused in (
+        lambda: table.alter(drop=["x"]),
+        lambda: table.restore(before),
+        lambda: table.upsert([{"id": "q", "v": 1}], evolve=True),
+    ):
+        with pytest.raises(Invalid, match="keeps 4 versions of its schema"):
+            refused()
+    assert mdt.open(tmp_path).snapshot().seq == newest and table.check().ok
+    table.upsert(table.scan("id = 'a'").to_arrow())

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from mdt.arguments import texts
 from mdt.errors import Invalid
+from mdt.limits import SCHEMA_VERSIONS_MAX
 from mdt.schema import declared as declared_types
 from mdt.schema.convert import convert, is_list
 from mdt.schema.definition import TableDefinition
@@ -285,6 +286,11 @@ def _version(definition: TableDefinition, tree: _Node, since: int, before: Schem
     declared = pa.schema([node.field() for node in tree.children])
     stored = declared_types.stored(declared)
     known = definition.versions or (definition.version,)
+    if len(known) >= SCHEMA_VERSIONS_MAX:
+        raise Invalid(
+            f"the columns were altered {len(known) - 1} times, and a table keeps {SCHEMA_VERSIONS_MAX} versions of its schema",
+            hint="write the rows to a new table",
+        )
     free = 1 + max(id for version in known for id in version.ids)
     nodes = [node for root in tree.children for node in root.walk()]
     for node in nodes:
