@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -17,6 +18,8 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
 _ANY = "*"
+_OTHER_WILDCARDS = re.compile(r"[?\[]")
+"""Of shells: a partition that is dropped by its name must be that one."""
 
 
 def partitioned(
@@ -54,12 +57,15 @@ def matching(snapshot: Snapshot, partitions: str | Sequence[str] | None) -> list
 
 
 def within(paths: Sequence[str], pattern: str) -> list[str]:
-    """Return those of the paths that are ``pattern``, or match it.
+    """Return those of the paths that are ``pattern``, or match it; ``*`` alone stands for anything.
 
     >>> within(["city=Oslo/day=1", "city=Oslo/day=2", "city=Rome/day=1"], "city=Oslo/*")
     ['city=Oslo/day=1', 'city=Oslo/day=2']
+    >>> within(["city=what%3F", "city=whats"], "city=what?")
+    []
     """
-    return [path for path in paths if path == pattern or fnmatchcase(path, pattern)]
+    glob = _OTHER_WILDCARDS.sub(r"[\g<0>]", pattern)
+    return [path for path in paths if path == pattern or fnmatchcase(path, glob)]
 
 
 def patterns(definition: TableDefinition, partitions: Any) -> list[str]:

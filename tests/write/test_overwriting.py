@@ -284,3 +284,12 @@ def test_dead_rows_are_told_in_few_bytes() -> None:
     size = table.storage.size(paths.commit(3))
     assert size is not None and size < 5_000
     assert Metadata(table.storage).newest().seq == 3
+
+
+def test_only_the_star_stands_for_anything_when_partitions_are_dropped() -> None:
+    table = levels()
+    before = table.scan().count()
+    for path in set(table.files()["partition"].to_pylist()):
+        for wild in (f"{path[:-1]}?", f"{path[:-1]}[{path[-1]}]"):
+            assert not table.delete_partition(wild).deleted
+    assert table.scan().count() == before
