@@ -19,20 +19,20 @@ def check_past(metadata: Metadata, snapshot: Snapshot) -> Iterator[Problem]:
 
     O(files and objects); no bytes of theirs are read.
     """
+    wanted = _wanted(metadata)
     there = pa.array([info.path for info in metadata.storage.list("")], pa.string())
     live = snapshot.files.take(["partition", "name", "key_map_path"], snapshot.live_numbers)
     for column in (references.file_paths(live), live["key_map_path"]):
         there = pa.concat_arrays([there, *column.drop_null().chunks])
-    gone = _beside(begun_again(lambda: references.of_files(metadata, snapshot)), there)
+    gone = wanted.filter(pc.invert(pc.is_in(wanted, there)))
     if len(gone):  # others may have cleaned meanwhile
-        wanted = begun_again(lambda: references.of_files(metadata, metadata.newest()))
-        gone = gone.filter(pc.is_in(gone, wanted))
+        gone = gone.filter(pc.is_in(gone, _wanted(metadata)))
     for path in gone.to_pylist():
         is_attachment = path.startswith(f"{paths.attachments_dir()}/")
         kind = Kind.ATTACHMENT if is_attachment else Kind.ROWS
         yield Problem(path, -1, "is gone, and states before the newest one cannot be read without it", kind)
 
 
-def _beside(paths_: pa.Array, others: pa.Array) -> pa.Array:
-    """Return the ``paths_`` that are not among ``others``."""
-    return paths_.filter(pc.invert(pc.is_in(paths_, others)))
+def _wanted(metadata: Metadata) -> pa.Array:
+    """Return the paths of the data files and key maps that states which can be read now refer to -> string[n]."""
+    return begun_again(lambda: references.of_files(metadata, metadata.newest()))
