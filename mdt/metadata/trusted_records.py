@@ -30,7 +30,7 @@ from mdt.limits import (
     SEGMENTS_PER_COMMIT_MAX,
     SHARD_ROWS_MAX,
 )
-from mdt.metadata import tags
+from mdt.metadata import paths, tags
 from mdt.metadata import trusted_names as names
 from mdt.metadata.file_group import BASE, LOG
 from mdt.metadata.retention import is_retention
@@ -257,7 +257,7 @@ def _check_left_out(header: Mapping[str, Any], tables: Mapping[str, pa.Table], p
     used = set[Any]()
     if "files" in tables:
         files = tables["files"].select(["partition", "name", "key_map_path"]).to_pylist()
-        used.update(f"{file['partition']}/{file['name']}" if file["partition"] else file["name"] for file in files)
+        used.update(paths.partition_file(file["partition"], file["name"]) for file in files)
         used.update(file["key_map_path"] for file in files)
     for name in {"summaries", "covers", "key_parts"}.intersection(tables):
         used.update(tables[name]["path"].to_pylist())

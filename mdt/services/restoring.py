@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +37,6 @@ from mdt.schema.forms import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.assign import Assignment, assign
-from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, stored_batch
 from mdt.write.operations import (
     STORED_SHARE,
@@ -49,10 +47,9 @@ from mdt.write.operations import (
     inserts_of,
     locate_batch,
     new_here,
-    new_partitions,
     partition_names,
     partitions_of,
-    write_slices,
+    write_rows,
 )
 
 _KEY = [RECORD_KEY, PARTITION_PATH]
@@ -162,9 +159,8 @@ class Restore(Operation[RestorePlan]):
     def write(self, snapshot: Snapshot, plan: RestorePlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
         assert plan.batch is not None, "a plan has its rows"
-        shared = WriteJob.of(self.metadata, _with_version(snapshot, plan.version), self.options, claim)
-        new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        changes = write_slices(shared, plan.work, partial(plan.slice_of, plan.batch), self.progress)
+        seen = _with_version(snapshot, plan.version)
+        changes = write_rows(self.metadata, seen, self.options, plan, plan.batch, claim, self.progress)
         if plan.version is None:
             return changes
         return replace(changes, extra={**changes.extra, **alteration_fields(snapshot.definition, plan.version)})

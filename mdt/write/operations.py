@@ -129,11 +129,8 @@ class RowOperation(Operation[RowPlan]):
 
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        return write_slices(
-            shared, plan.work, partial(plan.slice_of, self.batch if plan.batch is None else plan.batch), self.progress
-        )
+        batch = self.batch if plan.batch is None else plan.batch
+        return write_rows(self.metadata, snapshot, self.options, plan, batch, claim, self.progress)
 
 
 class Upsert(RowOperation):
@@ -264,6 +261,16 @@ def footprint_of(
 def partitions_of(work: Sequence[Assignment]) -> list[str]:
     """Return the paths of the partitions of ``work``."""
     return sorted({w.partition for w in work})
+
+
+def write_rows(
+    metadata: Metadata, snapshot: Snapshot, options: Options, plan: RowPlan, batch: Batch, claim: Claim,
+    progress: Progress | None,
+) -> Changes:  # fmt: skip
+    """Write the files of ``plan``, whose rows are those of ``batch``."""
+    shared = WriteJob.of(metadata, snapshot, options, claim)
+    new_partitions(metadata, snapshot, claim, plan.partitions)
+    return write_slices(shared, plan.work, partial(plan.slice_of, batch), progress)
 
 
 def write_slices(

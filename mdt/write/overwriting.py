@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from pyroaring import BitMap
@@ -28,7 +27,6 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.write.assign import Assignment, assign
-from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.operations import (
     STORED_SHARE,
@@ -37,9 +35,8 @@ from mdt.write.operations import (
     by_value,
     inserts_of,
     locate_batch,
-    new_partitions,
     partitions_of,
-    write_slices,
+    write_rows,
 )
 
 ACTION = "replacecommit"
@@ -178,9 +175,7 @@ class Overwrite(Operation[RowPlan]):
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
         assert plan.batch is not None, "a plan has its rows"
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        changes = write_slices(shared, plan.work, partial(plan.slice_of, plan.batch), self.progress)
+        changes = write_rows(self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress)
         return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
 
 

@@ -8,7 +8,6 @@ later replaces or deletes all of its rows (:class:`mdt.metadata.locate.Further`)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -20,9 +19,8 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
-from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, as_altered
-from mdt.write.operations import STORED_SHARE, RowPlan, inserts_of, new_partitions, partitions_of, write_slices
+from mdt.write.operations import STORED_SHARE, RowPlan, inserts_of, partitions_of, write_rows
 from mdt.write.overwriting import assigned
 
 INSERT_UNCHECKED = "insert_unchecked"
@@ -60,6 +58,4 @@ class InsertUnchecked(Operation[RowPlan]):
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the new files."""
         assert plan.batch is not None, "a plan has its rows"
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        return write_slices(shared, plan.work, partial(plan.slice_of, plan.batch), self.progress)
+        return write_rows(self.metadata, snapshot, self.options, plan, plan.batch, claim, self.progress)
