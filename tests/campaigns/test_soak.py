@@ -17,7 +17,7 @@ from hudi import HudiTable
 
 import mdt
 
-SECONDS = int(os.environ.get("MDT_SOAK_SECONDS", "25"))
+SECONDS = int(os.environ.get("MDT_SOAK_SECONDS", "60"))
 MEGABYTES_MAX = 60
 """Of the directory, at the end of a soak of any length."""
 ENDED = ("services", "reads", "followed")
