@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -249,11 +249,12 @@ class Candidates:
     """Pairs (key, group): the key may live in the group.
 
     ``key``: int64[p], positions in the keys that were asked for; ``group``: int64[p], positions in the groups.
-    Pairs are unique; their order is not specified.
+    Pairs are unique; their order is not specified.  ``whole``: int64[w], groups in which every key may live; they are in no pair.
     """
 
     key: Int64Array
     group: Int64Array
+    whole: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class KeyIndex(ABC):

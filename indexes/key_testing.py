@@ -199,7 +199,8 @@ class KeyIndexConformance:
     def _locate(self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS) -> Pairs:
         found = self.index.locate(key_part, *hashed(asked))
         _check_candidates(found, len(asked), groups)
-        return set(zip(found.key.tolist(), found.group.tolist(), strict=True))
+        pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
+        return pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()}
 
     def _survives(self, key_part: bytes, made: Inserts) -> None:
         """ValueError, or positions that exist: of the keys asked for, and no negative group."""
@@ -247,6 +248,9 @@ def _large() -> Inserts:
 def _check_candidates(found: Candidates, keys: int, groups: int) -> None:
     assert found.key.dtype == found.group.dtype == np.int64
     assert found.key.shape == found.group.shape
+    assert found.whole.dtype == np.int64
+    assert all(0 <= group < groups for group in found.whole.tolist()), "a whole group that does not exist"
+    assert set(found.whole.tolist()).isdisjoint(found.group.tolist()), "a group is whole and in a pair"
     assert all(0 <= key < keys for key in found.key.tolist()), "a key that was not asked for"
     assert all(0 <= group < groups for group in found.group.tolist()), "a group that does not exist"
     pairs = list(zip(found.key.tolist(), found.group.tolist(), strict=True))

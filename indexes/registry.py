@@ -43,6 +43,7 @@ _BUILT_IN_MODULES = (
     "indexes.text",
     "indexes.keys.bloom",
     "indexes.keys.record",
+    "indexes.keys.simple",
 )
 _NAME = re.compile(r"[a-z][a-z0-9_]*/[1-9][0-9]{0,5}")
 

@@ -23,6 +23,12 @@ Scope = Literal["table", "tuning"]
 ALL_COLUMNS = "*"
 """Text form of None in a list of columns."""
 
+INDEX_TYPES: Mapping[str, tuple[str, str]] = {
+    "BLOOM": ("bloom", "partition"), "GLOBAL_BLOOM": ("bloom", "table"), "SIMPLE": ("simple", "partition"),
+    "GLOBAL_SIMPLE": ("simple", "table"), "RECORD_INDEX": ("record", "table"),
+}  # fmt: skip
+"""Hudi's names of indexes, each with the key index and the scope that it stands for."""
+
 _MEBI = 1 << 20
 
 
@@ -118,6 +124,10 @@ class Options:
     partition_time_zone: str = _option(
         "mdt.partition.time.zone", "UTC", "time zone of partition paths that are made by a pattern",
         scope="table", aliases=("hoodie.keygen.timebased.timezone",),
+    )  # fmt: skip
+    index_type: str = _option(
+        "mdt.index.type", "", "at creation Hudi's word for key index and scope, in place of key_index and scope; later it must agree with them",
+        choices=("", *INDEX_TYPES), aliases=("hoodie.index.type",),
     )  # fmt: skip
     write_footer_bloom: bool = _option(
         "mdt.write.footer.bloom", False,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexes import registry
 from mdt.arguments import one_of, texts
 from mdt.commit import publish
 from mdt.config import Options, canonical, parse_options
@@ -42,8 +43,8 @@ def define(
     partition_by: Sequence[str],
     ordering: str | None,
     table_type: str,
-    key_index: str,
-    scope: str,
+    key_index: str | None,
+    scope: str | None,
     indexes: Sequence[str],
     options: Mapping[str, Any] | None,
 ) -> TableDefinition:
@@ -55,8 +56,9 @@ def define(
             f"ordering takes the name of one column, not a {type(ordering).__name__}", hint="write ordering='ts'"
         )
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
-    one_of("scope", scope, ("partition", "table"))
-    key_index = key_indexes.named(key_index)
+    wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parse_options(options))
+    scope = one_of("scope", wanted_scope, ("partition", "table"))
+    key_index = key_indexes.named(wanted_index)
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
@@ -79,7 +81,7 @@ def define(
     seed = int(storage.random_hex(4), 16)
     found = TableDefinition(
         storage.random_hex(16), _name(storage, options), table_type, stored, columns.remove_metadata(), key, partition_by,
-        ordering, key_index, scope, seed, named, {**_defaults(key_index), **canonical(options)},
+        ordering, key_index, scope, seed, named, _kept(key_index, options),
         hudi_version=parse_options(options).table_version, packages=packages_of([key_index, *named]),
     )  # fmt: skip
     layout_of(found)
@@ -128,9 +130,12 @@ def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:
     return parse_options(options).table_name or re.sub(r"\W", "_", folder) or "table"
 
 
-def _defaults(key_index: str) -> dict[str, str]:
-    """Return options that a new table has because of its key index: Hudi's Bloom index reads filters from footers only."""
-    return {"mdt.write.footer.bloom": "true"} if key_index.partition("/")[0] == "bloom" else {}
+def _kept(key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the options that a new table keeps, with one that it has because of its key index: Hudi's Bloom index reads filters from
+    footers only.  The index type is kept as key index and scope.
+    """
+    found = {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
+    return {**found, **{name: value for name, value in canonical(options).items() if name != "mdt.index.type"}}
 
 
 def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:

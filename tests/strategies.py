@@ -111,12 +111,15 @@ class Shape:
         return key if self.scope == "table" else (self.partition(row), key)
 
 
+KEY_INDEXES = ("bloom", "record", "simple", "exact(bits='64')")
+
+
 def shapes() -> st.SearchStrategy[Shape]:
     """Return a strategy for every kind of table, with files and row groups of a few rows as often as large ones."""
     return st.builds(
         Shape,
         table_type=st.sampled_from(("MERGE_ON_READ", "COPY_ON_WRITE")),
-        key_index=st.sampled_from(("bloom", "record", "exact(bits='64')")),
+        key_index=st.sampled_from(KEY_INDEXES),
         scope=st.sampled_from(("partition", "table")),
         levels=st.sampled_from((0, 1, 2)),
         ordering=st.sampled_from((None, *_ORDERINGS)),

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from indexes import registry
 from indexes.base import KeyIndex
+from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 
 _BLOOM = "bloom/1"
-_SHORT = {_BLOOM: "bloom", "record/1": "record"}
+_SHORT = {_BLOOM: "bloom", "record/1": "record", "simple/1": "simple"}
 """The indexes of this package are kept by their short names, as tables have always had them."""
 
 
@@ -32,6 +33,34 @@ def find(text: str, *, bloom_fpp: float = 0.01, packages: Mapping[str, str] | No
         return found(**({"fpp": bloom_fpp} if found.name == _BLOOM and not spec.options else spec.options))
     except (TypeError, ValueError) as error:
         raise Invalid(f"the key index {text!r} cannot be used: its options are not possible: {error}") from error
+
+
+def chosen(key_index: object, scope: object, options: Options) -> tuple[object, object]:
+    """Return the key index and the scope of a new table: as given, else as Hudi's index type says, else bloom and partition.
+
+    Raises Invalid if what is given contradicts the index type.
+    """
+    if not options.index_type:
+        return "bloom" if key_index is None else key_index, "partition" if scope is None else scope
+    kind, hudi_scope = INDEX_TYPES[options.index_type]
+    found = kind if key_index is None else key_index, hudi_scope if scope is None else scope
+    _agree(options, str(found[0]), str(found[1]))
+    return found
+
+
+def check(options: Options, key_index: str, scope: str) -> None:
+    """Raise Invalid if options that a table is opened with name another key index or scope than it has."""
+    if options.index_type:
+        _agree(options, key_index, scope)
+
+
+def _agree(options: Options, key_index: str, scope: str) -> None:
+    kind, hudi_scope = INDEX_TYPES[options.index_type]
+    if registry.parse_spec(key_index).kind.partition("/")[0] != kind or scope != hudi_scope:
+        raise Invalid(
+            f"the index type {options.index_type} is key_index={kind!r} with scope={hudi_scope!r}, not {key_index!r} with {scope!r}",
+            hint="give one of the two; key index and scope are fixed at creation",
+        )
 
 
 def named(text: object) -> str:

@@ -83,37 +83,49 @@ class Located:
         return self.file >= 0
 
 
-def candidates(
-    metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes
-) -> tuple[Int64Array, Int64Array]:
-    """Return pairs (key, file group of the snapshot), a superset of where the keys live: int64[p], int64[p].
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """Where the key index lets keys live: pairs (``key``, ``group`` of the snapshot), int64[p] each, a pair perhaps more than once; and ``whole``,
+    the rising numbers of groups in which each of them may live, int64[w].
+    """
+
+    key: Int64Array
+    group: Int64Array
+    whole: Int64Array
+
+    def pairs(self, count: int) -> tuple[Int64Array, Int64Array]:
+        """Return all pairs of ``count`` keys: int64[p], int64[p].  O(p + w count)."""
+        everywhere = np.tile(np.arange(count), len(self.whole))
+        return np.append(self.key, everywhere), np.append(self.group, np.repeat(self.whole, count))
+
+
+def propose(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes) -> Proposals:
+    """Return a superset of where the keys live.
 
     A key part that cannot be read, or that another index wrote, makes its groups candidates for every key; so do all key parts where
     this process does not have the key index.
     """
     index = None if metadata.key_index_problem(snapshot) else metadata.key_index(snapshot)
-    uncovered = snapshot.file_groups.number(sorted(snapshot.uncovered))
-    exhaustive = set(uncovered[uncovered >= 0].tolist())
-    pairs = []
+    whole = [snapshot.file_groups.number(sorted(snapshot.uncovered))]
+    pairs = [(_NONE, _NONE)]
     for key_part in snapshot.key_parts:
         groups = snapshot.key_part_groups(key_part)
         if index is None or key_part.index != index.name:
-            exhaustive.update(groups[groups >= 0].tolist())
+            whole.append(groups)
             continue
         try:
             found = index.locate(memoryview(metadata.key_part_payload(key_part)), keys, hashes)
-            pairs.append((found.key, groups[found.group]))
+            of_key_part = found.key, groups[found.group], groups[found.whole]
         except (ValueError, IndexError, Corrupt):
             # Damaged, or it numbers more groups than its record names.
-            exhaustive.update(groups[groups >= 0].tolist())
-    for group in sorted(exhaustive):
-        pairs.append((np.arange(len(hashes)), np.full(len(hashes), group, dtype=np.int64)))
-    if not pairs:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    key = np.concatenate([k for k, _ in pairs])
-    group_of = np.concatenate([g for _, g in pairs])
-    live = group_of >= 0
-    return key[live], group_of[live]
+            whole.append(groups)
+            continue
+        pairs.append(of_key_part[:2])
+        whole.append(of_key_part[2])
+    everywhere = np.unique(np.concatenate(whole))
+    key, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    live = group >= 0
+    return Proposals(key[live], group[live], everywhere[everywhere >= 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,29 +203,45 @@ def find(
     ``partition``: path of each key under partition scope, None for the whole table.  To ``dead`` are added file groups with
     those of the keys, int64, that have a dead row there; they may live in the same group.
     """
-    key, group = candidates(metadata, snapshot, keys, hashes)
+    proposed = propose(metadata, snapshot, keys, hashes)
+    if len(hashes) == 1:
+        here = np.append(proposed.group, proposed.whole)
+        if partition is not None and len(here):
+            here = here[snapshot.file_groups.partitions(here) == partition[0]]
+        only = np.zeros(1, np.int64)
+        return [hits for n in sorted({*here.tolist()}) for hits in _confirm(metadata, snapshot, n, only, hashes, dead)]
+    return [
+        hits
+        for group, key in _by_group(snapshot, proposed, hashes, partition)
+        for hits in _confirm(metadata, snapshot, group, key, hashes, dead)
+    ]
+
+
+def _by_group(
+    snapshot: Snapshot, proposed: Proposals, hashes: KeyHashes, partition: npt.NDArray[np.object_] | None
+) -> Iterator[tuple[int, Int64Array]]:
+    """Yield each group with the keys that may live there, by rising hash: each key map is walked in its own order, which is kind to the cache."""
+    n, by_rank = len(hashes), hashes.order()
+    rank = np.empty(n, np.int64)
+    rank[by_rank] = np.arange(n)
+    key, group = proposed.key, proposed.group
     if partition is not None and len(key):
         same = partition[key] == snapshot.file_groups.partitions(group)
         key, group = key[same], group[same]
-    if not len(key):
-        return []
-    if len(hashes) == 1:
-        return [
-            hits for n in sorted({*group.tolist()}) for hits in _confirm(metadata, snapshot, n, key[:1], hashes, dead)
-        ]
-    # Sorted by group, then by hash: each key map is walked in its own order, which is kind to the cache.
-    n = len(hashes)
-    by_rank = hashes.order()
-    rank = np.empty(n, np.int64)
-    rank[by_rank] = np.arange(n)
     pair = np.unique(group * n + rank[key])
     group, key = pair // n, by_rank[pair % n]
-    bounds = np.flatnonzero(np.diff(group)) + 1
-    return [
-        hits
-        for part in np.split(np.arange(len(key)), bounds)
-        for hits in _confirm(metadata, snapshot, int(group[part[0]]), key[part], hashes, dead)
-    ]
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    parts = np.split(key, starts[1:])
+    some = dict(zip(group[starts].tolist(), parts, strict=False))  # of no pair there is one part, which is empty
+    paths_of = [""] * len(proposed.whole)
+    keys_of = {"": by_rank}
+    if partition is not None and len(proposed.whole):
+        paths_of = snapshot.file_groups.partitions(proposed.whole).tolist()
+        keys_of = {path: by_rank[partition[by_rank] == path] for path in {*paths_of}.intersection(partition.tolist())}
+    some |= {
+        number: keys_of[path] for number, path in zip(proposed.whole.tolist(), paths_of, strict=True) if path in keys_of
+    }
+    yield from sorted(some.items())
 
 
 def _confirm(

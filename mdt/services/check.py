@@ -24,7 +24,7 @@ from mdt.hudi.schema import with_meta
 from mdt.metadata import paths
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap, build, ordering_words
-from mdt.metadata.locate import candidates
+from mdt.metadata.locate import propose
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
@@ -293,7 +293,7 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
         return
     keys = pa.concat_arrays([c.sort_keys for c in done if c.sort_keys is not None])
     try:
-        key, found = candidates(metadata, snapshot, keys, hashes)
+        key, found = propose(metadata, snapshot, keys, hashes).pairs(len(hashes))
     except (Corrupt, Invalid) as error:
         yield Problem(metadata.storage.url, -1, f"the key index cannot be read: {error}", Kind.KEY_INDEX)
         return

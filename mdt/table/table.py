@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.config import canonical, parse_options
 from mdt.errors import Invalid
+from mdt.metadata import key_indexes
 from mdt.progress import ProgressOption, shown
 from mdt.schema.input import is_spark_schema, to_schema
 from mdt.stores.storage import open_storage
@@ -49,8 +50,8 @@ def create(
     partition_by: Sequence[str] = (),
     ordering: str | None = None,
     table_type: str = "MERGE_ON_READ",
-    key_index: str = "bloom",
-    scope: str = "partition",
+    key_index: str | None = None,
+    scope: str | None = None,
     indexes: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, object] | None = None,
@@ -60,7 +61,8 @@ def create(
     ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns, of pyarrow,
     polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``; types that cannot come back are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
     ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
-    COPY_ON_WRITE.  ``key_index``: "bloom" or "record".  ``scope``: a key is unique per "partition" or per "table".
+    COPY_ON_WRITE.  ``key_index``: how keys are found, "bloom" (default), "record", "simple" or one of a package.
+    ``scope``: a key is unique per "partition" (default) or per "table".  Hudi's ``hoodie.index.type`` among the options says both.
     ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`.
 
     Raises Invalid if the arguments do not fit together or a table exists, Unsupported for storage without conditional
@@ -99,6 +101,7 @@ def open(
     table = Table(storage, options, as_of=as_of)
     if storage is not path:
         storage.is_durable = table.options.durable
+    key_indexes.check(table.options, table.definition.key_index, table.definition.scope)
     stored = parse_options(table.definition.options).to_mapping("table")
     if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")

@@ -119,7 +119,7 @@ FLOWS = [
     flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
     flow("upsert by rewrite, record", COW, "record", upsert_mixed, MIXED),
     flow("delete by log", MOR, "record", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
-    flow("delete by rewrite", COW, "bloom", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
+    flow("delete by rewrite", COW, "simple", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
     flow("delete by a condition", MOR, "bloom", lambda s: mdt.open(s).delete_where("fare = 2.0"), {k: v for k, v in BASE_STATE.items() if v[1] != 2.0}),
     flow("update by a condition", COW, "record", lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"), {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()}),
     flow("merge into logs and a base file", MOR, "record", merge_all_kinds, MERGED),

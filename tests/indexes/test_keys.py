@@ -12,6 +12,7 @@ from indexes.key_testing import KeyIndexConformance, first_failure, hashed
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex
 from indexes.keys.record import RecordKeyIndex
+from indexes.keys.simple import SimpleKeyIndex
 
 
 class TestBloom(KeyIndexConformance):
@@ -21,6 +22,23 @@ class TestBloom(KeyIndexConformance):
 class TestRecord(KeyIndexConformance):
     index = RecordKeyIndex()
     false_share_max = 0.0
+
+
+class TestSimple(KeyIndexConformance):
+    index = SimpleKeyIndex()
+    false_share_max = 1.0
+
+
+class ForgetsAWholeGroup(SimpleKeyIndex):
+    def locate(self, key_part, keys, hashes):
+        found = super().locate(key_part, keys, hashes)
+        return Candidates(found.key, found.group, found.whole[1:])
+
+
+class IsWholeAndInAPair(SimpleKeyIndex):
+    def locate(self, key_part, keys, hashes):
+        whole = super().locate(key_part, keys, hashes).whole
+        return Candidates(np.zeros(len(whole), np.int64), whole, whole)
 
 
 class LosesTheLastKey(RecordKeyIndex):
@@ -99,6 +117,7 @@ class CutsTheLargestKey(BloomKeyIndex):
 MUTANTS = (
     LosesTheLastKey, OneGroupPerKey, RepeatsPairs, ForgetsToForget, KeepsOldNumbers, MergesAllButTheFirst,
     SwapsKeyAndGroup, AnswersEverything, TakesDamageForAbsence, IsRandom, AssumesOrderedKeys, CutsTheLargestKey,
+    ForgetsAWholeGroup, IsWholeAndInAPair,
 )  # fmt: skip
 
 

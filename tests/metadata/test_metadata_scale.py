@@ -72,7 +72,7 @@ STEPS = st.lists(
 
 
 @given(
-    steps=STEPS, records=st.sampled_from([1, 3, 100]), index=st.sampled_from(["bloom", "record"]),
+    steps=STEPS, records=st.sampled_from([1, 3, 100]), index=st.sampled_from(["bloom", "record", "simple"]),
     kind=st.sampled_from(["MERGE_ON_READ", "COPY_ON_WRITE"]),
 )  # fmt: skip
 @settings(max_examples=10, **QUIET)

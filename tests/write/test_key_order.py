@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import mdt
 from indexes.hashing import hash_keys
 from mdt.hudi.keys import record_keys, rising, sort_keys
-from mdt.metadata.locate import candidates
+from mdt.metadata.locate import propose
 from mdt.stores.storage import MemoryStorage
 from mdt.write import operations
 
@@ -120,8 +120,10 @@ def test_ranges_of_the_key_index_are_those_of_the_numbers() -> None:
     hashes = hash_keys(keys, snapshot.definition.hash_seed)
     index = table.metadata.key_index(snapshot)
     assert index.name == "bloom/1"
-    key, _ = candidates(table.metadata, snapshot, typed, hashes)
-    assert len(snapshot) > 5 and len(key) == 1, "one range of many holds the key, whatever the filters say"
+    proposed = propose(table.metadata, snapshot, typed, hashes)
+    assert len(snapshot) > 5 and len(proposed.key) == 1 and not len(proposed.whole), (
+        "one range of many holds the key, whatever the filters say"
+    )
 
 
 def test_bounds_in_the_footer_are_those_of_the_text() -> None:

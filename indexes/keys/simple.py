@@ -1,0 +1,92 @@
+r"""``simple/1``: nothing is kept of the keys; they are compared with the stored keys of every group of their scope.
+
+What HUDI calls the indexes SIMPLE and GLOBAL_SIMPLE: a join of the keys that come with those that are stored.  The join is the
+table's, which has the sorted hashes of every file (its key maps); this index only names the groups that take part.  Nothing is cheaper to
+write, and nothing is faster when a large share of the keys of a scope comes back at once; one key costs a search in each group.
+
+Byte layout, little-endian, nothing between the parts:
+
+============  ============================================================================
+offset, size  meaning
+============  ============================================================================
+0, 8          magic ``b"MDTSIM\x00\x01"``, the last byte is the version
+8, 8          groups: every group number is smaller
+16, 4 g       uint32: the g groups that have keys, strictly ascending
+..., 4        CRC-32 of everything before
+============  ============================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+
+GROUPS_MAX = 2**32
+"""Group numbers are stored in 32 bits."""
+
+_MAGIC = b"MDTSIM\x00\x01"
+_HEADER = struct.Struct("<8sQ")
+_CRC = struct.Struct("<I")
+
+
+class SimpleKeyIndex(KeyIndex):
+    """Every key may live in every group.  4 bytes a group; ``locate`` is O(groups).
+
+    >>> from indexes.hashing import hash_keys
+    >>> keys = pa.array(["id_1", "id_2"])
+    >>> key_part = SimpleKeyIndex().build(keys, hash_keys(keys, 0), np.array([0, 2]), groups=3)
+    >>> SimpleKeyIndex().locate(key_part, keys, hash_keys(keys, 0)).whole.tolist()
+    [0, 2]
+    """
+
+    name: ClassVar[str] = "simple/1"
+    can_index_log_files: ClassVar[bool] = False
+
+    def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than GROUPS_MAX groups."""
+        return _encode(np.flatnonzero(np.bincount(group, minlength=groups)), groups)
+
+    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """See :meth:`indexes.base.KeyIndex.locate`: all keys, all groups that have any."""
+        none = np.zeros(0, np.int64)
+        return Candidates(none, none, _open(key_part)[0] if len(hashes) else none)
+
+    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.merge`.  O(groups)."""
+        named = [np.zeros(0, np.int64)]
+        for key_part, new in zip(key_parts, groups, strict=True):
+            known, count = _open(key_part)
+            if len(new) != count:
+                raise ValueError(f"simple key part: {count} groups, but new numbers for {len(new)}")
+            named.append(new[known])
+        whole = np.unique(np.concatenate(named))
+        return _encode(whole[whole >= 0], total)
+
+
+def _encode(present: Int64Array, groups: int) -> bytes:
+    if not 0 <= groups <= GROUPS_MAX:
+        raise ValueError(f"a simple key part numbers up to {GROUPS_MAX} groups, got {groups}")
+    data = _HEADER.pack(_MAGIC, groups) + present.astype(np.dtype("<u4")).tobytes()
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def _open(key_part: bytes | memoryview) -> tuple[Int64Array, int]:
+    """Return the groups of a verified key part, and how many it numbers.  Raises ValueError."""
+    view = memoryview(key_part).cast("B")
+    end = len(view) - _CRC.size
+    if end < _HEADER.size or (end - _HEADER.size) % 4:
+        raise ValueError(f"simple key part: {len(view)} bytes are no key part")
+    magic, groups = _HEADER.unpack_from(view)
+    if magic != _MAGIC or groups > GROUPS_MAX or zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
+        raise ValueError("simple key part: not one of version 1, or damaged (CRC)")
+    present = np.frombuffer(view[_HEADER.size : end], np.dtype("<u4")).astype(np.int64)
+    if len(present) and (int(present[-1]) >= groups or bool(np.any(np.diff(present) <= 0))):
+        raise ValueError(f"simple key part: its groups are not ascending below {groups}")
+    return present, int(groups)
