@@ -27,7 +27,8 @@ from indexes.functions import register as function
 from mdt import config, errors
 from mdt.errors import Conflict, Corrupt, Expired, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
 from mdt.filters.column import Col, col
-from mdt.table import Table, create, open, read, repair
+from mdt.source import read
+from mdt.table import Table, create, open, repair
 from mdt.write.result import MergeResult, WriteResult
 
 __version__ = "0.1.0"

@@ -1,6 +1,7 @@
-"""Spark: functions for queries that a table's indexes understand, and what Spark asks for by name."""
+"""Spark: what lets a session know ``format("mdt")``, and functions for queries that a table's indexes understand."""
 
 from mdt.engines.spark import functions
 from mdt.engines.spark.functions import call, match
+from mdt.source import enable
 
-__all__ = ["call", "functions", "match"]
+__all__ = ["call", "enable", "functions", "match"]

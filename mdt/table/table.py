@@ -17,8 +17,6 @@ from mdt.table.services import Services
 from mdt.table.writing import Writing
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from mdt.metadata.points import Point
     from mdt.services.repair import RepairReport
     from mdt.stores.storage import Storage
@@ -123,21 +121,3 @@ def repair(
     storage = open_storage(path, storage_options=storage_options)
     with shown(progress, "repair") as told:
         return repair(Metadata(storage, options), told)
-
-
-def read(
-    spark: SparkSession, path: Any, options: Mapping[str, Any] | None = None, *,
-    storage_options: Mapping[str, object] | None = None, as_of: Point | None = None, query_type: str = "snapshot",
-) -> DataFrame:  # fmt: skip
-    """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
-
-    Each query on it, or on a view made of it, is planned anew against the newest snapshot, or the one ``as_of`` a point.  It
-    cannot be written to.  ``options``, ``as_of``: as for :func:`open`.  ``query_type``: as for :meth:`Table.scan`.
-    ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
-    """
-    from mdt.engines.spark import frame, session  # as above
-    from mdt.query import seen_as
-
-    table = open(path, options, storage_options=storage_options, as_of=as_of)
-    view = seen_as(query_type)
-    return frame.read(session.classic(spark), table.metadata, None if as_of is None else view(table.snapshot()), view)

@@ -35,7 +35,8 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol, runtime_checkable
@@ -142,15 +143,22 @@ def relation(spark: SparkSession, lister: Lister, schema: StructType, root_uri: 
     session add a JAR, and where another reader of Parquet would take the place of ours.
     """
     _require_own_reader(classic(spark))
-    factory = _factory(spark.sparkContext)
+    factory = factory_of(spark.sparkContext)
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
-    try:
+    with refusals():
         java = factory.relation(planner, private.java_session(spark), schema.json(), forms, root_uri)
+    return private.PlannedAnew(java, spark, factory.anew)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise Unsupported where the JVM's half refuses a session."""
+    try:
+        yield
     except Py4JJavaError as error:
         if error.java_exception.getClass().getName() != "java.lang.UnsupportedOperationException":
             raise
         raise Unsupported(error.java_exception.getMessage(), hint=_IN_PROCESS) from error
-    return private.PlannedAnew(java, spark, factory.anew)
 
 
 def _require_own_reader(spark: SparkSession) -> None:
@@ -282,13 +290,11 @@ def java_sources() -> dict[str, str]:
     return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".java")}
 
 
-def _factory(context: SparkContext) -> Any:
+def factory_of(context: SparkContext) -> Any:
     """Return the JVM's ``Factory``, compiling the Java half at the first call for each JVM (about 1 s)."""
     gateway = private.gateway(context)
     with _factories_lock:
         if gateway not in _factories:
             loader, classes = private.compiled(context, java_sources())
-            factory = loader.loadClass("mdt.spark.Factory").newInstance()
-            private.prepare(factory, classes)
-            _factories[gateway] = factory
+            _factories[gateway] = private.factory_of(loader, classes)
         return _factories[gateway]

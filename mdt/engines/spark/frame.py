@@ -12,6 +12,7 @@ from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
@@ -51,6 +52,12 @@ def read(
 def shown(definition: TableDefinition) -> pa.Schema:
     """Return the data columns as Spark shows them: as they are stored, but without a time zone where none was declared."""
     return local(definition.declared, definition.schema)
+
+
+def spark_versions(definition: TableDefinition) -> list[StructType]:
+    """Return the data columns as Spark shows them for each version of the schema, none for a table that was never altered."""
+    shown_of = (local(version.declared, version.schema) for version in definition.versions)
+    return [from_arrow_schema(columns, prefer_timestamp_ntz=True) for columns in shown_of]
 
 
 def scan(
@@ -166,7 +173,7 @@ class _Files:
         if made is not None and now.versions and (now.version.ids, now.declared) != (made.version.ids, made.declared):
             raise Invalid(
                 "the table's columns were altered since this DataFrame was made",
-                hint="make it anew: mdt.read(spark, path)",
+                hint="make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE",
             )
 
     def view(self, snapshot: Snapshot) -> SnapshotFiles:

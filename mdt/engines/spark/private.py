@@ -29,6 +29,8 @@ __all__ = [
     "PlannedAnew",
     "collect_garbage",
     "compiled",
+    "factory_of",
+    "frame_of_java",
     "from_arrow_schema",
     "from_arrow_type",
     "gateway",
@@ -39,7 +41,7 @@ __all__ = [
     "java_session",
     "jvm",
     "map_in_arrow",
-    "prepare",
+    "session_of_java",
     "to_arrow_schema",
 ]
 
@@ -136,15 +138,31 @@ def collect_garbage(spark: SparkSession) -> None:
     jvm(spark).System.gc()
 
 
-def prepare(factory: Any, classes: Any) -> None:
-    """Let the Java half look for what it touches of Spark's insides, and make the JAR of its ``classes``.
+def frame_of_java(java: Any) -> DataFrame:
+    """Return a Dataset of the JVM as a frame of its session."""
+    return ClassicDataFrame(java, session_of_java(java.sparkSession()))
 
-    Raises Unsupported, with the name of what this release lacks.
+
+def session_of_java(java: Any) -> SparkSession:
+    """Return a session of the JVM, as Python has it."""
+    context = SparkContext._active_spark_context
+    assert context is not None, "a session has a context"
+    return SparkSession(context, java)
+
+
+def factory_of(loader: Any, classes: Any) -> Any:
+    """Make the JAR of the Java half (``java/Jar.java``) and return its ``Factory``; ``loader``, ``classes``: of :func:`compiled`.
+
+    The Java half looks for what it touches of Spark's insides.  Raises Unsupported, with the name of what this release lacks.
     """
     try:
-        factory.prepare(classes)
+        maker = loader.loadClass("mdt.spark.Jar").newInstance()
+        jar = maker.write(classes)
+        factory = maker.factory(jar, loader.getParent())
+        factory.prepare(jar)
     except Py4JJavaError as error:
         raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {error.java_exception}") from error
+    return factory
 
 
 def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:

@@ -2,30 +2,38 @@
 // does all there is to do, and what it takes is text or numbers.
 package mdt.spark;
 
+import java.io.File;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.DataSource;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DoubleType;
-import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.MapType;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 public class Factory {
     private Shipment shipment;
 
-    /** To be called first. classes: the bytes of those of this package. */
-    public void prepare(Map classes) throws Exception {
+    /** To be called first. jar: the path of the one with the classes of this package. */
+    public void prepare(String jar) throws Exception {
         Internals.probe();
-        shipment = new Shipment(classes);
+        shipment = new Shipment(new File(jar));
+    }
+
+    /** Lets format("mdt") be known in a session and reach Python. answers: what Python.java asks. Returns whether it is known. */
+    public boolean enable(SparkSession session, Function answers) {
+        Python.answeredBy(answers);
+        shipment.to(session.sparkContext());
+        install(session.experimental());
+        try {
+            return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
+        } catch (Exception unknown) { // Scala's methods do not declare what they throw
+            return false;
+        }
     }
 
     /** Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java). */
@@ -34,15 +42,8 @@ public class Factory {
         install(session.experimental());
         FileSource source = new FileSource(planner, session.sparkContext(), root);
         StructType schema = (StructType) DataType.fromJson(columns);
-        scala.collection.immutable.Map options = // Parquet compares every page with its checksum
-                new scala.collection.immutable.Map.Map1("parquet.page.verify-checksum.enabled", "true");
-        if (holdsFloats(schema)) {
-            // Parquet's own filter looks for the bits of 0.0 in dictionaries and skips row groups of -0.0. Files
-            // that we write now have no dictionary of floats; older ones, and those of others, may.
-            options = (scala.collection.immutable.Map) options.updated("parquet.filter.dictionary.enabled", "false");
-        }
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
-                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms)), options, session);
+                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms)), Scala.none(), session);
         return session.baseRelationToDataFrame(relation);
     }
 
@@ -61,25 +62,5 @@ public class Factory {
         }
         rules.add(new PinRule());
         session.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
-    }
-
-    /** Returns whether floating point numbers occur anywhere in a type. */
-    private static boolean holdsFloats(DataType type) {
-        if (type instanceof ArrayType) {
-            return holdsFloats(((ArrayType) type).elementType());
-        }
-        if (type instanceof MapType) {
-            return holdsFloats(((MapType) type).keyType()) || holdsFloats(((MapType) type).valueType());
-        }
-        if (type instanceof StructType) {
-            StructField[] fields = ((StructType) type).fields();
-            for (int i = 0; i < fields.length; i++) {
-                if (holdsFloats(fields[i].dataType())) {
-                    return true;
-                }
-            }
-            return false;
-        }
-        return type instanceof FloatType || type instanceof DoubleType;
     }
 }

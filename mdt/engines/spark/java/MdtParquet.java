@@ -19,7 +19,12 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetUtils;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.LongType$;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -63,6 +68,12 @@ public class MdtParquet extends ParquetFileFormat {
             StructType required, scala.collection.immutable.Seq filters, scala.collection.immutable.Map options,
             Configuration conf) {
         BlockFileSystem.install(conf);
+        conf.set("parquet.page.verify-checksum.enabled", "true");
+        if (holdsFloats(data)) {
+            // Parquet's own filter looks for the bits of 0.0 in dictionaries and skips row groups of -0.0. Files
+            // that we write now have no dictionary of floats; older ones, and those of others, may.
+            conf.set("parquet.filter.dictionary.enabled", "false");
+        }
         Option asked = options.get(BATCHES);
         boolean batches = asked.isDefined() && "true".equals(asked.get());
         boolean vectorized = ParquetUtils.isBatchReadSupportedForSchema(
@@ -84,6 +95,26 @@ public class MdtParquet extends ParquetFileFormat {
             }
         }
         return reader;
+    }
+
+    /** Returns whether floating point numbers occur anywhere in a type. */
+    private static boolean holdsFloats(DataType type) {
+        if (type instanceof ArrayType) {
+            return holdsFloats(((ArrayType) type).elementType());
+        }
+        if (type instanceof MapType) {
+            return holdsFloats(((MapType) type).keyType()) || holdsFloats(((MapType) type).valueType());
+        }
+        if (type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            for (int i = 0; i < fields.length; i++) {
+                if (holdsFloats(fields[i].dataType())) {
+                    return true;
+                }
+            }
+            return false;
+        }
+        return type instanceof FloatType || type instanceof DoubleType;
     }
 
     /** Returns the columns with the one of row numbers, last if it is not among them. */

@@ -17,6 +17,11 @@ final class Scala {
         return seq(values.toArray());
     }
 
+    /** Returns a map without entries. */
+    static scala.collection.immutable.Map none() {
+        return scala.collection.immutable.Map$.MODULE$.empty();
+    }
+
     /** Returns a view of a Seq. */
     static List list(scala.collection.immutable.Seq values) {
         return CollectionConverters.asJava((scala.collection.Seq) values);

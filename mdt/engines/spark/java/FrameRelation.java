@@ -1,0 +1,85 @@
+// A relation over the plan of any frame, for what is more than files: rows that some commits wrote, changes. Spark asks it
+// for columns and tells the conditions that it will test; both become a part of the plan, so that files are chosen by them.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.CatalystScan;
+import org.apache.spark.sql.sources.InsertableRelation;
+import org.apache.spark.sql.types.StructType;
+
+final class FrameRelation extends BaseRelation implements CatalystScan, InsertableRelation {
+    private final SparkSession session;
+    private final scala.collection.immutable.Map options;
+    private final LogicalPlan plan;
+    private final Map columns = new HashMap(); // name -> attribute of the plan
+
+    FrameRelation(SparkSession session, scala.collection.immutable.Map options, LogicalPlan plan) {
+        this.session = session;
+        this.options = options;
+        this.plan = plan;
+        List output = Scala.list(plan.output());
+        for (int i = 0; i < output.size(); i++) {
+            columns.put(((Attribute) output.get(i)).name(), output.get(i));
+        }
+    }
+
+    public SQLContext sqlContext() {
+        return session.sqlContext();
+    }
+
+    public StructType schema() {
+        return plan.schema();
+    }
+
+    /** The rows are those of Spark's own execution, which it takes as they are. */
+    public boolean needConversion() {
+        return false;
+    }
+
+    public RDD buildScan(scala.collection.immutable.Seq required, scala.collection.immutable.Seq filters) {
+        LogicalPlan found = plan;
+        List conditions = Scala.list(filters);
+        for (int i = 0; i < conditions.size(); i++) {
+            Expression condition = (Expression) conditions.get(i);
+            if (condition.deterministic() && !SubqueryExpression$.MODULE$.hasSubquery(condition)) {
+                found = new Filter(ours(condition), found);
+            }
+        }
+        List wanted = new ArrayList();
+        for (int i = 0; i < required.length(); i++) {
+            wanted.add(columns.get(((Attribute) required.apply(i)).name()));
+        }
+        return frame(new Project(Scala.seq(wanted), found)).queryExecution().toRdd();
+    }
+
+    private org.apache.spark.sql.classic.Dataset frame(LogicalPlan of) {
+        return org.apache.spark.sql.classic.Dataset.ofRows((org.apache.spark.sql.classic.SparkSession) session, of);
+    }
+
+    /** Returns a condition on this relation as one on the plan. */
+    private Expression ours(Expression condition) {
+        return (Expression) condition.transform(new Replacement() {
+            Object of(Object node) {
+                return node instanceof Attribute ? columns.get(((Attribute) node).name()) : null;
+            }
+        });
+    }
+
+    public void insert(Dataset rows, boolean overwrite) {
+        Python.write(session, options, overwrite ? "overwrite" : "into", (org.apache.spark.sql.classic.Dataset) rows);
+    }
+}

@@ -1,0 +1,37 @@
+// A table as Spark's catalog and format("mdt") have it: the relation of files that Factory makes, to which SQL may write.
+package mdt.spark;
+
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.execution.datasources.FileFormat;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.sources.InsertableRelation;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
+    /** options: those that Spark knows of this relation, among them the path; Python has read them. */
+    MdtRelation(HadoopFsRelation files, scala.collection.immutable.Map options) {
+        super(files.location(), files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(),
+                options, files.sparkSession());
+    }
+
+    /** INSERT INTO and INSERT OVERWRITE. Spark has given the rows the table's columns. */
+    public void insert(Dataset rows, boolean overwrite) {
+        Python.write(sparkSession(), options(), overwrite ? "overwrite" : "into",
+                (org.apache.spark.sql.classic.Dataset) rows);
+    }
+
+    /**
+     * Spark keeps the relations of tables of its catalog, and copies them for a query that names options of its own, as
+     * SELECT … FROM t WITH (as_of = '3'). Such options say which rows there are, so the table is opened anew.
+     */
+    public HadoopFsRelation copy(FileIndex location, StructType partitions, StructType columns, Option buckets,
+            FileFormat format, scala.collection.immutable.Map options, SparkSession session) {
+        if (options.equals(options())) {
+            return super.copy(location, partitions, columns, buckets, format, options, session);
+        }
+        return (HadoopFsRelation) MdtSource.relation(session, options, columns.json()); // Python refuses what is none
+    }
+}

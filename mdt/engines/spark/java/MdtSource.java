@@ -1,0 +1,58 @@
+// What format("mdt") and USING mdt mean to Spark. Jar.java lists it as a data source of that name; Spark makes an instance and
+// looks which of its interfaces it has:
+//
+//     RelationProvider, SchemaRelationProvider   spark.read.format("mdt"), tables of the catalog: createRelation gives a relation
+//     CreatableRelationProvider                  df.write.format("mdt"), CREATE TABLE … AS SELECT: createRelation writes rows
+//
+// What a table is, Python knows (Python.java). It answers with a frame, and a relation is made of its plan: MdtRelation if
+// files are read as they are, FrameRelation if there is more to do, as for an incremental query.
+package mdt.spark;
+
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.CreatableRelationProvider;
+import org.apache.spark.sql.sources.DataSourceRegister;
+import org.apache.spark.sql.sources.RelationProvider;
+import org.apache.spark.sql.sources.SchemaRelationProvider;
+import org.apache.spark.sql.types.StructType;
+
+public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRelationProvider, CreatableRelationProvider {
+    static final String NAME = "mdt";
+
+    public String shortName() {
+        return NAME;
+    }
+
+    public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map options) {
+        return relation(context.sparkSession(), options, null);
+    }
+
+    /** columns: what the user, or the catalog, says that the table has. */
+    public BaseRelation createRelation(
+            SQLContext context, scala.collection.immutable.Map options, StructType columns) {
+        return relation(context.sparkSession(), options, columns.json());
+    }
+
+    /** Writes; what is returned tells Spark which columns the table has. */
+    public BaseRelation createRelation(
+            SQLContext context, SaveMode mode, scala.collection.immutable.Map options, Dataset rows) {
+        SparkSession session = context.sparkSession();
+        org.apache.spark.sql.classic.Dataset written = Python.write(
+                session, options, mode.toString(), (org.apache.spark.sql.classic.Dataset) rows);
+        return new FrameRelation(session, options, written.queryExecution().analyzed());
+    }
+
+    static BaseRelation relation(SparkSession session, scala.collection.immutable.Map options, String columns) {
+        LogicalPlan plan = Python.read(session, options, columns).queryExecution().analyzed();
+        if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
+            return new MdtRelation((HadoopFsRelation) ((LogicalRelation) plan).relation(), options);
+        }
+        return new FrameRelation(session, options, plan);
+    }
+}

@@ -1,0 +1,59 @@
+// The way of the data source to Python, which opens, reads and writes tables (mdt/source): one function that Python hands
+// over, called with an array of what is asked. It answers with a frame, or with a text that says what is wrong.
+package mdt.spark;
+
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.function.Function;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.classic.Dataset;
+import scala.jdk.javaapi.CollectionConverters;
+
+final class Python {
+    private static volatile Function answers;
+
+    private Python() {}
+
+    static void answeredBy(Function function) {
+        answers = function;
+    }
+
+    /** Returns the frame of a table. columns: those that Spark expects, as JSON, null: whatever there are. */
+    static Dataset read(SparkSession session, scala.collection.immutable.Map options, String columns) {
+        return ask(new Object[] {"read", session, options(options), columns, null});
+    }
+
+    /** Writes rows, and returns the frame of the table then. how: a SaveMode, or what an INSERT says ("into", "overwrite"). */
+    static Dataset write(SparkSession session, scala.collection.immutable.Map options, String how, Dataset rows) {
+        return ask(new Object[] {"write", session, options(options), how, rows});
+    }
+
+    private static Dataset ask(Object[] request) {
+        if (answers == null) {
+            throw new IllegalStateException("Python has gone: call mdt.spark.enable(spark)");
+        }
+        Object answer = answers.apply(request);
+        if (answer instanceof Dataset) {
+            return (Dataset) answer;
+        }
+        String text = (String) answer; // the name of an error of mdt, a colon, and what it says
+        if (text.startsWith("Unsupported:")) {
+            throw new UnsupportedOperationException(text);
+        }
+        if (text.startsWith("Invalid:")) {
+            throw new IllegalArgumentException(text);
+        }
+        throw new IllegalStateException(text);
+    }
+
+    /** Returns options as Java has them; Spark's map of options finds names in any case, and lists them in lower case. */
+    private static Map options(scala.collection.immutable.Map options) {
+        Map found = new HashMap();
+        for (Iterator i = CollectionConverters.asJava(options).entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            found.put(each.getKey(), each.getValue());
+        }
+        return found;
+    }
+}

@@ -1,0 +1,82 @@
+"""``format("mdt")`` in a session of Spark: the JVM's data source, and how it reaches those in Python who know tables.
+
+The JVM's half is ``java/MdtSource.java``.  Spark asks it for a relation, or to write rows; it asks the function that is handed over
+here, from any thread and for any session of the JVM, and gets a frame.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from mdt.engines.spark import private
+from mdt.engines.spark.file_index import factory_of, refusals
+from mdt.engines.spark.session import classic
+from mdt.errors import MdtError, Unsupported
+
+
+class Answers(Protocol):
+    """Who opens, reads and writes tables for the data source.  Called from several threads at a time."""
+
+    def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
+        """Return the frame that ``options`` ask for; ``columns``: those that it must have, None for any.  Raises what mdt raises."""
+
+    def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
+        """Write ``rows`` and return the frame of the table; ``how``: "Append", "Overwrite", "ErrorIfExists", "Ignore", "into", "overwrite".
+
+        The first four are modes of ``df.write``, the others what an INSERT of SQL says.
+        """
+
+
+class _Function:
+    """The java.util.function.Function that ``java/Python.java`` calls."""
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def apply(self, request: Any) -> Any:
+        """Answer a request (see ``Python.java``) with a Dataset of the JVM, or with the text of an error."""
+        what, session, options, text, rows = request
+        spark = private.session_of_java(session)
+        try:
+            if what == "read":
+                columns = None if text is None else StructType.fromJson(json.loads(text))
+                found = self._answers.read(spark, dict(options), columns)
+            else:
+                found = self._answers.write(spark, dict(options), text, private.frame_of_java(rows))
+        except MdtError as error:
+            return f"{type(error).__name__}: {error}"
+        return private.java_frame(found)
+
+
+_enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+_lock = threading.Lock()
+
+
+def enable(spark: SparkSession, answers: Answers) -> None:
+    """Let ``format("mdt")`` be known in a session, and in all others of its JVM; may be repeated.
+
+    Raises Unsupported on Spark Connect, and where the cluster does not let a session add a JAR.
+    """
+    with _lock:
+        if classic(spark) in _enabled:
+            return
+        factory = factory_of(spark.sparkContext)
+        with refusals():
+            known = factory.enable(private.java_session(spark), _Function(answers))
+        if known:
+            _enabled.add(spark)
+    if not known:
+        raise Unsupported(
+            'format("mdt") cannot be made known to this session: its classes do not come from a class loader of Spark',
+            hint="mdt.read(spark, path) reads without it",
+        )

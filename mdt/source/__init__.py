@@ -1,0 +1,45 @@
+"""Tables on Spark by name: ``mdt.read``, ``spark.read.format("mdt")``, ``df.write.format("mdt")``, ``USING mdt``.
+
+What is asked comes as options, text to text, by our names and by Hudi's: :mod:`mdt.source.words` understands them,
+:mod:`mdt.source.reading` answers with frames, :mod:`mdt.source.writing` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mdt.metadata.points import Point
+
+__all__ = ["enable", "read"]
+
+
+def enable(spark: SparkSession) -> None:
+    """Let a Spark session, and all others of its JVM, know ``format("mdt")`` and ``USING mdt``; may be repeated.
+
+    :func:`read` does it, too.  Raises Unsupported on Spark Connect, and where the cluster does not let a session add a JAR.
+    """
+    from mdt.engines.spark import source  # pyspark takes a second to import; only Spark users pay for it
+    from mdt.source.answers import TableAnswers
+
+    source.enable(spark, TableAnswers())
+
+
+def read(
+    spark: SparkSession, path: Any, options: Mapping[str, Any] | None = None, *,
+    storage_options: Mapping[str, object] | None = None, as_of: Point | None = None, query_type: str = "snapshot",
+) -> DataFrame:  # fmt: skip
+    """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
+
+    Each query on it, or on a view made of it, is planned anew against the newest snapshot, or the one ``as_of`` a point.  It
+    cannot be written to.  ``options``, ``as_of``: as for :func:`mdt.open`.  ``query_type``: as for :meth:`mdt.Table.scan`.
+    ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
+    """
+    from mdt.source import reading  # as above
+
+    table = reading.opened(path, options, storage_options, as_of)
+    enable(spark)
+    return reading.snapshot(spark, table, as_of is not None, query_type)

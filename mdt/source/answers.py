@@ -1,0 +1,26 @@
+"""What the data source of the JVM is answered: :class:`mdt.engines.spark.source.Answers` by tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mdt.errors import Unsupported
+from mdt.source import reading
+from mdt.source.words import words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class TableAnswers:
+    """Reads and writes tables as options say."""
+
+    def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
+        """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and what opening a table raises."""
+        return reading.frame(spark, words(options), columns)
+
+    def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
+        """Raises Unsupported."""
+        raise Unsupported('df.write.format("mdt") is not there yet', hint="t.upsert(df)")

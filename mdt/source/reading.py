@@ -1,0 +1,90 @@
+"""Frames of tables: what ``mdt.read`` and ``spark.read.format("mdt")`` return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mdt import table as tables
+from mdt.errors import Invalid, Unsupported
+from mdt.metadata.points import Point
+from mdt.query import SNAPSHOT, seen_as
+from mdt.source.words import INCREMENTAL, Words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def opened(
+    path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None, as_of: Point | None
+) -> tables.Table:
+    """Return an open table.  Raises as :func:`mdt.open` does."""
+    return tables.open(path, options, storage_options=storage_options, as_of=as_of)
+
+
+def snapshot(spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str) -> DataFrame:
+    """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``."""
+    from mdt.engines.spark import frame, session  # pyspark takes a second to import; only Spark users pay for it
+
+    view = seen_as(query_type)
+    return frame.read(session.classic(spark), table.metadata, view(table.snapshot()) if is_pinned else None, view)
+
+
+def frame(spark: SparkSession, asked: Words, columns: StructType | None = None) -> DataFrame:
+    """Return what is asked for; ``columns``: those that it must have.
+
+    Rows that commits wrote and changes are those up to the newest commit of now, if none is named.  Raises Invalid for
+    options that do not go together, and what opening a table and reading the range raises.
+    """
+    _check(asked)
+    if columns is not None and asked.since is not None:
+        # Spark keeps the relation of a table of its catalog, whatever options the query had that made it.
+        raise Unsupported(
+            "a table of the catalog, or one whose columns are named, cannot be asked for a range of commits",
+            hint='spark.read.format("mdt").option("since", …).load(path), or CREATE TEMPORARY VIEW … USING mdt OPTIONS (path …, since …)',
+        )
+    table = opened(asked.path, asked.options, asked.storage or None, asked.as_of)
+    if asked.changes is not None:
+        assert asked.since is not None, "checked"
+        found = table.changes(asked.since, asked.until, mode=asked.changes).to_spark(spark)
+    elif asked.since is not None:
+        found = table.scan(since=asked.since, until=asked.until).to_spark(spark)
+    else:
+        found = snapshot(spark, table, asked.as_of is not None, asked.query_type or SNAPSHOT)
+    if columns is not None:
+        _require(columns, found, table)
+    return found
+
+
+def _check(asked: Words) -> None:
+    """Raise Invalid for options that do not go together."""
+    is_range = asked.since is not None
+    if asked.query_type == INCREMENTAL and not is_range:
+        raise Invalid("an incremental query begins somewhere", hint="give since, the point after which commits count")
+    if asked.query_type not in (None, INCREMENTAL) and is_range:
+        raise Invalid(f"a query of the type {asked.query_type} takes no since", hint="leave one of them out")
+    if (asked.changes is not None or asked.until is not None) and not is_range:
+        raise Invalid("changes and until speak of a range", hint="give since, the point after which commits count")
+    if asked.as_of is not None and is_range:
+        raise Invalid("as_of and since do not go together", hint="give since and until for a range, as_of for a state")
+
+
+def _require(columns: StructType, found: DataFrame, table: tables.Table) -> None:
+    """Raise Invalid if the columns that Spark expects are neither those of now nor those of an older version of the table.
+
+    The catalog remembers the columns that a table had when it was created there.
+    """
+    from mdt.engines.spark.frame import spark_versions  # as above
+
+    expected = _simple(columns)
+    if expected != _simple(found.schema) and expected not in map(_simple, spark_versions(table.definition)):
+        raise Invalid(
+            f"the columns of the table are {found.schema.simpleString()}, not {columns.simpleString()}",
+            hint="leave them out: they come with the table",
+        )
+
+
+def _simple(schema: StructType) -> frozenset[tuple[str, str]]:
+    """Return names and types, without what may be null; the catalog puts the columns of partitions last."""
+    return frozenset((field.name, field.dataType.simpleString()) for field in schema)

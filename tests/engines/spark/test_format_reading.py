@@ -1,0 +1,170 @@
+"""``spark.read.format("mdt")`` and tables of Spark's catalog read what ``mdt.read`` reads, by the same scan."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import mdt
+import mdt.spark
+from mdt.engines.spark import source
+from mdt.engines.spark.private import java_frame
+from mdt.errors import Unsupported
+from mdt.table import Table
+
+OLD = {"id": ["a", "b", "c"], "city": ["Oslo", "Rome", "Oslo"], "fare": [1.5, 2.5, 3.5]}
+SCHEMA = pa.table(OLD).schema
+NOW = [("a", "Oslo", 9.0), ("c", "Oslo", 3.5)]
+THEN = [("a", "Oslo", 1.5), ("b", "Rome", 2.5), ("c", "Oslo", 3.5)]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """A table whose newest state differs from the one of commit 1 by an update and a delete."""
+    path = tmp_path_factory.mktemp("format") / "t"
+    found = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], indexes=["bitmap(city)"])
+    found.upsert(OLD)
+    found.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
+    found.delete({"id": ["b"], "city": ["Rome"]})
+    return found
+
+
+@pytest.fixture
+def named(spark: SparkSession) -> SparkSession:
+    """The session, in which the format is known and no table of the tests is."""
+    mdt.spark.enable(spark)
+    for name in ("trips", "ranged"):
+        spark.sql(f"drop table if exists {name}")
+    return spark
+
+
+def read(spark: SparkSession, table: Table, **options: str) -> DataFrame:
+    return spark.read.format("mdt").options(**options).load(table.path)
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_the_format_reads_by_the_scan_of_mdt_read_and_leaves_out_files(named: SparkSession, table: Table) -> None:
+    assert rows(read(named, table)) == NOW
+    query = read(named, table).where("fare > 5")
+    plan = java_frame(query).queryExecution().executedPlan().toString()
+    assert "FileScan" in plan and "MdtFileIndex" in plan
+    assert read(named, table).where("city = 'Rome'").rdd.getNumPartitions() == 0
+    assert rows(query) == [("a", "Oslo", 9.0)]
+
+
+def test_a_state_is_chosen_by_our_names_and_by_those_of_hudi(named: SparkSession, table: Table) -> None:
+    instant = str(table.history()["instant"][1])
+    assert rows(read(named, table, as_of="1")) == THEN
+    assert rows(read(named, table, **{"as.of.instant": instant})) == THEN
+    assert rows(read(named, table, query_type="read_optimized")) == rows(
+        mdt.read(named, table.path, query_type="read_optimized")
+    )
+
+
+def test_rows_that_commits_wrote_and_changes_are_asked_for_by_since(named: SparkSession, table: Table) -> None:
+    assert rows(read(named, table, since="1")) == [("a", "Oslo", 9.0)]
+    assert rows(read(named, table, since="1", until="1")) == []
+    hudis = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "000"}
+    assert rows(read(named, table, **hudis).where("fare < 5").select("id")) == [("c",)]
+    assert read(named, table, since="0").count() == 2
+    changes = read(named, table, since="1", changes="all").select("_change", "id", "fare")
+    assert rows(changes.where("id <> 'b'")) == [("update_after", "a", 9.0), ("update_before", "a", 1.5)]
+
+
+def refusal(frame: Any) -> str:
+    with pytest.raises(PySparkException) as refused:
+        frame()
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"as_off": "1"}, "unknown option 'as_off'.*did you mean as_of"),
+        ({"hoodie.datasource.query.typ": "snapshot"}, "did you mean hoodie.datasource.query.type"),
+        ({"query_type": "incremental"}, "give since"),
+        ({"changes": "net"}, "give since"),
+        ({"changes": "some", "since": "0"}, "one of net, all"),
+        ({"as_of": "1", "since": "0"}, "do not go together"),
+        ({"as_of": "1", "as.of.instant": "2"}, "one option, with different values"),
+        ({"query_type": "read_optimized", "since": "0"}, "takes no since"),
+        ({"hoodie.datasource.query.incremental.format": "cdc", "since": "0"}, "the options since and changes"),
+        ({"as_of": "77"}, "no commit 77"),
+    ],
+)
+def test_what_options_cannot_mean_is_refused_with_what_they_could(
+    named: SparkSession, table: Table, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(PySparkException, match=f"(?s){reason}"):
+        read(named, table, **options)
+
+
+def test_no_table_and_other_columns_are_refused(named: SparkSession, table: Table, tmp_path: Path) -> None:
+    assert "is not a table of mdt" in refusal(lambda: named.read.format("mdt").load(str(tmp_path)))
+    assert "no table is named" in refusal(lambda: named.read.format("mdt").load())
+    some = named.read.schema("id string").format("mdt")
+    assert "leave them out" in refusal(lambda: some.load(table.path))
+
+
+def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
+    named: SparkSession, tmp_path: Path
+) -> None:
+    own = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
+    own.upsert(OLD)
+    named.sql(f"create table trips using mdt location '{own.path}'")
+    assert rows(named.sql("select * from trips with (as_of = '0')")) == []
+    assert rows(named.table("trips")) == THEN
+    own.delete({"id": ["b"]})
+    own.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
+    assert rows(named.sql("select * from trips")) == NOW
+    assert rows(named.sql("select * from trips with (as_of = '1') where fare < 2")) == [("a", "Oslo", 1.5)]
+    assert rows(named.sql("select * from trips")) == NOW
+    assert "a range of commits" in refusal(lambda: named.sql("select * from trips with (since = '1')").collect())
+    assert "TIME_TRAVEL" in refusal(lambda: named.sql("select * from trips version as of 1"))
+    own.alter(add={"n": pa.int64()})
+    named.sql("refresh table trips")
+    assert named.table("trips").columns == ["id", "city", "fare", "n"]
+
+
+def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(named: SparkSession, table: Table) -> None:
+    named.sql(f"create or replace temporary view late using mdt options (path '{table.path}', since '1')")
+    assert rows(named.sql("select id from late where fare > 1")) == [("a",)]
+    named.sql(f"create table ranged using mdt options (path '{table.path}', since '1')")
+    assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("ranged").collect())
+
+
+def test_any_thread_and_any_session_of_the_process_knows_the_format(named: SparkSession, table: Table) -> None:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(read(named, table).count()))
+    thread.start()
+    thread.join()
+    assert found == [2]
+    assert read(named.newSession(), table).count() == 2
+    mdt.spark.enable(named.newSession())
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(Unsupported, match="Spark Connect"):
+        mdt.spark.enable(remote)
+
+
+def test_a_table_is_known_by_name_where_no_class_loader_of_spark_is_in_the_way(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unknown:
+        def enable(self, session: Any, answers: Any) -> bool:
+            return False
+
+    monkeypatch.setattr(source, "factory_of", lambda context: Unknown())
+    with pytest.raises(Unsupported, match="class loader"):
+        mdt.spark.enable(spark.newSession())
