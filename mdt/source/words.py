@@ -48,19 +48,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 OF_TABLE = ("key", "partition_by", "ordering", "table_type", "key_index", "scope", "indexes")
 """Those that say what a table is."""
 
-INDEX_TYPES = {
-    "bloom": ("bloom", "partition"),
-    "global_bloom": ("bloom", "table"),
-    "simple": ("simple", "partition"),
-    "global_simple": ("simple", "table"),
-    "bucket": ("bucket", "partition"),
-    "inmemory": ("memory", "table"),
-    "record_index": ("record", "table"),
-    "global_record_level_index": ("record", "table"),
-    "record_level_index": ("record", "partition"),
-}
-"""Values of ``hoodie.index.type`` -> key index and scope."""
-
 WITHOUT_MEANING = (
     "path", "serialization.format", "hoodie.metadata.enable", "hoodie.embed.timeline.server",
     "hoodie.upsert.shuffle.parallelism", "hoodie.insert.shuffle.parallelism", "hoodie.bulkinsert.shuffle.parallelism",
@@ -134,10 +121,6 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
         value = _PARSERS[word](name, text)
         if value not in (None, ()) or word in ("partition_by",):
             yield word, value
-    elif name == "hoodie.index.type":
-        key_index, scope = INDEX_TYPES[one_of(name, text.lower(), tuple(INDEX_TYPES))]
-        yield "key_index", key_index
-        yield "scope", scope
     elif name.startswith(STORAGE):
         found.storage[name.removeprefix(STORAGE)] = text
     elif name in _CONFIGURED:
@@ -145,7 +128,7 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
     elif name in _HUDIS:
         _HUDIS[name](name, text)
     elif name not in WITHOUT_MEANING:
-        known = [*_WORDS, *_CONFIGURED, *_HUDIS, "hoodie.index.type"]
+        known = [*_WORDS, *_CONFIGURED, *_HUDIS]
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         raise Invalid(f"unknown option {name!r}", hint=f"did you mean {' or '.join(near)}?" if near else "")
 
