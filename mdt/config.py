@@ -10,6 +10,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -285,6 +286,12 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
     return Options(**values)
 
 
+@lru_cache(maxsize=64)
+def options_of(texts: tuple[tuple[str, str], ...]) -> Options:
+    """Return what :func:`parse_options` says of (name, text) pairs, parsed once: a table's own options are asked for at every commit."""
+    return parse_options(dict(texts))
+
+
 def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     """Return the options in ``mapping`` as text under their mdt names, as :func:`parse_options` takes them back.
 
@@ -332,16 +339,21 @@ def _check_file_sizes(values: dict[str, Any]) -> None:
         )
 
 
-def _declared() -> list[tuple[Field[Any], Option]]:
-    return [(member, member.metadata["option"]) for member in fields(Options)]
+@cache
+def _declared() -> tuple[tuple[Field[Any], Option], ...]:
+    return tuple((member, member.metadata["option"]) for member in fields(Options))
+
+
+@cache
+def _named() -> dict[str, tuple[str, Option]]:
+    """Return every name of an option -> its member of Options, and what it is."""
+    return {name: (member.name, option) for member, option in _declared() for name in (option.name, *option.aliases)}
 
 
 def _find(name: str) -> tuple[str, Option]:
-    for member, option in _declared():
-        if name == option.name or name in option.aliases:
-            return member.name, option
-    known = [known for _, option in _declared() for known in (option.name, *option.aliases)]
-    near = difflib.get_close_matches(str(name), known, n=2, cutoff=0.5)
+    if name in _named():
+        return _named()[name]
+    near = difflib.get_close_matches(str(name), _named(), n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "mdt.config.options_table() lists them all"
     raise Invalid(f"unknown option {name!r}", hint=hint)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes.registry import parse_spec
-from mdt.config import parse_options
+from mdt.config import Options, options_of, parse_options
 from mdt.errors import Corrupt, Unsupported
 from mdt.schema import versions
 from mdt.schema.time_paths import TimePath
@@ -66,24 +66,29 @@ class TableDefinition:
         return self.scope == "table"
 
     @property
+    def parsed(self) -> Options:
+        """The options of the table, without what was overridden when it was opened."""
+        return options_of(tuple(self.options.items()))
+
+    @property
     def hive_style(self) -> bool:
         """Whether partition directories are called column=value."""
-        return parse_options(self.options).hive_style
+        return self.parsed.hive_style
 
     @property
     def moves_rows(self) -> bool:
         """Whether a row that arrives with another partition moves there, under table scope; else it stays, with its partition columns."""
-        return parse_options(self.options).update_partition_path
+        return self.parsed.update_partition_path
 
     @property
     def keys_repeat(self) -> bool:
         """Whether a key may live more than once in its scope, though never twice in a file group."""
-        return parse_options(self.options).keys_repeat
+        return self.parsed.keys_repeat
 
     @property
     def time_path(self) -> TimePath | None:
         """How partition paths are made of a time, None if they are made of values."""
-        options = parse_options(self.options)
+        options = self.parsed
         if not options.partition_time_pattern:
             return None
         return TimePath(options.partition_time_pattern, options.partition_time_unit, options.partition_time_zone)
