@@ -1,4 +1,4 @@
-"""Columns as users declare them: required ones, rows that fit them, and the types that README lists."""
+"""Columns as users declare them: required ones, rows that fit them, and the types that docs/schema.md lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "schema.md").read_text(encoding="utf-8")
 NOON, DAY = datetime(2026, 3, 8, 12, 0, 0), date(1969, 12, 31)
 ZONES = {"naive": None, "UTC": "UTC", "Oslo": "Europe/Oslo"}
 
@@ -67,7 +67,7 @@ GOOD = {"id": 1, "v": 1, "s": {"a": 1, "b": None}, "l": [{"x": 1}], "m": [("k", 
 
 
 def _table_of_types() -> list[list[str]]:
-    section = README[README.index("| Arrow type |") :]
+    section = PAGE[PAGE.index("| Arrow type |") :]
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in section[: section.index("\n\n")].splitlines()[2:]
@@ -87,7 +87,7 @@ NAMED_TYPES: dict[str, pa.DataType] = {
 
 
 def types_in_readme() -> dict[str, tuple[pa.DataType, list[str]]]:
-    """Return name -> type, and the cells after the first, of each type that README's table names."""
+    """Return name -> type, and the cells after the first, of each type that the page's table names."""
     found = {}
     for first, *others in _table_of_types():
         for name in re.findall("`([^`]+)`", first):

@@ -2,7 +2,7 @@
 
 A literal becomes a plain value of Python: None, bool, int, float, Decimal, str, bytes, date or datetime.  What the rules
 refuse (``cast(300 as tinyint)``, ``5`` for ``'five'``) is a ValueError that says so.  Where mdt differs from Spark on
-purpose is told in README, under "Filters".
+purpose is told in docs/filters.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was declared is what comes back, to the last type and required field; what Hudi keeps instead stands in README."""
+"""What was declared is what comes back, to the last type and required field; what Hudi keeps instead stands in docs/schema.md."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_filters_statistics_and_indexes_work_on_declared_types() -> None:
 
 
 def _avro_text(type: Any) -> str:
-    """Return an Avro type as README writes it."""
+    """Return an Avro type as docs/schema.md writes it."""
     if isinstance(type, list):
         return next(_avro_text(branch) for branch in type if branch != "null")
     if isinstance(type, str):

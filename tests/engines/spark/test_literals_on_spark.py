@@ -1,7 +1,7 @@
 """Literals mean here what they mean to Spark: thousands of pairs of literal and column, in a few queries of many expressions.
 
 What a filter refuses is not compared: it has no meaning here.  What it takes, Spark must take, too, and find the same rows,
-but for the pairs that README lists as different on purpose.
+but for the pairs that docs/filters.md lists as different on purpose.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def all_cases() -> Iterator[str]:
 
 
 def differs_on_purpose(where: str, schema: pa.Schema) -> bool:
-    """Return whether README's table of differences, or a fault of Spark, is about a filter that is taken here."""
+    """Return whether the table of docs/filters.md of differences, or a fault of Spark, is about a filter that is taken here."""
     for leaf in leaves(parse_where(where, schema)):
         literals = leaf.value if isinstance(leaf.value, tuple) else (leaf.value,)
         type = schema.field(leaf.column).type
@@ -202,7 +202,7 @@ def test_literals_mean_what_they_mean_to_spark(spark: SparkSession, cases: int) 
 
 
 def test_what_differs_on_purpose_does(spark: SparkSession) -> None:
-    """The table in README is true: Spark finds other rows, or takes what is refused here."""
+    """The table in docs/filters.md is true: Spark finds other rows, or takes what is refused here."""
     held = rows()
     view = spark.createDataFrame(held)
     wheres = ["i64 = 9007199254740992e0", "big = 1.2345678901234567e19"]

@@ -1,4 +1,4 @@
-"""Declared columns on Spark: README's table says what is shown, and times without zone have their own digits."""
+"""Declared columns on Spark: the table of docs/schema.md says what is shown, and times without zone have their own digits."""
 
 from __future__ import annotations
 
