@@ -88,6 +88,8 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     for path, content in made:
         storage.put_if_absent(path, content)
     storage.delete_many(gone)
+    for path, content in of_restore(record, definition):
+        storage.put_if_absent(path, content)
     if record.action in NO_INSTANTS:
         return
     storage.delete_many(record.header.get("left_out", ()))
@@ -123,6 +125,14 @@ def of_indexing(record: CommitRecord, definition: TableDefinition) -> tuple[list
     made += [layout.indexing(instant, specs)[-1] for instant, specs in told.get("done", {}).items()]
     gone = [path for instant in told.get("dropped", ()) for path in layout.retracted(instant, "indexing")]
     return made, gone
+
+
+def of_restore(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:
+    """Return (path, content) of the instants that a restore has beside those of its commit, none of another record."""
+    to = record.header.get("restored")
+    if to is None:
+        return ()
+    return layout_of(definition).restored(record.instant, to)
 
 
 def completed(record: CommitRecord, definition: TableDefinition) -> Sequence[tuple[str, bytes]]:

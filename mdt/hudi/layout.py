@@ -97,6 +97,10 @@ class Layout(Protocol):
         """
         ...
 
+    def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
+        """Return (path, content) of what stands beside the commit ``time`` of a restore, in this order; ``to``: instant of the state that is again."""
+        ...
+
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
         """Return (path, content) of what Hudi is told of a build of indexes that is planned, as it begins, and, the last one, when it has ended."""
         ...

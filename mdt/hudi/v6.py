@@ -156,6 +156,17 @@ class Version6:
         inflight, completed = (Instant(time, "savepoint", state) for state in (INFLIGHT, COMPLETED))
         return [(self.path_of(inflight), b""), (self.path_of(completed), content)]
 
+    def restored(self, time: str, to: str) -> Sequence[tuple[str, bytes]]:
+        """Return the requested instant with the plan, the inflight one, and the completed one, beside those of the commit."""
+        from mdt.hudi import restore_metadata  # as above
+
+        requested, inflight, completed = (Instant(time, "restore", state) for state in (REQUESTED, INFLIGHT, COMPLETED))
+        return [
+            (self.path_of(requested), restore_metadata.encode_plan(to)),
+            (self.path_of(inflight), b""),
+            (self.path_of(completed), restore_metadata.encode_metadata(time)),
+        ]
+
     def indexing(self, time: str, specs: Sequence[str]) -> Sequence[tuple[str, bytes]]:
         """Return the requested instant with the plan, the inflight one, and the completed one."""
         from mdt.hudi import index_plan  # as above

@@ -111,6 +111,7 @@ _REQUIRED: Mapping[str, Callable[[Any], bool]] = {
 _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
     "token": names.is_token,
     "unsaved": names.is_instant,
+    "restored": names.is_instant,
     "counts": _are_counts,
     "rolled_back": _is_list_of(names.is_txn),
     "dead": _is_object_of({"instants": _is_list_of(names.is_instant), "tokens": _is_list_of(names.is_token)}),
@@ -183,6 +184,8 @@ def check_header(header: Mapping[str, Any], seq: int, path: str) -> None:
         _corrupt("a commit record tells of indexing, or it does not", path, "in index records only", header["action"])
     if any(one > instant for one in (*told.get("done", {}), *told.get("dropped", ()))):
         _corrupt("a commit record ends a build of indexes that is newer", path, f"up to {instant}", repr(told))
+    if "restored" in header and (header["operation"] != "restore" or header["restored"] >= instant):
+        _corrupt("a commit record restores, or it does not", path, f"a state before {instant}", header["restored"])
     if ("replaced" in header) != (header["action"] == "replacecommit"):
         _corrupt("a commit record ends file groups, or it does not", path, "in replacecommits only", header["action"])
     if any(operation.keys() < _OF_A_PLAN for operation in header.get("compaction_plan", ())):

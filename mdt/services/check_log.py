@@ -124,12 +124,13 @@ def _check_timeline(metadata: Metadata, snapshot: Snapshot, records: list[Commit
     for record in records:
         if record.action in publish.NO_INSTANTS:
             continue
-        path, content = publish.completed(record, snapshot.definition)[0]
-        found = metadata.storage.read_if_exists(path)
-        if found is None:
-            yield from _check_unpublished(metadata, snapshot, record, path)
-        elif found != content:
-            yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
+        told = [publish.completed(record, snapshot.definition)[0], *publish.of_restore(record, snapshot.definition)]
+        for path, content in told:
+            found = metadata.storage.read_if_exists(path)
+            if found is None:
+                yield from _check_unpublished(metadata, snapshot, record, path)
+            elif found != content:
+                yield Problem(path, -1, f"differs from commit record {record.seq}", Kind.TIMELINE)
 
 
 def properties_problem(metadata: Metadata, definition: TableDefinition) -> str:

@@ -277,7 +277,11 @@ def _timeline(job: _Repair, found: Sequence[Problem]) -> None:
             record = job.metadata.record(seq)
             if record is None:
                 continue
-            told = [one for one in publish.of_indexing(record, snapshot.definition)[0] if one[0] in named]
+            beside = [
+                *publish.of_indexing(record, snapshot.definition)[0],
+                *publish.of_restore(record, snapshot.definition),
+            ]
+            told = [one for one in beside if one[0] in named]
             if (
                 record.action not in publish.NO_INSTANTS
                 and publish.completed_path(record, snapshot.definition) in named

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -59,9 +60,10 @@ _AT = "_at"
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan(RowPlan):
-    """``version``: of the schema, which this commit begins; None if the columns are those of the state."""
+    """``version``: of the schema, which this commit begins; None if the columns are those of the state.  ``restored``: instant of the state."""
 
     version: SchemaVersion | None = None
+    restored: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Restore(Operation[RestorePlan]):
         footprint = replace(footprint, everything=True, alters=version is not None)
         return RestorePlan(
             footprint, partitions_of(work), counts, bool(work) or version is not None, work, located, fates.updates,
-            fates.deletes, fates.returns, fates.inserts, batch, version,
+            fates.deletes, fates.returns, fates.inserts, batch, version, old.last_instant,
         )  # fmt: skip
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
@@ -161,9 +163,10 @@ class Restore(Operation[RestorePlan]):
         assert plan.batch is not None, "a plan has its rows"
         seen = _with_version(snapshot, plan.version)
         changes = write_rows(self.metadata, seen, self.options, plan, plan.batch, claim, self.progress)
-        if plan.version is None:
-            return changes
-        return replace(changes, extra={**changes.extra, **alteration_fields(snapshot.definition, plan.version)})
+        extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
+        if plan.version is not None:
+            extra |= alteration_fields(snapshot.definition, plan.version)
+        return replace(changes, extra=extra)
 
 
 def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:

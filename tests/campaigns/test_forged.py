@@ -416,6 +416,24 @@ def test_a_tag_is_refused_that(wrong: str) -> None:
     live(storage)
 
 
+RESTORES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "restores no instant": lambda h: h.update({"restored": "../x"}),
+    "restores a state after it": lambda h: h.update({"restored": "29990101000000000"}),
+    "restores itself": lambda h: h.update({"restored": h["instant"]}),
+    "is of another operation": lambda h: h.update({"operation": "upsert"}),
+}
+
+
+@pytest.mark.parametrize("wrong", list(RESTORES))
+def test_a_record_of_a_restore_is_refused_that(wrong: str) -> None:
+    storage = good()
+    table = mdt.open(storage)
+    table.restore(1)
+    forge(storage, table.snapshot().seq, lambda header, tables: RESTORES[wrong](header))
+    with pytest.raises(Corrupt, match="restores|restored"):
+        mdt.open(storage)
+
+
 INDEXING: dict[str, Callable[[dict[str, Any]], object]] = {
     "ends a build that is newer": lambda h: h["indexing"].update({"done": {"29990101000000000": ["bitmap/1(n)"]}}),
     "ends one at no instant": lambda h: h["indexing"].update({"done": {"../../x": []}}),

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-CALLS = ("show_commits", "show_archived_commits", "show_cleans", "show_savepoints")
+CALLS = ("show_timeline", "show_commits", "show_archived_commits", "show_cleans", "show_savepoints")
 
 
 def texts(rows: list[dict[str, Any]]) -> list[list[list[str]]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from reader import bag, hudi_table
@@ -100,6 +102,32 @@ def test_rollback_takes_back_a_commit_and_all_after_it(table: mdt.Table) -> None
     for wrong in (0, table.snapshot().seq + 1):
         with pytest.raises(Invalid, match="to take back"):
             table.rollback(wrong)
+
+
+def told_of(path: Path) -> dict[str, Any]:
+    (found,) = fastavro.reader(io.BytesIO(path.read_bytes()))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_restore_stands_on_hudis_timeline_beside_its_commit_and_names_nothing_that_went(
+    table: mdt.Table, tmp_path: Path
+) -> None:
+    timeline = tmp_path / "t" / ".hoodie"
+    to = table.history()["instant"].to_pylist()[1]
+    instant = table.restore(1).instant
+    instants = sorted(path.name for path in timeline.glob(f"{instant}.restore*"))
+    assert instants == [f"{instant}.restore", f"{instant}.restore.inflight", f"{instant}.restore.requested"]
+    plan, told = (told_of(timeline / f"{instant}.{name}") for name in ("restore.requested", "restore"))
+    assert (plan["savepointToRestoreTimestamp"], plan["instantsToRollback"]) == (to, [])
+    assert told["startRestoreTime"] == instant
+    assert not (told["instantsToRollback"] or told["hoodieRestoreMetadata"] or told["restoreInstantInfo"])
+    lost = timeline / f"{instant}.restore"
+    content = lost.read_bytes()
+    lost.unlink()
+    assert any(problem.path.endswith(".restore") for problem in table.check().problems)
+    assert table.repair().ok
+    assert lost.read_bytes() == content
 
 
 def test_what_cannot_be_restored_is_refused(table: mdt.Table) -> None:
