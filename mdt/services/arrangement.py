@@ -21,7 +21,7 @@ from mdt.parquet.segment_rows import live_mask
 from mdt.services.clustering_plan import Unit
 from mdt.services.curves import SORT, order_along, ranks, row_order
 from mdt.services.ranges import Ranges
-from mdt.write.files import live_rows
+from mdt.write.moved_rows import live_rows
 from mdt.write.slices import Carried
 
 GAIN_MIN = 0.2

@@ -20,7 +20,7 @@ from mdt.display import html_facts, html_table
 from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
-from mdt.hudi.schema import with_meta
+from mdt.hudi.schema import RECORD_KEY, with_meta
 from mdt.metadata import paths
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap, build, ordering_words
@@ -39,7 +39,6 @@ from mdt.services.check_past import check_past
 from mdt.services.check_placement import misplaced_keys
 from mdt.services.check_shards import is_right, remade
 from mdt.services.problem import Kind, Problem
-from mdt.write.files import RECORD_KEY
 from mdt.write.summarize import summarize_columns
 
 PARTITION_PATH = "_hoodie_partition_path"

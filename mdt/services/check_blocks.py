@@ -12,11 +12,10 @@ from pyroaring import BitMap
 from indexes.hashing import hash_keys
 from mdt.hudi import log_file
 from mdt.hudi.log_file import DELETE, PARQUET, Block
-from mdt.hudi.schema import avro_schema
+from mdt.hudi.schema import RECORD_KEY, avro_schema
 from mdt.metadata.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.write.files import RECORD_KEY
 
 
 def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table | None) -> Iterator[str]:

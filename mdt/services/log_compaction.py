@@ -23,7 +23,8 @@ from mdt.metadata.file_group import BASE
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet.segment import Segment
 from mdt.services.compaction import Compaction, CompactionPlan
-from mdt.write.files import WriteJob, live_rows
+from mdt.write.files import WriteJob
+from mdt.write.moved_rows import live_rows
 from mdt.write.operations import write_slices
 from mdt.write.slices import Slice
 

@@ -28,7 +28,7 @@ from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.errors import Corrupt, Invalid, Missing
 from mdt.hudi.keys import sort_keys
-from mdt.hudi.schema import with_meta
+from mdt.hudi.schema import RECORD_KEY, with_meta
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import key_map, paths
 from mdt.metadata.attachments import AttachmentWriter
@@ -42,7 +42,6 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.segment import Segment
 from mdt.stores.object_range import ObjectRange
-from mdt.write.files import RECORD_KEY
 
 
 @dataclass(frozen=True, slots=True)

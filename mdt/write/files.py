@@ -25,26 +25,22 @@ from mdt.hudi.arrays import plain
 from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.layout import layout_of
-from mdt.hudi.schema import avro_schema, with_meta
+from mdt.hudi.schema import RECORD_KEY, avro_schema
 from mdt.metadata import key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
 from mdt.metadata.locate import base_key_map, positions_in_base
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.segment_columns import read_columns
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
-from mdt.parquet.segment_rows import live_mask
 from mdt.write.assign import NEW
+from mdt.write.moved_rows import Moved, moved_rows, positions, taken, with_constants, without_constants
 from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
 from mdt.write.summarize import Indexed, Summaries, summarize
 
-RECORD_KEY = "_hoodie_record_key"
-FILE_NAME = "_hoodie_file_name"
-PARTITION_PATH = "_hoodie_partition_path"
-
+_NONE: Int64Array = np.empty(0, np.int64)
 _NO_HASHES = KeyHashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 R = TypeVar("R", KeyedRows, Keys)
@@ -95,26 +91,9 @@ class _Content:
 
     def taken(self, order: Int64Array) -> _Content:
         """Return the rows in another order."""
-        at = pa.array(order)
-        columns = [column.take(at) for column in self.table.columns]  # a quarter of the time of Table.take
-        table = pa.table(columns, schema=self.table.schema)
-        fresh = None
-        if self.fresh is not None:
-            is_fresh = np.zeros(len(order), np.bool_)
-            is_fresh[np.asarray(self.fresh.to_array())] = True
-            fresh = BitMap(np.flatnonzero(is_fresh[order]).astype(np.uint32))
+        assert not self.fresh, "rows of which some are new have their order already"
         ordering = None if self.ordering is None else self.ordering[order]
-        return _Content(table, self.hashes.take(order), ordering, fresh)
-
-    def followed_by(self, more: _Content) -> _Content:
-        """Return these rows, which are carried over, and, behind them, ``more``, which are new."""
-        ordering = None
-        if self.ordering is not None and more.ordering is not None:
-            ordering = np.concatenate([self.ordering, more.ordering])
-        hi = np.concatenate([self.hashes.hi, more.hashes.hi])
-        lo = np.concatenate([self.hashes.lo, more.hashes.lo])
-        fresh = BitMap(range(len(self.table), len(self.table) + len(more.table)))
-        return _Content(base_file.stack([self.table, more.table]), KeyHashes(hi, lo), ordering, fresh)
+        return _Content(taken(self.table, order), self.hashes.take(order), ordering, self.fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,43 +198,44 @@ class WriteJob:
             if new is None:  # every row of the group has died
                 new = keyed_rows(definition.schema.empty_table(), definition)
             return self._new_content(task, new, work.partition, name)
-        content = self._in_place(rename_file(base_file.stack(parts), name))
-        settled = len(parts[0])
-        if work.carried is not None:
-            settled = len(content.table)
+        settled = len(positions(parts[:1] if work.carried is None else parts))
+        old = sum(len(table) for table, _ in parts)
         if new is not None:
-            content = content.followed_by(self._new_content(task, new, work.partition, name))
-        order = self._order(content.table, settled)
-        if order is None:
-            return content
-        return content.taken(order)
+            parts.append((without_constants(self._fresh(task, new, work.partition, name)), None))
+        table, at = base_file.stack([table for table, _ in parts]), positions(parts)
+        at = self._ordered(table, at, settled)
+        table = with_constants(taken(table, at), definition, (work.partition, name))
+        return self._in_place(table, np.flatnonzero(at >= old))
 
     def _new_content(self, task: int, new: KeyedRows, partition: str, name: str) -> _Content:
         return _Content(self._fresh(task, new, partition, name), new.hashes, new.ordering)
 
-    def _carried(self, work: Slice) -> Sequence[pa.Table]:
+    def _carried(self, work: Slice) -> Sequence[Moved]:
         """Return the rows that move into a base file, by default the live ones of the group; oldest segment first."""
         if work.carried is not None:
-            return work.carried()
+            return [(table, None) for table in work.carried()]
         members = [i for i in self._members(work) if self.snapshot.rows[i]]
-        return [live_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in members]
+        return [moved_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in members]
 
-    def _in_place(self, table: pa.Table) -> _Content:
-        """Return rows of the table, none of them new, with what is kept of their keys."""
+    def _in_place(self, table: pa.Table, fresh: Int64Array = _NONE) -> _Content:
+        """Return rows of the table, of which those at ``fresh`` are new, with what is kept of their keys."""
         definition = self.snapshot.definition
         ordering = None
         if definition.ordering is not None:
             ordering = key_map.ordering_words(table[definition.ordering])
-        return _Content(table, hash_keys(plain(table[RECORD_KEY]), definition.hash_seed), ordering, BitMap())
+        hashes = hash_keys(plain(table[RECORD_KEY]), definition.hash_seed)
+        return _Content(table, hashes, ordering, BitMap(fresh.astype(np.uint32)))
 
-    def _order(self, table: pa.Table, settled: int) -> Int64Array | None:
-        """Return how to sort ``table`` by key, None if it is not to be: its first ``settled`` rows stand otherwise."""
-        if not settled or len(table) == settled:
-            return None
-        keys = sort_keys(table, self.snapshot.definition.key)
+    def _ordered(self, table: pa.Table, at: Int64Array, settled: int) -> Int64Array:
+        """Return the positions ``at`` in ``table`` by rising key, or as they are if the first ``settled`` of them are not, or are all."""
+        if not settled or len(at) == settled:
+            return at
+        key = self.snapshot.definition.key
+        keys = sort_keys(taken(table.select(key), at), key)
         if rising(keys.slice(0, settled)) is not None:
-            return None
-        return rising(keys)
+            return at
+        order = rising(keys)
+        return at if order is None else at[order]
 
     def _log(self, task: int, work: Slice) -> Written:
         """Write a log file: a data block for new rows, a delete block for deletes.
@@ -295,7 +275,8 @@ class WriteJob:
         if work.carried is None:
             rows, positions = self._by_position(work.group, work.new)
             return None if rows is None else self._new_content(task, rows, work.partition, file_id), positions
-        content = self._in_place(rename_file(base_file.stack(work.carried()), file_id))
+        rows = base_file.stack(work.carried())
+        content = self._in_place(with_constants(rows, self.snapshot.definition, (work.partition, file_id)))
         position = self._base_positions(work.group, content.hashes)
         if position is None:
             return content, None
@@ -352,33 +333,3 @@ def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
         return pa.array([], pa.string()), _NO_HASHES
     hashes = work.new.hashes
     return work.new.sort_keys.slice(work.updates), KeyHashes(hashes.hi[work.updates :], hashes.lo[work.updates :])
-
-
-def live_rows(metadata: Metadata, snapshot: Snapshot, i: int, ended: BitMap | None = None) -> pa.Table:
-    """Return the live rows of file ``i`` with meta columns, without the positions in ``ended``; what their file is called is left open."""
-    segment, whole = snapshot.segment(i), with_meta(snapshot.definition.schema)
-    moved = pa.schema([one for one in whole if one.name not in (FILE_NAME, PARTITION_PATH)])
-    table = read_columns(metadata.storage, snapshot.definition, segment, moved)
-    gone = (snapshot.vector(i) or BitMap()) | (ended or BitMap())
-    mask = live_mask(len(table), gone)
-    if mask is not None:
-        table = table.filter(pa.array(mask))
-    return with_constants(table, whole, segment.partition)
-
-
-def with_constants(rows: pa.Table, schema: pa.Schema, partition: str) -> pa.Table:
-    """Return rows with all columns of ``schema``: those of which all rows of a file have one value need not be read, nor moved row by row."""
-    zeros = pa.array(np.zeros(len(rows), np.int32))
-    constants = {PARTITION_PATH: partition, FILE_NAME: ""}
-    for at, name in enumerate(schema.names):
-        if name in constants:
-            column = pa.DictionaryArray.from_arrays(zeros, pa.array([constants[name]]))
-            rows = rows.add_column(at, schema.field(name).with_type(column.type), column)
-    return rows
-
-
-def rename_file(table: pa.Table, name: str) -> pa.Table:
-    """Return carried-over rows under the name of their new file; commit times stay."""
-    at = table.schema.get_field_index(FILE_NAME)
-    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(table), np.int32)), pa.array([name]))
-    return table.set_column(at, pa.field(FILE_NAME, names.type), names)

@@ -23,7 +23,7 @@ from mdt.metadata.locate import Located
 from mdt.write.assign import Assignment
 
 Carried = Callable[[], Sequence[pa.Table]]
-"""Gives rows that stand in the table already, with their meta columns, in the order in which a file is to hold them."""
+"""Gives rows that stand in the table already, with the columns of :func:`mdt.write.moved_rows.moved_schema`, in the order in which a file is to hold them."""
 
 
 @dataclass(frozen=True, slots=True)
