@@ -10,16 +10,18 @@ from worlds import MOR, State, as_state, assert_clean, make, ours, rows, theirs,
 
 import mdt
 from mdt.errors import Expired
-from mdt.stores.storage import MemoryStorage
+from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
 
 ARCHIVE_RECORDS = 4
 """In the tests of cleaning the log is archived when so many records may leave it."""
 
 
-def grown(commits: int, table_type: str = MOR, **options: Any) -> tuple[Table, dict[int, State]]:
+def grown(
+    commits: int, table_type: str = MOR, *, storage: Storage | None = None, **options: Any
+) -> tuple[Table, dict[int, State]]:
     """Return a table with so many upserts, every fifth followed by a compaction, and what it held after each commit."""
-    table = make(MemoryStorage(), table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
+    table = make(storage or MemoryStorage(), table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
     past: dict[int, State] = {0: {}}
     for n in range(commits):
         upsert(table, past, range(n % 5, n % 5 + 4), n + 1)

@@ -159,6 +159,8 @@ def sweep(metadata: Metadata) -> int:
     open_ = left.unknown - metadata.newest().log.dead_tokens
     doomed = [path for path in left.files if leftovers.token_of(path) not in open_]
     metadata.storage.delete_many([*doomed, *left.instants])
+    # Of transactions that have ended before the log begins; a listing goes through every directory.
+    metadata.storage.drop_directories(paths.attachments_dir(), metadata.newest().retention.instant)
     return len(doomed)
 
 

@@ -182,6 +182,13 @@ class Storage(ABC):
         for path in paths:
             self.delete(path)
 
+    def drop_directories(self, prefix: str, before: str) -> None:
+        """Remove the directories directly in ``prefix`` that hold nothing and whose names sort before ``before``, where there are such things.
+
+        Nobody may still write into them.
+        """
+        check_directory(prefix)
+
     def require_conditional_put(self) -> None:
         """Raise ``errors.Unsupported`` unless several writers can be told apart here; called at open-for-write."""
         if not self.conditional_put:

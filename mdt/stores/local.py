@@ -193,6 +193,22 @@ class LocalStorage(Storage):
             finally:
                 os.close(descriptor)
 
+    def drop_directories(self, prefix: str, before: str) -> None:
+        """See :class:`Storage`."""
+        with _translated(prefix):
+            descriptor = self._open_directory(check_directory(prefix), _DIRECTORY)
+            if descriptor is None:
+                return
+            try:
+                old = [name for name in os.listdir(descriptor) if name < before]
+                for name in old:
+                    with suppress(OSError):  # it holds something, or is no directory
+                        os.rmdir(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+        with self._lock:
+            self._directories.difference_update(f"{check_directory(prefix)}/{name}" for name in old)
+
     def is_file(self) -> bool:
         """See :class:`Storage`."""
         return os.path.isfile(self._root)

@@ -115,6 +115,11 @@ class FaultyStorage(Storage):
         """See :class:`Storage`."""
         return self._look("size", path, lambda: self.inner.size(path))
 
+    def drop_directories(self, prefix: str, before: str) -> None:
+        """See :class:`Storage`; never counted: nothing that has a name is changed."""
+        self._check_alive()
+        self.inner.drop_directories(prefix, before)
+
     def now_us(self) -> int:
         """See :class:`Storage`; never counted."""
         self._check_alive()

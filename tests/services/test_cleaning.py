@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from mdt.errors import Conflict, Corrupt, Expired, Invalid, Unavailable
 from mdt.metadata import archive, codec, commit_log, paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.services import cleaning
-from mdt.stores.storage import MemoryStorage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.table import Table
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.write.normalize import normalize
@@ -88,6 +89,16 @@ def test_history_is_complete_for_ever_and_the_log_stays_short() -> None:
     instants = [i for i in table.storage.list_dir(paths.HUDI)]
     assert len(instants) < 3 * 30
     assert_kept(table, past)
+
+
+def test_on_a_disk_no_directory_stays_of_a_commit_that_has_left_the_log(tmp_path: Path) -> None:
+    table, past = grown(12, storage=LocalStorage(tmp_path, durable=False))
+    table.clean(retain_commits=4)
+    table.clean(retain_commits=4)
+    oldest = table.snapshot().retention.instant
+    older = [one for one in (tmp_path / paths.attachments_dir()).iterdir() if one.name < oldest]
+    assert oldest and all(list(one.iterdir()) for one in older), "states refer to what is in the others"
+    assert as_state(mdt.open(str(tmp_path)).scan().to_arrow()) == past[max(past)]
 
 
 def test_a_time_before_the_log_is_expired_and_not_unknown() -> None:

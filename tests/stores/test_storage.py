@@ -325,6 +325,19 @@ def test_a_file_that_is_exchanged_for_another_while_it_is_opened_is_not_read(
         storage.open("x")
 
 
+def test_directories_that_hold_nothing_go_and_no_object_does(storage: Storage) -> None:
+    for path in ("d/1/x", "d/2/x", "d/3/x", "d/file"):
+        storage.create(path, b"1")
+    storage.delete_many(["d/1/x", "d/3/x"])
+    storage.drop_directories("d/", "3")
+    storage.drop_directories("absent", "3")
+    assert paths(storage.list("")) == ["d/2/x", "d/file"]
+    local = storage.local_path("d")
+    assert local is None or sorted(os.listdir(local)) == ["2", "3", "file"], "the third is not before the third"
+    storage.create("d/1/x", b"2")
+    assert storage.read("d/1/x") == b"2"
+
+
 def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.create("a/x", b"1")
