@@ -271,6 +271,16 @@ class KeyIndex(ABC):
     can_index_log_files: ClassVar[bool]
     """Whether inserts may go to log files.  False for an index whose Hudi counterpart sees base files only."""
 
+    by_text: ClassVar[bool] = False
+    """Whether it gets the record keys themselves, as text, where others get bytes in the order of the key columns."""
+
+    def buckets(self, keys: pa.Array) -> Int64Array | None:
+        """Return the number of the bucket that each key belongs to -> int64[n], below 10^8; None: a new key may go anywhere.
+
+        The table then puts new keys of one partition and bucket into one group, whose file id begins with the number.
+        """
+        return None
+
     @abstractmethod
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """Return the key part for n inserted keys.

@@ -42,6 +42,7 @@ _BUILT_IN_MODULES = (
     "indexes.table_stats",
     "indexes.text",
     "indexes.keys.bloom",
+    "indexes.keys.bucket",
     "indexes.keys.record",
     "indexes.keys.simple",
 )

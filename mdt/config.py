@@ -26,7 +26,8 @@ ALL_COLUMNS = "*"
 
 INDEX_TYPES: Mapping[str, tuple[str, str]] = {
     "BLOOM": ("bloom", "partition"), "GLOBAL_BLOOM": ("bloom", "table"), "SIMPLE": ("simple", "partition"),
-    "GLOBAL_SIMPLE": ("simple", "table"), "RECORD_INDEX": ("record", "table"),
+    "GLOBAL_SIMPLE": ("simple", "table"), "RECORD_INDEX": ("record", "table"), "BUCKET": ("bucket", "partition"),
+    "GLOBAL_RECORD_LEVEL_INDEX": ("record", "table"), "RECORD_LEVEL_INDEX": ("record", "partition"),
 }  # fmt: skip
 """Hudi's names of indexes, each with the key index and the scope that it stands for."""
 
@@ -129,6 +130,14 @@ class Options:
     index_type: str = _option(
         "mdt.index.type", "", "at creation Hudi's word for key index and scope, in place of key_index and scope; later it must agree with them",
         choices=("", *INDEX_TYPES), aliases=("hoodie.index.type",),
+    )  # fmt: skip
+    bucket_count: int = _option(
+        "mdt.bucket.count", 0, "at creation the buckets of a partition, for the key index bucket; 0: as the key index says, 4 by default",
+        minimum=0, maximum=1 << 24, aliases=("hoodie.bucket.index.num.buckets",),
+    )  # fmt: skip
+    bucket_fields: str = _option(
+        "mdt.bucket.fields", "", "at creation the key columns by which a row's bucket is chosen; empty: all",
+        aliases=("hoodie.bucket.index.hash.field",),
     )  # fmt: skip
     write_footer_bloom: bool = _option(
         "mdt.write.footer.bloom", False,

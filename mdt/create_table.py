@@ -26,6 +26,8 @@ from mdt.schema.definition import COPY_ON_WRITE, MERGE_ON_READ, TableDefinition
 from mdt.schema.time_paths import TimePath
 from mdt.stores.storage import Storage, open_storage
 
+_IN_KEY_INDEX = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
+
 
 def place(path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None) -> Storage:
     """Return the storage of a new table.  Raises Invalid or Unsupported if no table can be written there like that."""
@@ -58,7 +60,7 @@ def define(
     one_of("table_type", table_type, (MERGE_ON_READ, COPY_ON_WRITE))
     wanted_index, wanted_scope = key_indexes.chosen(key_index, scope, parse_options(options))
     scope = one_of("scope", wanted_scope, ("partition", "table"))
-    key_index = key_indexes.named(wanted_index)
+    key_index = key_indexes.with_buckets(key_indexes.named(wanted_index), parse_options(options), key)
     stored = declared.stored(columns)
     if not key:
         raise Invalid("a table needs a record key", hint="name its columns: key=['id']")
@@ -77,6 +79,8 @@ def define(
             hint="integers, floats, decimals of up to 18 digits, dates and timestamps can order; strings cannot yet",
         )
     _refuse_together(parse_options(options), ordering, partition_by)
+    if key_indexes.has_buckets(key_index):
+        _refuse_buckets(parse_options(options), scope)
     named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
     seed = int(storage.random_hex(4), 16)
     found = TableDefinition(
@@ -101,6 +105,18 @@ def _check_partitions(options: Options, stored: pa.Schema, key: Sequence[str], p
         )
     time_path = TimePath(pattern, options.partition_time_unit, options.partition_time_zone)
     time_path.check(stored.field(partition_by[0]))
+
+
+def _refuse_buckets(options: Options, scope: str) -> None:
+    """Raise Unsupported for tables in which a key's bucket does not say where it lives."""
+    if scope == "table":
+        raise Unsupported(
+            "buckets are those of a partition, so keys cannot be unique in the table", hint="leave the scope out"
+        )
+    if options.keys_repeat:
+        raise Unsupported(
+            "where keys repeat they stand in several file groups, which a bucket has not", hint="take another key index"
+        )
 
 
 def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
@@ -132,10 +148,10 @@ def _name(storage: Storage, options: Mapping[str, Any] | None) -> str:
 
 def _kept(key_index: str, options: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the options that a new table keeps, with one that it has because of its key index: Hudi's Bloom index reads filters from
-    footers only.  The index type is kept as key index and scope.
+    footers only.  What says what the key index is, is kept as that.
     """
     found = {"mdt.write.footer.bloom": "true"} if registry.parse_spec(key_index).kind == "bloom" else {}
-    return {**found, **{name: value for name, value in canonical(options).items() if name != "mdt.index.type"}}
+    return {**found, **{name: value for name, value in canonical(options).items() if name not in _IN_KEY_INDEX}}
 
 
 def _exist(role: str, names: Sequence[str], stored: pa.Schema) -> None:

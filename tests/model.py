@@ -35,7 +35,7 @@ import mdt
 from indexes.predicate import matches
 from indexes.registry import parse_spec
 from indexes.testing import predicates
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.metadata.file_group import LOG
 from mdt.schema.definition import TableDefinition
 from mdt.services import cleaning, small_files
@@ -216,6 +216,10 @@ class TableAgainstDictionary(MergeRules, PastRules):
         if fresh:
             batch = list(fresh.values())
             self._expect(writer.bulk_insert(self._arrow(batch)), self._put(batch))
+        if self.shape.has_buckets:
+            with pytest.raises(Unsupported, match="buckets"):
+                writer.cluster("id")
+            return
         done = writer.cluster([name for name in by if self._is_as_made(name)] or ["id"], curve=curve)
         if done.instant:
             count("clusterings in the model that wrote")

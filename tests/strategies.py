@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -62,6 +63,11 @@ class Shape:
         return ("id", "sub") if self.composite else ("id",)
 
     @property
+    def has_buckets(self) -> bool:
+        """Whether new rows go to the file group of their bucket, so that nothing else may place them."""
+        return self.key_index.startswith("bucket")
+
+    @property
     def partition_by(self) -> tuple[str, ...]:
         return ("city", "day")[: self.levels]
 
@@ -111,7 +117,9 @@ class Shape:
         return key if self.scope == "table" else (self.partition(row), key)
 
 
-KEY_INDEXES = ("bloom", "record", "simple", "exact(bits='64')")
+KEY_INDEXES = ("bloom", "record", "simple", "bucket(buckets='3')", "exact(bits='64')")
+if only := os.environ.get("MDT_MODEL_KEY_INDEX"):
+    KEY_INDEXES = (only,)
 
 
 def shapes() -> st.SearchStrategy[Shape]:
@@ -134,7 +142,12 @@ def shapes() -> st.SearchStrategy[Shape]:
         joins_logs=st.booleans(),
         positions=st.booleans(),
         moves=st.sampled_from((True, True, False)),
-    )
+    ).map(_possible)
+
+
+def _possible(shape: Shape) -> Shape:
+    """Return ``shape`` under partition scope, if it has buckets."""
+    return replace(shape, scope="partition") if shape.has_buckets else shape
 
 
 def _ordering_values(shape: Shape) -> st.SearchStrategy[Any]:

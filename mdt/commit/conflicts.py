@@ -33,6 +33,7 @@ class Footprint:
     ``dead_tokens``: their tokens.  ``token``: its own, None before it has one.  ``needs``: seq of the oldest past state that its
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
     specifications of indexes may say.  ``tags``: those that it adds or drops.
+    ``opens``: partition path and number of the buckets of which it makes the file group.
     ``overwrites``: paths of the partitions of which it replaces whatever stands there, or TABLE.
     ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
@@ -50,6 +51,7 @@ class Footprint:
     everything: bool = False
     conditional: bool = False
     overwrites: frozenset[str] = frozenset()
+    opens: frozenset[tuple[str, int]] = frozenset()
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -93,6 +95,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} changed file group {min(changed)}"
     if mine.overwrites and (into := _written_into(mine.overwrites, files)):
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
+    if mine.opens and (twice := mine.opens & _buckets(files)):
+        return f"commit {theirs.seq} made a file group for bucket {min(twice)[1]} of partition {min(twice)[0]!r}"
     for file in files.select(
         ["partition", "key_map_path", "key_map_offset", "key_map_length", "key_map_crc"]
     ).to_pylist():
@@ -103,6 +107,12 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         if bool((load(stored).find(absent) >= 0).any()):
             return f"commit {theirs.seq} inserted a key that this transaction found absent"
     return None
+
+
+def _buckets(files: pa.Table) -> set[tuple[str, int]]:
+    """Return partition path and bucket of the file groups of ``files``, whose ids begin with the bucket."""
+    named = zip(files["partition"].to_pylist(), files["file_id"].to_pylist(), strict=True)
+    return {(partition, int(name[:8])) for partition, name in named if name[:8].isdecimal()}
 
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:

@@ -26,6 +26,7 @@ from mdt.hudi.keys import sort_keys
 from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
+from mdt.metadata.buckets import homes
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -33,7 +34,7 @@ from mdt.schema.conform import conform
 from mdt.services.indexing import UncoveredShard, summaries_of
 from mdt.services.rewriting import Rewrite
 from mdt.stores.storage import open_storage
-from mdt.write.assign import Assignment
+from mdt.write.assign import NEW, Assignment
 from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
 from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, keyed_rows, normalize
@@ -189,6 +190,7 @@ def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch
     entries = np.flatnonzero(places.file >= 0)
     there = snapshot.file_groups.partitions(places.group)
     moves = entries[np.asarray(there[entries] != names[places.keys_of(entries)])]
+    located = replace(located, home=homes(metadata, snapshot, batch.keys))
     return [
         _tagged(batch, located, np.arange(len(batch)), INSERT, names),
         _tagged(batch, places, moves, DELETE, there),
@@ -228,7 +230,9 @@ def _tagged(
 ) -> pa.Table:
     schema = tagged_schema(batch.table.schema)
     is_new = kind in (INSERT, RETURN)
-    group = located.dead_in if is_new else located.group
+    group = located.dead_in if kind == RETURN else located.group
+    if kind == INSERT:
+        group = np.full(len(batch), NEW) if located.home is None else located.home
     of = pa.array(located.keys_of(rows))
     control = [
         np.full(len(rows), kind, np.int32),

@@ -33,9 +33,9 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.conform import conform
 from mdt.write import overwriting
-from mdt.write.assign import NEW, Assignment, assign
+from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.blending import Kept, batch_of, blend_of
-from mdt.write.operations import STORED_SHARE, new_partitions
+from mdt.write.operations import STORED_SHARE, new_partitions, opened_by
 from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
 from mdt.write.unchecked import INSERT_UNCHECKED, require_repeats
@@ -108,8 +108,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
                 self._refuse(tagged, counts)
         work = self._assign(snapshot, counted)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
-        groups |= {w.group for w in work if w.group != NEW}
-        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))))
+        groups |= {w.group for w in work if w.group > NEW}
+        footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work))
         partitions = sorted({w.partition for w in work})
         return TaggedPlan(footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine)
 
@@ -170,7 +170,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
             touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in (UPDATE, DELETE, FURTHER)},
             returns={row["__mdt_group"] for row in counted if row["__mdt_kind"] == RETURN},
-            inserts={row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT},
+            inserts=_inserts(counted),
             row_bytes_hint=STORED_SHARE * _row_bytes(counted),
             use_small_files=self.name != "bulk_insert",
         )
@@ -182,8 +182,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         tagged = tasks.tagged_schema(snapshot.definition.schema)
         bound = pa.struct([tagged.field(name) for name in key])
         places: list[tuple[Any, ...]] = [
-            ("", w.group, [], [number]) for number, w in enumerate(plan.work) if w.group != NEW
+            ("", w.group, [], [number]) for number, w in enumerate(plan.work) if w.group > NEW
         ]
+        places += [(*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW]
         places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
         types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
@@ -198,7 +199,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """
         takers: dict[str, list[int]] = {}
         for number, one in enumerate(plan.work):
-            if len(one.inserts):
+            if len(one.inserts) and one.home == NEW:
                 takers.setdefault(one.partition, []).append(number)
         ranges: dict[str, tuple[list[Any], list[int]]] = {name: ([], numbers[:1]) for name, numbers in takers.items()}
         cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
@@ -246,10 +247,18 @@ class EngineInsert(EngineWrite[R]):
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks; the plan depends on no row of the table."""
         tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, False))
-        inserts = {row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT}
+        inserts = _inserts(counted)
         work = overwriting.assigned(snapshot, self.options, inserts, {}, STORED_SHARE * _row_bytes(counted))
         counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
-        return TaggedPlan(Footprint(txn), sorted(inserts), counts, bool(work), work, tagged=tagged, engine=self.engine)
+        return TaggedPlan(
+            Footprint(txn),
+            sorted({partition for partition, _ in inserts}),
+            counts,
+            bool(work),
+            work,
+            tagged=tagged,
+            engine=self.engine,
+        )
 
 
 class EngineOverwrite(EngineWrite[R]):
@@ -262,8 +271,8 @@ class EngineOverwrite(EngineWrite[R]):
         partition_by = snapshot.definition.partition_by
         looks_up = snapshot.definition.is_global and TABLE not in overwriting.overwritten(self.name, partition_by, ())
         tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, looks_up))
-        inserts = {row["__mdt_partition"]: row["rows"] for row in counted if row["__mdt_kind"] == INSERT}
-        partitions = overwriting.overwritten(self.name, partition_by, sorted(inserts))
+        inserts = _inserts(counted)
+        partitions = overwriting.overwritten(self.name, partition_by, sorted({partition for partition, _ in inserts}))
         ending = Ending.of(snapshot, partitions)
         found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
         gone = set(ending.groups.tolist())
@@ -294,6 +303,12 @@ def _row_bytes(counted: Sequence[Mapping[str, Any]]) -> float:
 def _dropped(counted: Sequence[Mapping[str, Any]]) -> int:
     """Return how many rows came late or repeated a key."""
     return sum(row["total"] for row in counted if row["__mdt_kind"] == DROPPED)
+
+
+def _inserts(counted: Sequence[Mapping[str, Any]]) -> dict[Place, int]:
+    """Return place -> rows to insert there."""
+    new = [row for row in counted if row["__mdt_kind"] == INSERT]
+    return {(row["__mdt_partition"], row["__mdt_group"]): row["rows"] for row in new}
 
 
 def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -62,6 +62,16 @@ def new_file_id(hex32: str) -> str:
     return f"{hex32[:8]}-{hex32[8:12]}-4{hex32[13:16]}-{variant}{hex32[17:20]}-{hex32[20:]}-0"
 
 
+def bucket_file_id(file_id: str, bucket: int) -> str:
+    """Return a file group's id with the number of a bucket in place of its first eight digits, as Hudi's bucket index reads it.
+
+    >>> bucket_file_id("6f2c0a11-aaaa-4bbb-8ccc-ddddeeeeffff-0", 7)
+    '00000007-aaaa-4bbb-8ccc-ddddeeeeffff-0'
+    """
+    assert 0 <= bucket < 10**8, bucket
+    return f"{bucket:08d}{file_id[8:]}"
+
+
 def meta_columns(
     n: int, *, instant: str, task: int, keys: pa.Array, partition: str, file_name: str, first_row: int = 0
 ) -> list[pa.Array]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from indexes import registry
 from indexes.base import KeyIndex
@@ -11,7 +13,7 @@ from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 
 _BLOOM = "bloom/1"
-_SHORT = {_BLOOM: "bloom", "record/1": "record", "simple/1": "simple"}
+_SHORT = {_BLOOM: "bloom", "record/1": "record", "simple/1": "simple", "bucket/1": "bucket"}
 """The indexes of this package are kept by their short names, as tables have always had them."""
 
 
@@ -35,6 +37,12 @@ def find(text: str, *, bloom_fpp: float = 0.01, packages: Mapping[str, str] | No
         raise Invalid(f"the key index {text!r} cannot be used: its options are not possible: {error}") from error
 
 
+def keys_for(key_index: str, texts: pa.Array, ordered: pa.Array) -> pa.Array:
+    """Return what a key index gets of n keys: their ``texts`` if it says so, else what puts them in order."""
+    found = registry.find_key_index(registry.parse_spec(key_index).kind)
+    return texts if not isinstance(found, registry.Unknown) and found.by_text else ordered
+
+
 def chosen(key_index: object, scope: object, options: Options) -> tuple[object, object]:
     """Return the key index and the scope of a new table: as given, else as Hudi's index type says, else bloom and partition.
 
@@ -48,10 +56,54 @@ def chosen(key_index: object, scope: object, options: Options) -> tuple[object, 
     return found
 
 
+def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
+    """Return the specification of a table's key index with the buckets that options of Hudi's give.
+
+    Raises Invalid if there are none in it, if it says something else, or for fields that are no columns of ``key``.
+    """
+    spec, given = registry.parse_spec(key_index), _bucket_options(options)
+    if not has_buckets(key_index):
+        if given:
+            raise Invalid(
+                f"the key index {key_index!r} has no buckets",
+                hint="write key_index='bucket', or leave their options out",
+            )
+        return key_index
+    for name, value in given.items():
+        if spec.options.get(name, value) != value:
+            raise Invalid(f"the key index {key_index!r} and the options say different {name}", hint="give one of them")
+    found = {**spec.options, **given}
+    fields = [name.strip() for name in found.pop("fields", ",".join(key)).split(",")]
+    if not set(fields) <= set(key):
+        raise Invalid(
+            f"a bucket is chosen by columns of the key ({', '.join(key)}), not {', '.join(fields)}",
+            hint="leave the fields out",
+        )
+    if len(key) > 1:
+        found["fields"] = ",".join(fields)
+    return named(str(replace(spec, options=found)))
+
+
+def has_buckets(key_index: str) -> bool:
+    """Return whether a specification is one of the key index bucket."""
+    return registry.parse_spec(key_index).kind.partition("/")[0] == "bucket"
+
+
+def _bucket_options(options: Options) -> dict[str, str]:
+    given = {"buckets": str(options.bucket_count or ""), "fields": options.bucket_fields}
+    return {name: value for name, value in given.items() if value}
+
+
 def check(options: Options, key_index: str, scope: str) -> None:
-    """Raise Invalid if options that a table is opened with name another key index or scope than it has."""
+    """Raise Invalid if options that a table is opened with name another key index, scope or number of buckets than it has."""
     if options.index_type:
         _agree(options, key_index, scope)
+    known = registry.parse_spec(key_index).options
+    for name, value in _bucket_options(options).items():
+        if not has_buckets(key_index) or known.get(name, value) != value:
+            raise Invalid(
+                f"the table's key index is {key_index!r}, so {name} cannot be {value}", hint="leave the option out"
+            )
 
 
 def _agree(options: Options, key_index: str, scope: str) -> None:

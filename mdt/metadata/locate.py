@@ -12,6 +12,7 @@ from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
+from mdt.metadata.buckets import homes
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.metadata import Metadata
@@ -40,7 +41,8 @@ class Located:
     ``group``: int64[n], number of the file group in the snapshot, or -1.  ``ordering``: uint64[n] of the live row, 0
     where absent or without ordering field.  ``dead_in``: int64[n], number of the file group of the key's own partition in
     which a dead row of it still stands while it does not live in that partition, or -1; empty if nobody asked.
-    ``further``: in a table whose keys repeat, live rows of keys beside those; ``ordering`` is the largest of all of a key.
+    ``home``: int64[n], the number of the file group to which the key belongs if it is new, or what stands for that of its bucket
+    (:mod:`mdt.metadata.buckets`); None: any.  ``further``: in a table whose keys repeat, live rows of keys beside those; ``ordering`` is the largest of all of a key.
     """
 
     file: Int64Array
@@ -49,6 +51,7 @@ class Located:
     ordering: UInt64Array
     dead_in: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     further: Further = field(default_factory=Further)
+    home: Int64Array | None = None
     _key: Int64Array | None = None
 
     @classmethod
@@ -71,7 +74,9 @@ class Located:
         file, position = np.append(self.file, more.file), np.append(self.position, more.position)
         ordering = np.append(self.ordering, np.zeros(len(more.key), np.uint64))
         key = np.append(np.arange(len(self.file)), more.key)
-        return Located(file, position, np.append(self.group, more.group), ordering, self.dead_in, _key=key)
+        return Located(
+            file, position, np.append(self.group, more.group), ordering, self.dead_in, home=self.home, _key=key
+        )
 
     def keys_of(self, entries: Int64Array) -> Int64Array:
         """Return which key each entry of :meth:`with_further` is of -> int64[len(entries)]."""
@@ -149,7 +154,7 @@ def locate(
 ) -> Located:
     """Return where n record keys live, each in its scope, and where dead rows of them stand.
 
-    ``keys``: string or binary[n], their sort keys, which ranges of keys are compared with; ``hashes``: of the record keys.
+    ``keys``: string or binary[n], as the key index gets them; ``hashes``: of the record keys.
     ``partition``: path of each key.
     """
     n = len(hashes)
@@ -157,7 +162,8 @@ def locate(
     ordering = np.zeros(n, np.uint64)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
-    hits, further = find(metadata, snapshot, keys, hashes, None if is_global else partition, dead), Further()
+    proposed = propose(metadata, snapshot, keys, hashes)
+    hits, further = _found(metadata, snapshot, proposed, hashes, None if is_global else partition, dead), Further()
     if snapshot.definition.keys_repeat and hits:
         hits, further = _parted(snapshot, hits, partition)
     for found in hits:
@@ -169,7 +175,22 @@ def locate(
     for number, gone in dead:
         here = gone[~lives_here[gone] & (partition[gone] == groups.partition(number))]
         dead_in[here] = number
-    return Located(file, position, group, ordering, dead_in, further)
+    home = homes(metadata, snapshot, keys)
+    if home is not None:
+        _settle(home, snapshot, proposed, partition)
+    return Located(file, position, group, ordering, dead_in, further, home)
+
+
+def _settle(home: Int64Array, snapshot: Snapshot, proposed: Proposals, partition: npt.NDArray[np.object_]) -> None:
+    """Put the file group of a key's bucket in the place of what stands for it, where there is one in the key's partition."""
+    groups = snapshot.file_groups
+    alive = [number for number in np.unique(proposed.group).tolist() if len(groups.members(number))]
+    key, group = proposed.key, proposed.group
+    here = np.isin(group, alive) & np.asarray(partition[key] == groups.partitions(group))
+    key, group = key[here], group[here]
+    order = np.lexsort((group, key))
+    first = order[np.diff(key[order], prepend=-1) != 0]
+    home[key[first]] = group[first]
 
 
 def _parted(snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]) -> tuple[list[Hits], Further]:
@@ -203,7 +224,14 @@ def find(
     ``partition``: path of each key under partition scope, None for the whole table.  To ``dead`` are added file groups with
     those of the keys, int64, that have a dead row there; they may live in the same group.
     """
-    proposed = propose(metadata, snapshot, keys, hashes)
+    return _found(metadata, snapshot, propose(metadata, snapshot, keys, hashes), hashes, partition, dead)
+
+
+def _found(
+    metadata: Metadata, snapshot: Snapshot, proposed: Proposals, hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None, dead: list[tuple[int, Int64Array]] | None,
+) -> list[Hits]:  # fmt: skip
+    """Return what :func:`find` does, of the groups in which keys may live."""
     if len(hashes) == 1:
         here = np.append(proposed.group, proposed.whole)
         if partition is not None and len(here):

@@ -26,6 +26,7 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.metadata import absent_columns
 from mdt.metadata.column_stats import CANDIDATES_MAX, FileStats, Stripes
+from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -235,8 +236,8 @@ def _by_key(work: PlanState) -> None:
         work.unused(name, "key_impossible", "a literal is not a possible record key")
         return
     try:
-        order, hashes = sort_keys(literals, definition.key), hash_keys(keys, definition.hash_seed)
-        found = find(work.metadata, work.snapshot, order, hashes)
+        asked = keys_for(definition.key_index, keys, sort_keys(literals, definition.key))
+        found = find(work.metadata, work.snapshot, asked, hash_keys(keys, definition.hash_seed))
     except Corrupt as error:
         work.unused(name, "damaged", str(error))
         return

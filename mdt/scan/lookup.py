@@ -13,6 +13,7 @@ from indexes.hashing import hash_keys
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
+from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -48,7 +49,8 @@ def key_rows(metadata: Metadata, snapshot: Snapshot, table: pa.Table) -> KeyRows
         partition = np.array(names, np.object_)[codes]
     file, position = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)
     hashes = hash_keys(keys, definition.hash_seed)
-    hits = find(metadata, snapshot, sort_keys(table, definition.key), hashes, partition)
+    asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
+    hits = find(metadata, snapshot, asked, hashes, partition)
     for hit in hits:
         file[hit.key], position[hit.key] = hit.file, hit.position
     if sum(len(hit.key) for hit in hits) > int(np.count_nonzero(file >= 0)):

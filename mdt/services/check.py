@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,10 @@ from mdt.hudi.keys import record_keys, sort_keys
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY, with_meta
 from mdt.metadata import paths
+from mdt.metadata.buckets import homes
+from mdt.metadata.buckets import names as bucket_names
 from mdt.metadata.file_group import BASE
+from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.key_map import KeyMap, build, ordering_words
 from mdt.metadata.locate import propose
 from mdt.metadata.metadata import Metadata
@@ -93,7 +97,7 @@ class _Checked:
 
     problems: list[Problem]
     hashes: KeyHashes
-    sort_keys: pa.Array | None
+    asked: pa.Array | None
 
 
 def check(metadata: Metadata, snapshot: Snapshot, *, progress: Progress | None = None) -> CheckReport:
@@ -159,7 +163,8 @@ class _SegmentChecker:
         table = table if mask is None else table.filter(pa.array(mask))
         keys = table[RECORD_KEY].combine_chunks()
         definition = self._snapshot.definition
-        return _Checked(problems, hash_keys(keys, definition.hash_seed), sort_keys(table, definition.key))
+        asked = keys_for(definition.key_index, keys, sort_keys(table, definition.key))
+        return _Checked(problems, hash_keys(keys, definition.hash_seed), asked)
 
     def _check_bytes(self, file: Segment, path: str, data: bytes) -> list[Problem]:
         """Compare the file as a whole; what is damaged in it is found out afterwards."""
@@ -290,7 +295,7 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
             Kind.KEY_INDEX,
         )
         return
-    keys = pa.concat_arrays([c.sort_keys for c in done if c.sort_keys is not None])
+    keys = pa.concat_arrays([c.asked for c in done if c.asked is not None])
     try:
         key, found = propose(metadata, snapshot, keys, hashes).pairs(len(hashes))
     except (Corrupt, Invalid) as error:
@@ -301,3 +306,13 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     if not bool(hit.all()):
         missed = f"the key index misses {int((~hit).sum())} live keys"
         yield Problem(metadata.storage.url, -1, missed, Kind.KEY_INDEX)
+    home = homes(metadata, snapshot, keys)
+    strays = 0 if home is None else int((bucket_names(home) != _prefixes(snapshot)[group]).sum())
+    if strays:
+        yield Problem(metadata.storage.url, -1, f"{strays} keys stand in a file group of another bucket")
+
+
+def _prefixes(snapshot: Snapshot) -> npt.NDArray[np.object_]:
+    """Return with which eight characters the name of each file group begins -> object[groups]."""
+    groups = snapshot.file_groups
+    return np.array([name[:8] for name in groups.names(range(groups.count))], object)

@@ -11,7 +11,8 @@ from mdt import logs
 from mdt.arguments import one_of, texts
 from mdt.commit.transaction import run
 from mdt.config import Options
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
+from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.live_partitions import matching
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -65,6 +66,11 @@ def cluster(
 ) -> ClusterResult:
     """Put rows in order by columns; see :meth:`mdt.table.Table.cluster`."""
     start, counts = metadata.newest(), metadata.usage.total()
+    if has_buckets(start.definition.key_index):
+        raise Unsupported(
+            "rows of a table with buckets stand in the file groups of their keys, so they cannot be put in another order",
+            hint="take another key index for a new table, or skipping indexes for this one",
+        )
     chosen = matching(start, partitions)
     if curve is not None:
         one_of("curve", curve, CURVES)

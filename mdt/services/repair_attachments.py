@@ -34,6 +34,7 @@ from mdt.metadata import key_map, paths
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import SummaryRef
+from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.key_part_merge import can_be_read
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.metadata import Metadata
@@ -201,9 +202,11 @@ class KeyBuild(Operation[WritePlan]):
             if segment.rows:
                 tables.append(read_columns(self.metadata.storage, definition, segment, columns))
         table = pa.concat_tables(tables)
-        hashes = hash_keys(table[RECORD_KEY].combine_chunks(), definition.hash_seed)
+        texts = table[RECORD_KEY].combine_chunks()
+        hashes, asked = hash_keys(texts, definition.hash_seed), sort_keys(table, definition.key)
+        asked = keys_for(definition.key_index, texts, asked)
         of_group: Int64Array = np.zeros(len(table), np.int64)
-        return self.metadata.key_index(snapshot).build(sort_keys(table, definition.key), hashes, of_group, 1)
+        return self.metadata.key_index(snapshot).build(asked, hashes, of_group, 1)
 
     def narrow(
         self, snapshot: Snapshot, plan: WritePlan, changes: Changes, theirs: CommitRecord

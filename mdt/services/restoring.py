@@ -37,7 +37,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.altering import alteration_fields, index_changes, is_unaltered
-from mdt.write.assign import Assignment, assign
+from mdt.write.assign import Assignment, Place, assign
 from mdt.write.normalize import Batch, stored_batch
 from mdt.write.operations import (
     STORED_SHARE,
@@ -153,7 +153,7 @@ class Restore(Operation[RestorePlan]):
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
             touched={*fates.updates, *fates.deletes},
             returns=fates.returns,
-            inserts={partition: len(part) for partition, part in fates.inserts.items()},
+            inserts={place: len(part) for place, part in fates.inserts.items()},
             row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
             rewritten=fates.updates if snapshot.definition.ordering is not None else (),
         )
@@ -212,7 +212,7 @@ class _Fates:
     updates: Mapping[int, Int64Array]
     deletes: Mapping[int, Int64Array]
     returns: Mapping[int, Int64Array]
-    inserts: Mapping[str, Int64Array]
+    inserts: Mapping[Place, Int64Array]
 
 
 def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -> _Fates:
@@ -228,5 +228,5 @@ def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -
         by_value(replaced, located.group[replaced]),
         by_value(ended, located.group[ended]),
         by_value(returning, located.dead_in[returning]),
-        inserts_of(batch, fresh),
+        inserts_of(batch, fresh, located.home),
     )

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from mdt.commit.conflicts import Footprint
 from mdt.commit.transaction import run
 from mdt.config import Options
+from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.live_partitions import partitioned
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -127,10 +128,10 @@ def join(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywhere
     """Join small file groups of a partition where there are many of a size; return whether any were.
 
     ``everywhere``: whether to look at all partitions, and not only at those where the newest commit has made file groups.
-    Off where inserts never fill small files.
+    Off where inserts never fill small files, and where they go to the file group of their bucket.
     """
     record = metadata.record(snapshot.seq)
-    if not options.small_file_bytes or record is None:
+    if not options.small_file_bytes or record is None or has_buckets(snapshot.definition.key_index):
         return False
     partitions: list[str] | None = None
     if not everywhere:

@@ -12,6 +12,9 @@ an ordering field such a key ends the slice that it was deleted from.  Hudi read
 1.0 compares its ordering value with the int 0 of the delete (a ClassCastException for other types), others with the value
 of the dead base row.
 
+Where the key index has buckets (:meth:`indexes.base.KeyIndex.buckets`), a new key goes to the file group of its bucket, or opens that of a bucket
+which has none yet; sizes do not matter then.
+
 Only numbers of rows are needed here, so that it costs the same whoever holds the rows.
 """
 
@@ -25,7 +28,10 @@ from mdt.config import Options
 from mdt.metadata.snapshot import Snapshot
 
 NEW = -1
-"""Stands for the number of a file group that does not exist yet."""
+"""Stands for the number of a file group that does not exist yet; smaller numbers for that of a bucket (:func:`mdt.metadata.buckets.opened`)."""
+
+Place = tuple[str, int]
+"""Where inserts belong: partition path, and number of a file group, or NEW: any of the partition, or that of a bucket."""
 
 _ROW_BYTES_GUESS = 64
 _ROWS_THAT_MEASURE = 1_000
@@ -39,15 +45,21 @@ REWRITTEN_TIMES_MAX = 8
 class Assignment:
     """What one file group takes.
 
-    ``group``: its number in the snapshot, or NEW.  ``is_log``: whether a log file is written, or a new base file from the live rows
-    and the new ones.  ``inserts``: which of its partition's inserts it takes.  The rows that it replaces and deletes, and keys that
-    return to it, are not counted here: the file group alone decides who takes them.
+    ``group``: its number in the snapshot, or NEW, or that of a bucket.  ``is_log``: whether a log file is written, or a new base file from the live rows
+    and the new ones.  ``inserts``: which of the inserts with the place (``partition``, ``home``) it takes.  The rows that it replaces and deletes, and
+    keys that return to it, are not counted here: the file group alone decides who takes them.
     """
 
     partition: str
     group: int
     is_log: bool
     inserts: range = range(0)
+    home: int = NEW
+
+    @property
+    def place(self) -> Place:
+        """The place of the inserts that it takes."""
+        return self.partition, self.home
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +75,28 @@ def assign(
     can_index_log_files: bool,
     touched: Collection[int],
     returns: Collection[int],
-    inserts: Mapping[str, int],
+    inserts: Mapping[Place, int],
     row_bytes_hint: float = _ROW_BYTES_GUESS,
     use_small_files: bool = True,
     rewritten: Collection[int] = (),
 ) -> list[Assignment]:
     """Return one assignment for each file group that changes.
 
-    ``touched``: groups with rows that are replaced or deleted.  ``returns``: groups to which keys return.  ``inserts``: partition
-    path -> number of rows.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
+    ``touched``: groups with rows that are replaced or deleted.  ``returns``: groups to which keys return.  ``inserts``: place
+    -> number of rows.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
     ``rewritten``: groups that must have a new base file.
     """
     inserts_of: dict[int, range] = {}
     rewrites = set(rewritten)
     fresh: list[Assignment] = []
     is_mor = snapshot.definition.is_mor
-    for partition, rows in inserts.items():
+    for (partition, home), rows in inserts.items():
+        if home > NEW:
+            inserts_of[home] = range(rows)
+            continue
+        if home < NEW:
+            fresh.append(Assignment(partition, home, False, range(rows), home))
+            continue
         row_bytes = _row_bytes(snapshot, partition, row_bytes_hint)
         small: Iterator[_Small] = iter(())
         if use_small_files:
@@ -101,6 +119,7 @@ def assign(
             group,
             is_mor and group not in rewrites,
             inserts_of.get(group, range(0)),
+            group if (snapshot.file_groups.partition(group), group) in inserts else NEW,
         )
         for group in sorted({*touched, *returns, *inserts_of})
     ]

@@ -21,6 +21,7 @@ from mdt.arguments import shown
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.filters.comparison import compared
 from mdt.hudi.partitions import partition_paths
+from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.key_map import ordering_words
 from mdt.metadata.locate import Located, find
 from mdt.metadata.snapshot import Snapshot
@@ -120,7 +121,8 @@ class BlendingUpsert(Upsert):
             return self.batch
         batch, table = self.batch, self.batch.table
         file, position = np.full(len(batch), -1, np.int64), np.full(len(batch), -1, np.int64)
-        for hit in find(self.metadata, snapshot, batch.sort_keys, batch.hashes):
+        keys = keys_for(definition.key_index, batch.keys, batch.sort_keys)
+        for hit in find(self.metadata, snapshot, keys, batch.hashes):
             file[hit.key], position[hit.key] = hit.file, hit.position
         here = self._older(snapshot, KeyRows(file, position), lacking)
         for name in lacking:

@@ -26,7 +26,7 @@ from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import RECORD_KEY, avro_schema
-from mdt.metadata import key_map, paths
+from mdt.metadata import buckets, key_indexes, key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
 from mdt.metadata.locate import base_key_map, positions_in_base
@@ -118,13 +118,14 @@ class WriteJob:
         return self._base(task, work)
 
     def _file_id(self, work: Slice) -> str:
-        if work.group == NEW:
-            return base_file.new_file_id(self.metadata.storage.random_hex(16))
+        if work.group <= NEW:
+            made = base_file.new_file_id(self.metadata.storage.random_hex(16))
+            return made if work.group == NEW else base_file.bucket_file_id(made, buckets.number(work.group))
         return self.snapshot.file_groups.name(work.group)
 
     def _members(self, work: Slice) -> list[int]:
         """Return the numbers of the files of the file group, oldest first."""
-        if work.group == NEW:
+        if work.group <= NEW:
             return []
         return self.snapshot.file_groups.members(work.group).tolist()
 
@@ -171,10 +172,11 @@ class WriteJob:
             content.table, content.hashes, content.ordering, key_bounds=(bounds["min"], bounds["max"]), bloom=bloom
         )
         self.metadata.storage.create(paths.partition_file(work.partition, name), parquet.data)
-        inserts, gained = work.inserts, _gained(work)
+        inserts, gained = work.inserts, self._gained(work)
         if work.group == NEW and work.carried is not None:
             # All keys are new to the group, and none is covered without a key part.
-            inserts, gained = len(keys), (sort_keys(content.table, self.snapshot.definition.key), content.hashes)
+            ordered = sort_keys(content.table, self.snapshot.definition.key)
+            inserts, gained = len(keys), (self._keys(keys, ordered), content.hashes)
         members, previous, fresh = self._members(work), NO_PREVIOUS, None
         if members:
             previous = self.snapshot.segment(members[0]).base_instant
@@ -268,7 +270,17 @@ class WriteJob:
             block_offset=offset, inserts=work.inserts, fresh=fresh, previous_instant=base_instant,
             base_name=next((m.name for m in members if m.kind == BASE), ""), log_names=(*older, name),
         )  # fmt: skip
-        return self._written(work, file, parquet, _gained(work), removed=replaced)
+        return self._written(work, file, parquet, self._gained(work), removed=replaced)
+
+    def _keys(self, texts: pa.Array, ordered: pa.Array) -> pa.Array:
+        return key_indexes.keys_for(self.snapshot.definition.key_index, texts, ordered)
+
+    def _gained(self, work: Slice) -> tuple[pa.Array, KeyHashes]:
+        """Return the new rows' keys, as the key index gets them, that are new to the group, and their hashes."""
+        if work.new is None:
+            return pa.array([], pa.string()), _NO_HASHES
+        hashes, keys = work.new.hashes, self._keys(work.new.keys, work.new.sort_keys)
+        return keys.slice(work.updates), KeyHashes(hashes.hi[work.updates :], hashes.lo[work.updates :])
 
     def _log_content(self, task: int, work: Slice, file_id: str) -> tuple[_Content | None, BitMap | None]:
         """Return the rows of a data block, None for none, and their positions in the base file, if it is to say them."""
@@ -325,11 +337,3 @@ class WriteJob:
     ) -> Written:
         vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
         return Written(file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors)
-
-
-def _gained(work: Slice) -> tuple[pa.Array, KeyHashes]:
-    """Return the sort keys of the new rows whose keys are new to the group, and their hashes."""
-    if work.new is None:
-        return pa.array([], pa.string()), _NO_HASHES
-    hashes = work.new.hashes
-    return work.new.sort_keys.slice(work.updates), KeyHashes(hashes.hi[work.updates :], hashes.lo[work.updates :])

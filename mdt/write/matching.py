@@ -20,6 +20,7 @@ from mdt.filters.comparison import Compared
 from mdt.filters.expression import parse_condition
 from mdt.filters.leaves import leaf
 from mdt.hudi.partitions import partition_paths
+from mdt.metadata.key_indexes import keys_for
 from mdt.metadata.locate import find
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -206,7 +207,8 @@ def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> P
         )
         partition = np.array([*names, ""], np.object_)[codes]
     parts, absent = list[Pairs](), np.ones(len(rows), np.bool_)
-    for hit in find(metadata, snapshot, keyed.sort_keys, keyed.hashes, partition):
+    keys = keys_for(definition.key_index, keyed.keys, keyed.sort_keys)
+    for hit in find(metadata, snapshot, keys, keyed.hashes, partition):
         absent[hit.key] = False
         parts.append(Pairs(rows[hit.key], hit.file, hit.position, hit.ordering))
     missing, gone = dict[str, KeyHashes](), np.flatnonzero(absent)

@@ -11,7 +11,7 @@ the row of a log file for a late one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
-from mdt.write.assign import Assignment, assign
+from mdt.write.assign import Assignment, Place, assign
 from mdt.write.clauses import Action, Clause, When
 from mdt.write.files import WriteJob
 from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
@@ -81,14 +81,14 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan(WritePlan):
-    """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``: new rows, of which each partition's ``inserts``
+    """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``: new rows, of which each place's ``inserts``
     and each file group's ``returns`` are some.  ``scanned``: how many files were looked into; ``microseconds``: of finding all this.
     """
 
     acted: Acted = field(kw_only=True)
     rows: Mapping[int, Int64Array] = field(default_factory=dict)
     batch: Batch | None = None
-    inserts: Mapping[str, Int64Array] = field(default_factory=dict)
+    inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
     returns: Mapping[int, Int64Array] = field(default_factory=dict)
     work: Sequence[Assignment] = ()
     scanned: int = 0
@@ -135,7 +135,7 @@ class Merge(Operation[MergePlan]):
         stays = self.updates(acted) & ~acted.moved
         parts = [keyed_rows(self.updated(snapshot, acted.take(stays)), snapshot.definition)] if stays.any() else []
         if plan.batch is not None:
-            new = plan.inserts.get(one.partition, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+            new = plan.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
             new = np.concatenate([new, plan.returns.get(one.group, _NO_ROWS)])
             parts += [plan.batch.rows(new)] if len(new) else []
         gone = acted.take(~stays)
@@ -328,20 +328,20 @@ class _Decision:
 
     def _assigned(
         self, acted: Acted, updates: npt.NDArray[np.bool_], batch: Batch | None, located: Located
-    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[str, Int64Array], dict[int, Int64Array]]:
+    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]]:
         merge, snapshot = self._merge, self._snapshot
         groups = snapshot.file_groups.of_files(acted.pairs.file)
         rows = by_value(np.arange(len(acted)), groups)
-        inserts, returns = dict[str, Int64Array](), dict[int, Int64Array]()
+        inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
         row_bytes = 0.0
         if batch is not None:
             returning = np.flatnonzero(located.dead_in >= 0)
             returns = by_value(returning, located.dead_in[returning])
-            inserts = inserts_of(batch, np.flatnonzero(located.dead_in < 0))
+            inserts = inserts_of(batch, np.flatnonzero(located.dead_in < 0), located.home)
             row_bytes = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
         work = assign(
             snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
-            touched=rows, returns=returns, inserts={path: len(some) for path, some in inserts.items()},
+            touched=rows, returns=returns, inserts={place: len(some) for place, some in inserts.items()},
             row_bytes_hint=row_bytes, rewritten=set(groups[self._falls(acted, updates)].tolist()),
         )  # fmt: skip
         return work, rows, inserts, returns
@@ -376,7 +376,7 @@ class _Decision:
         read = np.unique(groups.of_files(np.concatenate([found.file, acted.pairs.file])))
         here = footprint_of(snapshot, txn, located, work, _together(absent))
         chooses = bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
-        return Footprint(txn, here.groups | frozenset(groups.names(read.tolist())), here.absent, conditional=chooses)
+        return replace(here, groups=here.groups | frozenset(groups.names(read.tolist())), conditional=chooses)
 
 
 def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:

@@ -22,7 +22,7 @@ from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.hudi.partitions import partition_depth
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
-from mdt.metadata import paths
+from mdt.metadata import buckets, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.file_group import NewFile
 from mdt.metadata.key_parts import KeyPart
@@ -30,7 +30,7 @@ from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
-from mdt.write.assign import Assignment, assign
+from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.slices import Fates, Slice, slice_of
@@ -72,10 +72,17 @@ def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
     return rows[order]
 
 
-def inserts_of(batch: Batch, rows: Int64Array) -> dict[str, Int64Array]:
-    """Return partition path -> those of the ``rows`` that belong there, in the order in which they are stored."""
+def inserts_of(batch: Batch, rows: Int64Array, homes: Int64Array | None = None) -> dict[Place, Int64Array]:
+    """Return place -> those of the ``rows`` that belong there, in the order in which they are stored.
+
+    ``homes``: int64[len(batch)], where the keys belong in their partitions; None: anywhere.
+    """
     parts = by_value(rows, batch.partition[rows])
-    return {batch.partitions[code]: in_key_order(batch.sort_keys, part) for code, part in parts.items()}
+    return {
+        (batch.partitions[code], home): in_key_order(batch.sort_keys, some)
+        for code, part in parts.items()
+        for home, some in (((NEW, part),) if homes is None else by_value(part, homes[part]).items())
+    }
 
 
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
@@ -92,7 +99,7 @@ def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, Ke
 class RowPlan(WritePlan):
     """What a batch of rows does to a snapshot.
 
-    ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: partition path -> rows, in the order in
+    ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: place -> rows, in the order in
     which they are stored.  See :class:`mdt.write.slices.Fates`.  ``batch``: the rows as the snapshot's schema has them, None if none is
     written.
     """
@@ -102,12 +109,12 @@ class RowPlan(WritePlan):
     updates: Mapping[int, Int64Array] = field(default_factory=dict)
     deletes: Mapping[int, Int64Array] = field(default_factory=dict)
     returns: Mapping[int, Int64Array] = field(default_factory=dict)
-    inserts: Mapping[str, Int64Array] = field(default_factory=dict)
+    inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
     batch: Batch | None = None
 
     def slice_of(self, batch: Batch, one: Assignment) -> Slice:
         """Return what one assignment writes."""
-        inserts = self.inserts.get(one.partition, _NO_ROWS)[one.inserts.start : one.inserts.stop]
+        inserts = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
         updates, returns, deletes = (of.get(one.group, _NO_ROWS) for of in (self.updates, self.returns, self.deletes))
         fates = Fates(updates, inserts, returns, deletes)
         return slice_of(batch, self.located, one, fates)
@@ -153,14 +160,14 @@ class Upsert(RowOperation):
         places, further = ended_besides(located, late)
         gone = np.append(moves, further)
         updates, deletes = by_value(rows, located.group[rows]), by_value(gone, places.group[gone])
-        returns, inserts = by_value(returning, located.dead_in[returning]), inserts_of(batch, fresh)
+        returns, inserts = by_value(returning, located.dead_in[returning]), inserts_of(batch, fresh, located.home)
         work = assign(
             snapshot,
             self.options,
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
             touched={*updates, *deletes},
             returns=returns,
-            inserts={partition: len(rows) for partition, rows in inserts.items()},
+            inserts={place: len(rows) for place, rows in inserts.items()},
             row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
             use_small_files=self.name != "bulk_insert",
         )
@@ -235,7 +242,8 @@ def new_here(located: Located, moved: npt.NDArray[np.bool_]) -> tuple[Int64Array
 
 def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
     """Return where the keys of ``batch`` live, each in its scope."""
-    return locate(metadata, snapshot, batch.sort_keys, batch.hashes, partition_names(batch))
+    keys = key_indexes.keys_for(snapshot.definition.key_index, batch.keys, batch.sort_keys)
+    return locate(metadata, snapshot, keys, batch.hashes, partition_names(batch))
 
 
 def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
@@ -255,7 +263,12 @@ def footprint_of(
     """Return the footprint of everything that was read."""
     groups = np.union1d(located.group, np.array([w.group for w in work], np.int64))
     written = groups[groups >= 0].tolist()  # neither of rows that were not found nor NEW
-    return Footprint(txn, frozenset(snapshot.file_groups.names(written)), absent)
+    return Footprint(txn, frozenset(snapshot.file_groups.names(written)), absent, opens=opened_by(work))
+
+
+def opened_by(work: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
+    """Return the buckets, by partition, of which ``work`` makes the file group."""
+    return frozenset((one.partition, buckets.number(one.group)) for one in work if one.group < NEW)
 
 
 def partitions_of(work: Sequence[Assignment]) -> list[str]:

@@ -21,12 +21,13 @@ from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
 from mdt.errors import Unsupported
 from mdt.limits import LIST_ITEMS_MAX
+from mdt.metadata.buckets import homes
 from mdt.metadata.live_partitions import partitioned, within
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
-from mdt.write.assign import Assignment, assign
+from mdt.write.assign import Assignment, Place, assign
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.operations import (
     STORED_SHARE,
@@ -153,9 +154,12 @@ class Overwrite(Operation[RowPlan]):
         located = self._located(snapshot, batch, partitions)
         is_elsewhere = (located.file >= 0) & ~np.isin(located.group, ending.groups)
         moves = np.flatnonzero(is_elsewhere)
-        deletes, inserts = by_value(moves, located.group[moves]), inserts_of(batch, np.arange(len(batch)))
+        deletes, inserts = (
+            by_value(moves, located.group[moves]),
+            inserts_of(batch, np.arange(len(batch)), homes(self.metadata, snapshot, batch.keys)),
+        )
         hint = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
-        work = assigned(snapshot, self.options, {name: len(rows) for name, rows in inserts.items()}, deletes, hint)
+        work = assigned(snapshot, self.options, {place: len(rows) for place, rows in inserts.items()}, deletes, hint)
         groups = np.concatenate([ending.groups, np.array(sorted(deletes), np.int64)])
         stay = np.delete(np.arange(len(batch)), located.keys_of(moves))
         absent = absent_keys(batch, stay, True) if definition.is_global else {}
@@ -185,9 +189,13 @@ def footprint_of(snapshot: Snapshot, txn: str, partitions: frozenset[str], group
 
 
 def assigned(
-    snapshot: Snapshot, options: Options, inserts: Mapping[str, int], moved: Mapping[int, object], row_bytes_hint: float
+    snapshot: Snapshot,
+    options: Options,
+    inserts: Mapping[Place, int],
+    moved: Mapping[int, object],
+    row_bytes_hint: float,
 ) -> list[Assignment]:
-    """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose rows.  ``inserts``: partition path -> rows."""
+    """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose rows.  ``inserts``: place -> rows."""
     return assign(
         snapshot, options, can_index_log_files=True, touched=moved, returns=(), inserts=inserts,
         row_bytes_hint=row_bytes_hint, use_small_files=False,

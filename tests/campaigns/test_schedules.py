@@ -163,7 +163,7 @@ def test_different_new_keys_in_new_file_groups_never_conflict() -> None:
 
 
 def test_of_two_inserts_of_one_new_key_exactly_one_is_refused() -> None:
-    for run in explored((MOR, "bloom"), upsert([20], 3, 3.0, "insert"), upsert([20], 4, 4.0, "insert")):
+    for run in explored((MOR, "bucket(buckets='1')"), upsert([20], 3, 3.0, "insert"), upsert([20], 4, 4.0, "insert")):
         assert sorted(bool(e.refused) for e in run.ended.values()) == [False, True]
 
 

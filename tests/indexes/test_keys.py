@@ -6,11 +6,14 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexes.base import Candidates, KeyHashes
-from indexes.key_testing import KeyIndexConformance, first_failure, hashed
+from indexes.key_testing import KeyIndexConformance, first_failure, hashed, keys
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex
+from indexes.keys.bucket import BucketKeyIndex, java_hashes
 from indexes.keys.record import RecordKeyIndex
 from indexes.keys.simple import SimpleKeyIndex
 
@@ -27,6 +30,51 @@ class TestRecord(KeyIndexConformance):
 class TestSimple(KeyIndexConformance):
     index = SimpleKeyIndex()
     false_share_max = 1.0
+
+
+class TestBucket(KeyIndexConformance):
+    index = BucketKeyIndex(buckets=1009)
+    false_share_max = 1.0
+
+
+class TestBucketsAsFewAsGroups(KeyIndexConformance):
+    index = BucketKeyIndex(buckets="3", fields="id")
+    false_share_max = 1.0
+
+
+def java_hash(text):
+    units = text.encode("utf-16-be", "surrogatepass")
+    total = 0
+    for at in range(0, len(units), 2):
+        total = (31 * total + int.from_bytes(units[at : at + 2])) % 2**32
+    return total
+
+
+@given(texts=st.lists(keys() | st.text(st.characters(), max_size=20), max_size=20), skipped=st.integers(0, 3))
+def test_hashes_are_those_of_java(texts, skipped):
+    found = java_hashes(pa.array(texts, pa.string()).slice(skipped))
+    assert found.tolist() == [java_hash(text) for text in texts[skipped:]]
+
+
+def test_buckets_are_those_of_hudi():
+    assert BucketKeyIndex(256).buckets(pa.array(["uuid-1", "7"])).tolist() == [
+        ((31 + java_hash(text)) & 0x7FFFFFFF) % 256 for text in ("uuid-1", "7")
+    ]
+    composite = pa.array(["id:a b,day:2020-01-01", "id:,day:x"])
+    for fields in (("id", "day"), ("day",), ("id",)):
+        expected = []
+        for values in ({"id": "a b", "day": "2020-01-01"}, {"id": "", "day": "x"}):
+            total = 1
+            for name in fields:
+                total = (31 * total + java_hash(values[name])) % 2**32
+            expected.append((total & 0x7FFFFFFF) % 1000)
+        assert BucketKeyIndex(1000, ",".join(fields)).buckets(composite).tolist() == expected
+
+
+@pytest.mark.parametrize("wrong", [{"buckets": "0"}, {"buckets": "x"}, {"buckets": 2**25}, {"fields": "a,,b"}])
+def test_impossible_buckets_are_refused(wrong):
+    with pytest.raises(ValueError, match="invalid literal|buckets="):
+        BucketKeyIndex(**wrong)
 
 
 class ForgetsAWholeGroup(SimpleKeyIndex):

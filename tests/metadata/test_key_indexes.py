@@ -8,9 +8,13 @@ import pyarrow as pa
 import pytest
 
 import mdt
+from indexes.keys.bucket import BucketKeyIndex
+from mdt.commit.conflicts import check
 from mdt.config import INDEX_TYPES
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.stores.storage import MemoryStorage
+from mdt.write.normalize import normalize
+from mdt.write.operations import Upsert
 
 SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("x", pa.float64())])
 
@@ -53,3 +57,80 @@ def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_kee
     assert again.scan("id = 'k00007' and city = 'c1'").to_arrow().num_rows == 1
     done = again.delete(rows(range(3_005, 3_020)))
     assert done.deleted == 5 and again.check().ok
+
+
+BUCKETS = "bucket(buckets='4')"
+
+
+def stray(table: mdt.Table) -> list[str]:
+    """Return the file ids that do not begin with the bucket of each of their keys, by Hudi's hash."""
+    found = table.scan(columns=["_hoodie_record_key", "_hoodie_file_name"]).to_arrow()
+    buckets = BucketKeyIndex(4).buckets(found[0].combine_chunks()).tolist()
+    names = found[1].to_pylist()
+    return [
+        name for name, bucket in zip(names, buckets, strict=True) if not name.lstrip(".").startswith(f"{bucket:08d}-")
+    ]
+
+
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_keys_stand_in_the_file_group_of_their_bucket_whatever_is_written(table_type: str) -> None:
+    table = made(key_index=BUCKETS, table_type=table_type, options={"mdt.max.file.bytes": 4096})
+    table.bulk_insert(rows(range(200)))
+    groups = set(table.files()["file_id"].to_pylist())
+    assert len(groups) == 12, "a file group for each bucket of each partition, however small files are to be"
+    table.upsert(rows(range(150, 300), 1.0))
+    table.insert(rows(range(300, 320)))
+    table.delete(rows(range(0, 320, 2)))
+    table.upsert(rows(range(0, 100, 2), 2.0))
+    table.merge(rows(range(400, 450))).when_not_matched().insert("*").execute()
+    assert set(table.files()["file_id"].to_pylist()) == groups and not stray(table)
+    table.insert_overwrite(rows(range(0, 60, 3), 5.0))
+    table.restore(2)
+    table.compact()
+    assert not stray(table) and table.check().ok and table.scan().count() == 300
+    files = table.files()
+    places = list(zip(files["partition"].to_pylist(), (name[:8] for name in files["file_id"].to_pylist()), strict=True))
+    assert len(set(places)) == len(places) == 12
+
+
+def test_hudi_s_options_say_number_and_fields_of_buckets() -> None:
+    columns = pa.schema([("id", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
+    words = {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": "7",
+        "hoodie.bucket.index.hash.field": "n",
+    }
+    table = mdt.create(MemoryStorage(), columns, ["id", "n"], options=words)
+    assert table.definition.key_index == "bucket(buckets='7', fields='n')"
+    table.upsert(pa.table([["a", "b", "a"], [1, 1, 2], [0.0] * 3], schema=columns))
+    assert len(set(table.files()["file_id"].to_pylist())) == 2, "rows with the same n are together"
+    again = mdt.open(table.storage, words)
+    assert again.upsert(pa.table([["a"], [1], [1.0]], schema=columns)).updated == 1
+    assert again.scan("id = 'a' and n = 1").to_arrow()["x"].to_pylist() == [1.0] and again.check().ok
+    with pytest.raises(Invalid, match="buckets cannot be 8"):
+        mdt.open(table.storage, {"hoodie.bucket.index.num.buckets": 8})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"scope": "table"}, "partition"), ({"options": {"mdt.keys.repeat": True}}, "repeat"),
+     ({"options": {"mdt.bucket.fields": "x"}}, "columns of the key"), ({"options": {"mdt.bucket.count": 5}}, "different buckets"),
+     ({"key_index": "bloom", "options": {"mdt.bucket.count": 5}}, "no buckets"), ({"key_index": "bucket(buckets='0')"}, "options")],
+)  # fmt: skip
+def test_buckets_that_cannot_be_are_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises((Invalid, Unsupported), match=told):
+        made(**{"key_index": BUCKETS, **given})
+
+
+def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> None:
+    table = made(key_index="bucket(buckets='1')")
+    others = mdt.open(table.storage)
+    seen = others.snapshot()
+    table.upsert(rows([0, 3]))
+    operation = Upsert(
+        others.metadata, others.options, normalize(rows([6, 9]), others.definition), "upsert", "deltacommit"
+    )
+    plan = operation.prepare(seen, "a" * 32)
+    record = table.metadata.record(1)
+    assert record is not None and plan.footprint.opens == {("city=c0", 0)}
+    assert "made a file group for bucket 0" in str(check(plan.footprint, record, table.metadata.objects.key_map))

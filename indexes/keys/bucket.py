@@ -1,0 +1,189 @@
+r"""``bucket/1``: no look-up; a hash of the key says which bucket it belongs to, and the table keeps a bucket's keys in one group.
+
+The bucket of a key is HUDI's: Java's hash of the list of the key's field values, without its sign, modulo the number of buckets.  Who
+assigns rows asks :meth:`BucketKeyIndex.buckets` where new keys belong.  Look-ups do not rely on it: a key part says which buckets a group's
+keys were seen to be of, so that a row that somebody has put elsewhere is found, too.
+
+Byte layout, little-endian, nothing between the parts:
+
+============  ============================================================================
+offset, size  meaning
+============  ============================================================================
+0, 8          magic ``b"MDTBUC\x00\x01"``, the last byte is the version
+8, 8          groups: every group number is smaller
+16, 4         uint32: number of buckets, from 1 to 2^24
+20, 4         uint32: p, number of pairs
+24, 4 p       uint32: bucket of each pair, ascending
+..., 4 p      uint32: group of each pair, ascending where buckets are equal; no pair appears twice
+..., 4        CRC-32 of everything before
+============  ============================================================================
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+
+BUCKETS_MAX = 1 << 24
+"""A file name has eight digits for a bucket; a partition with so many would be no table any more."""
+GROUPS_MAX = 2**32
+"""Group numbers are stored in 32 bits."""
+
+_MAGIC = b"MDTBUC\x00\x01"
+_HEADER = struct.Struct("<8sQII")
+_CRC = struct.Struct("<I")
+_PRIME = 31
+"""Of Java's hashes of texts and lists."""
+
+
+class BucketKeyIndex(KeyIndex):
+    """Buckets by HUDI's hash.  8 bytes a bucket and group; ``locate`` is O(bytes of the keys).
+
+    >>> index = BucketKeyIndex(buckets="4")
+    >>> index.buckets(pa.array(["id_1", "id_2", "id_3"])).tolist()
+    [0, 1, 2]
+    """
+
+    name: ClassVar[str] = "bucket/1"
+    can_index_log_files: ClassVar[bool] = True
+    by_text: ClassVar[bool] = True
+
+    def __init__(self, buckets: int | str = 4, fields: str = "") -> None:
+        """``buckets``: how many a partition has.  ``fields``: those of the record key that count, separated by commas; all by default.
+
+        Raises ValueError for a number that is none from 1 to BUCKETS_MAX, or for an empty name.
+        """
+        self.count = int(buckets)
+        self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
+        if not 1 <= self.count <= BUCKETS_MAX or not all(self.fields):
+            raise ValueError(f"buckets={buckets!r}, fields={fields!r}: give 1 to {BUCKETS_MAX} buckets, and names")
+
+    def buckets(self, keys: pa.Array) -> Int64Array:
+        """See :meth:`indexes.base.KeyIndex.buckets`."""
+        return (_hashes(keys, self.fields) % np.uint32(self.count)).astype(np.int64)
+
+    def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.build`.  O(bytes of the keys).  Raises ValueError for more than GROUPS_MAX groups."""
+        return _encode(_KeyPart(groups, self.count, *_unique(self.buckets(keys), group, groups)))
+
+    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+        """See :meth:`indexes.base.KeyIndex.locate`."""
+        part = _open(key_part)
+        wanted = (_hashes(keys, self.fields) % np.uint32(part.count)).astype(np.int64)
+        left = part.bucket.searchsorted(wanted)
+        times = part.bucket.searchsorted(wanted, "right") - left
+        before = np.repeat(np.cumsum(times) - times, times)
+        pair = np.repeat(left, times) + np.arange(int(times.sum())) - before
+        return Candidates(np.repeat(np.arange(len(wanted)), times), part.group[pair])
+
+    def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.merge`.  Raises ValueError for key parts with different numbers of buckets."""
+        none = np.zeros(0, np.int64)
+        pairs, count = [(none, none)], self.count
+        for number, (key_part, new) in enumerate(zip(key_parts, groups, strict=True)):
+            part = _open(key_part)
+            if len(new) != part.groups or (number and part.count != count):
+                raise ValueError(
+                    f"bucket key part: {part.groups} groups and {part.count} buckets do not fit the others"
+                )
+            count = part.count
+            group = new[part.group]
+            pairs.append((part.bucket[group >= 0], group[group >= 0]))
+        bucket, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        return _encode(_KeyPart(total, count, *_unique(bucket, group, total)))
+
+
+def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:
+    """Return Java's ``String.hashCode`` of each text, as unsigned words -> uint32[n].  O(bytes).
+
+    >>> java_hashes(pa.array(["", "a", "hello", "\U0001f600"])).view(np.int32).tolist()
+    [0, 97, 99162322, 1772899]
+    """
+    texts = texts.cast(pa.large_string())
+    offsets = np.frombuffer(texts.buffers()[1], np.int64, len(texts) + 1, 8 * texts.offset)
+    data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    starts = offsets - offsets[0]
+    if bool(
+        (data >= 0x80).any()
+    ):  # Java counts units of UTF-16: two for what has four bytes here, else one a character
+        units_before = np.concatenate([[0], np.cumsum((data & 0xC0 != 0x80).astype(np.int64) + (data >= 0xF0))])
+        starts = units_before[starts]
+        data = np.frombuffer(
+            data.tobytes().decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass"), "<u2"
+        )
+    lengths = np.diff(starts)
+    powers = np.ones(int(lengths.max(initial=0)) + 1, np.uint32)
+    powers[1:] = _PRIME
+    powers = np.multiply.accumulate(powers, dtype=np.uint32)
+    behind = np.repeat(starts[1:], lengths) - 1 - np.arange(len(data))
+    found = np.zeros(len(texts), np.uint32)
+    some = lengths > 0
+    if len(data):
+        found[some] = np.add.reduceat(data.astype(np.uint32) * powers[behind], starts[:-1][some], dtype=np.uint32)
+    return found
+
+
+def _hashes(keys: pa.Array, fields: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Return HUDI's hash of each record key, without its sign -> uint32[n].
+
+    Of a key of several fields, ``f1:v1,f2:v2``, it is the hash of the list of their values; of any other, of a list of the key alone.
+    """
+    alone = np.uint32(_PRIME) + java_hashes(keys)
+    total, is_composite = np.ones(len(keys), np.uint32), np.ones(len(keys), np.bool_)
+    for name in fields:
+        pattern = rf"(?s)(?:^|,){re.escape(name)}:(?P<value>.*?)(?:,[^,:]+:|$)"
+        value = pc.struct_field(pc.extract_regex(keys, pattern), [0])
+        is_composite &= value.is_valid().to_numpy(zero_copy_only=False)
+        total = total * np.uint32(_PRIME) + java_hashes(pc.fill_null(value, ""))
+    return np.where(is_composite, total, alone) & np.uint32(0x7FFFFFFF) if fields else alone & np.uint32(0x7FFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyPart:
+    """A verified key part.  ``groups``: every number is smaller; ``count``: buckets; ``bucket``, ``group``: int64[p]."""
+
+    groups: int
+    count: int
+    bucket: Int64Array
+    group: Int64Array
+
+
+def _unique(bucket: Int64Array, group: Int64Array, groups: int) -> tuple[Int64Array, Int64Array]:
+    if not 0 <= groups <= GROUPS_MAX:
+        raise ValueError(f"a bucket key part numbers up to {GROUPS_MAX} groups, got {groups}")
+    pairs = np.unique(bucket * groups + group)
+    return pairs // max(groups, 1), pairs % max(groups, 1)
+
+
+def _encode(part: _KeyPart) -> bytes:
+    words = [column.astype(np.dtype("<u4")).tobytes() for column in (part.bucket, part.group)]
+    data = _HEADER.pack(_MAGIC, part.groups, part.count, len(part.bucket)) + b"".join(words)
+    return data + _CRC.pack(zlib.crc32(data))
+
+
+def _open(key_part: bytes | memoryview) -> _KeyPart:
+    """Verify all of ``key_part`` before anything is taken from it.  Raises ValueError."""
+    view = memoryview(key_part).cast("B")
+    if len(view) < _HEADER.size + _CRC.size:
+        raise ValueError(f"bucket key part: {len(view)} bytes are no header")
+    magic, groups, count, pairs = _HEADER.unpack_from(view)
+    end = _HEADER.size + 8 * pairs
+    if magic != _MAGIC or groups > GROUPS_MAX or not 1 <= count <= BUCKETS_MAX or len(view) != end + _CRC.size:
+        raise ValueError(f"bucket key part: not a key part of version 1, or {len(view)} bytes instead of {end + 4}")
+    if zlib.crc32(view[:end]) != _CRC.unpack_from(view, end)[0]:
+        raise ValueError("bucket key part: damaged (CRC)")
+    bucket, group = (np.frombuffer(view, "<u4", pairs, _HEADER.size + 4 * pairs * i).astype(np.int64) for i in (0, 1))
+    if pairs and (int(group.max()) >= groups or int(bucket.max()) >= count or bool(np.any(np.diff(bucket) < 0))):
+        raise ValueError("bucket key part: pairs out of order, or of groups and buckets that there are not")
+    return _KeyPart(groups, count, bucket, group)

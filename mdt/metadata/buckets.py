@@ -1,0 +1,51 @@
+"""Buckets of a partition: the file groups that take new keys by a hash, where the table's key index says so.
+
+The id of a bucket's file group begins with the bucket's number in eight digits, as Hudi's bucket index has it.  While a bucket has no
+file group, a number below -1 stands for the one that is to be made.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes.base import Int64Array
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+
+_FIRST = -2
+
+
+def opened(buckets: Int64Array) -> Int64Array:
+    """Return what stands for the file group of each bucket while there is none -> int64[n], below -1.
+
+    >>> import numpy as np
+    >>> opened(np.array([0, 7])).tolist(), number(-9)
+    ([-2, -9], 7)
+    """
+    return _FIRST - buckets
+
+
+def number(group: int) -> int:
+    """Return the bucket that ``group``, below -1, stands for."""
+    return _FIRST - group
+
+
+def homes(metadata: Metadata, snapshot: Snapshot, texts: pa.Array) -> Int64Array | None:
+    """Return what stands for the new file group of each record key, string[n] -> int64[n]; None: the table has no buckets."""
+    if metadata.key_index_problem(snapshot) is not None:
+        return None
+    found = metadata.key_index(snapshot).buckets(texts)
+    return None if found is None else opened(found)
+
+
+def names(groups: Int64Array) -> npt.NDArray[np.object_]:
+    """Return with which eight digits the file group's id of each bucket begins -> object[n]; ``groups``: what stands for them.
+
+    >>> import numpy as np
+    >>> names(np.array([-2, -9])).tolist()
+    ['00000000', '00000007']
+    """
+    buckets, of_group = np.unique(_FIRST - groups, return_inverse=True)
+    return np.array([f"{bucket:08d}" for bucket in buckets.tolist()], object)[of_group]
