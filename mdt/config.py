@@ -105,6 +105,14 @@ class Options:
         "mdt.keys.repeat", False,
         "a key may live more than once: insert(check=False) inserts without looking for keys", scope="table",
     )  # fmt: skip
+    delete_keeps_ordering: bool = _option(
+        "mdt.delete.keeps.ordering", False,
+        "a deleted key is not revived by a row whose ordering value is below that at which it was deleted", scope="table",
+    )  # fmt: skip
+    delete_keeps_ordering_hours: int = _option(
+        "mdt.delete.keeps.ordering.hours", 168, "hours after which that is forgotten; 0: never", minimum=0, maximum=10**7,
+        scope="table",
+    )  # fmt: skip
     update_partition_path: bool = _option(
         "mdt.update.partition.path", True,
         "with table scope, a row that arrives with another partition moves there; else it is updated where it is, and keeps its partition columns",

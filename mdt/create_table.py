@@ -121,6 +121,11 @@ def _refuse_buckets(options: Options, scope: str) -> None:
 
 def _refuse_together(options: Options, ordering: str | None, partition_by: Sequence[str]) -> None:
     """Raise Invalid for what leaves open which partition a row stays in, or what it is compared with there."""
+    if options.delete_keeps_ordering and (ordering is None or options.keys_repeat):
+        raise Invalid(
+            "mdt.delete.keeps.ordering compares rows with the delete of their key, by an ordering field, where a key lives once",
+            hint="name the column: ordering='ts'" if ordering is None else "leave mdt.keys.repeat out",
+        )
     if options.update_partition_path:
         return
     if options.partition_time_pattern:

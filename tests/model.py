@@ -69,6 +69,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self.path = self.folder / "table"
         self.model: dict[Any, Row] = {}
         self.past: dict[int, list[Row]] = {}
+        self.graves: dict[Any, Row] = {}
+        self.graves_then: dict[int, dict[Any, Row]] = {}
         self.tags: dict[str, int] = {}
         self.schemas: dict[int, pa.Schema] = {}
         self.alters: list[tuple[int, Callable[[Row], Row]]] = []
@@ -129,10 +131,34 @@ class TableAgainstDictionary(MergeRules, PastRules):
         batch = data.draw(self._rows(max_size=4))
         if self.model and data.draw(st.booleans()):
             batch += data.draw(st.lists(st.sampled_from(list(self.model.values())), max_size=4))
-        self._expect(self._writer(data).delete(self._keys(batch)), self._remove(batch))
+        at = self.shape.keeps_deletes and data.draw(st.booleans(), label="at an ordering value")
+        self._expect(self._writer(data).delete(self._keys(batch, at)), self._remove(batch, at))
+        self._compare_pruned(data)
+        if self.graves and data.draw(st.booleans(), label="again"):
+            self.bring_deleted_keys_again(data)
+
+    @precondition(lambda self: self.graves)
+    @rule(data=st.data())
+    def bring_deleted_keys_again(self, data: st.DataObject) -> None:
+        """Rows of keys that were deleted, with ordering values below, at, and above those of the deletes."""
+        how = data.draw(st.sampled_from(("upsert", "insert", "merge")), label="how")
+        dead = [row for identity, row in self.graves.items() if identity not in self.model]
+        fresh = data.draw(self._rows(min_size=len(dead), max_size=len(dead)))
+        names = (*self.shape.key, *self.shape.partition_by)
+        batch = [new | {name: old[name] for name in names} for old, new in zip(dead, fresh, strict=True)]
+        counts = self._put(batch)
+        writer, rows = self._writer(data), self._arrow(batch)
+        if how == "merge":
+            done = writer.merge(rows).when_not_matched().insert().execute()
+            counts = {name: counts[name] for name in ("inserted", "late")}
+        else:
+            done = writer.upsert(rows) if how == "upsert" else writer.insert(rows)
+        self._expect(done, counts)
+        count("rows that the model leaves out as older than the delete of their key", counts["late"])
+        count("rows that the model revives", counts["inserted"])
         self._compare_pruned(data)
 
-    @precondition(lambda self: self.model and self.shape.ordering)
+    @precondition(lambda self: self.model and self.shape.ordering and not self.shape.keeps_deletes)
     @rule(data=st.data(), between=st.booleans())
     def delete_and_insert_again_with_a_smaller_ordering_value(self, data: st.DataObject, between: bool) -> None:
         row = max(self.model.values(), key=lambda r: r["ts"])
@@ -171,6 +197,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         else:
             writer.restore(seq)
         self.model = {self.shape.identity(row): row for row in self.past[seq]}
+        self.graves = dict(self.graves_then[seq])
         self._have_columns_again(seq, before)
         self._compare_pruned(data)
 
@@ -310,6 +337,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         assert bag(self.table.scan().to_arrow()) == expected
         assert self.table.scan().count() == len(self.model)
         self.past[self.table.snapshot().seq] = list(self.model.values())
+        self.graves_then[self.table.snapshot().seq] = dict(self.graves)
         self.schemas[self.table.snapshot().seq] = self.schema
         self._remember(self.table.snapshot().seq)
         if not self._hudi_knows():
@@ -403,9 +431,19 @@ class TableAgainstDictionary(MergeRules, PastRules):
                 found = [change(row) for row in found]
         return found
 
-    def _keys(self, batch: list[Row]) -> pa.Table:
+    def _keys(self, batch: list[Row], at: bool = False) -> pa.Table:
         names = dict.fromkeys((*self.shape.key, *(self.shape.partition_by if self.shape.scope == "partition" else ())))
-        return self._arrow(batch).select(list(names))
+        return self._arrow(batch).select([*names, "ts"] if at else list(names))
+
+    def _bury(self, identity: Any, at: Row | None = None) -> None:
+        """Delete a row of the model, at the ordering value of a row or at its own."""
+        row = self.model.pop(identity)
+        if self.shape.keeps_deletes:
+            self.graves[identity] = row if at is None else at
+
+    def _is_outlived(self, identity: Any, row: Row) -> bool:
+        """Return whether the key of a row that does not live was deleted at a larger ordering value."""
+        return self.shape.keeps_deletes and identity in self.graves and _rank(row) < _rank(self.graves[identity])
 
     def _put(self, batch: list[Row]) -> dict[str, int]:
         """Upsert into the model; return the counts that the table must give."""
@@ -417,19 +455,30 @@ class TableAgainstDictionary(MergeRules, PastRules):
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": len(batch) - len(newest), "missing": 0}
         for identity, row in newest.items():
             old = self.model.get(identity)
-            if old is not None and self.shape.ordering is not None and _rank(row) < _rank(old):
+            is_late = old is not None and self.shape.ordering is not None and _rank(row) < _rank(old)
+            if is_late or (old is None and self._is_outlived(identity, row)):
                 counts["late"] += 1
             else:
                 counts["inserted" if old is None else "updated"] += 1
                 self.model[identity] = self.shape.updated(old, row)
         return counts
 
-    def _remove(self, batch: list[Row]) -> dict[str, int]:
-        identities = {self.shape.identity(row) for row in batch}
-        found = identities & self.model.keys()
-        for identity in found:
-            del self.model[identity]
-        return {"inserted": 0, "updated": 0, "deleted": len(found), "late": 0, "missing": len(identities - found)}
+    def _remove(self, batch: list[Row], at: bool = False) -> dict[str, int]:
+        """Delete from the model, ``at`` the ordering values of the batch or at those of the rows; return the counts that the table must give."""
+        counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
+        for identity in {self.shape.identity(row) for row in batch}:
+            named = max((row for row in batch if self.shape.identity(row) == identity), key=_rank)
+            old = self.model.get(identity)
+            if old is None:
+                counts["missing"] += 1
+                if at and not self._is_outlived(identity, named):
+                    self.graves[identity] = named
+            elif at and _rank(named) < _rank(old):
+                counts["late"] += 1
+            else:
+                counts["deleted"] += 1
+                self._bury(identity, named if at else None)
+        return counts
 
     def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
         assert {name: getattr(result, name) for name in counts} == counts

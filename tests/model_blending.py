@@ -116,6 +116,9 @@ class BlendingRules(OverwritingRules):
             if old is None:
                 if self.shape.ordering is not None and "ts" in missing:
                     return None
+                if self._is_outlived(identity, row):
+                    counts["late"] += 1
+                    continue
                 counts["inserted"] += 1
                 model[identity] = new
                 continue
@@ -135,6 +138,9 @@ class BlendingRules(OverwritingRules):
     def _rank(self, row: Row) -> Any:
         """Return the ordering value as Hudi's readers compare it: -0.0 is below 0.0."""
         return (row["ts"], math.copysign(1.0, row["ts"])) if isinstance(row["ts"], float) else row["ts"]
+
+    def _is_outlived(self, identity: Any, row: Row) -> bool:
+        raise NotImplementedError
 
     def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
         raise NotImplementedError

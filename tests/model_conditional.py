@@ -30,7 +30,7 @@ class ConditionalRules(RuleBasedStateMachine):
     def delete_where(self, data: st.DataObject) -> None:
         chosen, done = self._chosen(data, None)
         for identity in chosen:
-            del self.model[identity]
+            self._bury(identity)
         assert done.deleted == len(chosen) and not done.updated and done.attempts == 1
 
     @precondition(lambda self: self.model)
@@ -61,6 +61,9 @@ class ConditionalRules(RuleBasedStateMachine):
         mask = matches(asked, rows).to_pylist()
         count("rows that the model changes by a condition", sum(mask))
         return [identity for identity, hit in zip(self.model, mask, strict=True) if hit], done
+
+    def _bury(self, identity: Any) -> None:
+        raise NotImplementedError
 
     def _writer(self, data: st.DataObject) -> mdt.Table:
         raise NotImplementedError

@@ -102,7 +102,7 @@ class MergeRules(BlendingRules):
             done = merge.execute()
             model, counts = after
             assert {name: getattr(done, name) for name in counts} == counts and done.attempts == 1
-            assert done.source_rows == len(batch) and bool(done.instant) == (sum(counts.values()) > 0)
+            assert done.source_rows == len(batch) and bool(done.instant) == (sum(counts.values()) > counts["late"])
             self.model = model
             count("rows that the model merges", sum(counts.values()))
         self._compare_pruned(data)
@@ -145,7 +145,8 @@ class MergeRules(BlendingRules):
         self, batch: list[Row], pairs: list[tuple[Row, Row]], clauses: list[Said]
     ) -> tuple[dict[Any, Row], dict[str, int]] | None:
         """Return the model after a merge, and the counts; None for one that is refused."""
-        identity, counts = self.shape.identity, {"inserted": 0, "updated": 0, "deleted": 0}
+        identity, counts = self.shape.identity, {"inserted": 0, "updated": 0, "deleted": 0, "late": 0}
+        deleted = list[Row]()
         targets = [id(t) for _, t in pairs]
         if len(set(targets)) < len(targets) and any(said.kind == "matched" for said in clauses):
             return None
@@ -159,6 +160,7 @@ class MergeRules(BlendingRules):
                     made = said.make(s, t)
                     counts["deleted" if made is None else "updated"] += 1
                     del model[identity(t)]
+                    deleted += [t] if made is None else []
                     model |= {} if made is None else {identity(made): made}
         matched, fresh = {id(s) for s, _ in pairs}, list[Row]()
         for s in batch:
@@ -170,8 +172,11 @@ class MergeRules(BlendingRules):
         identities = {identity(row) for row in fresh}
         if len(identities) < len(fresh) or identities & self.model.keys():
             return None
-        counts["inserted"] = len(fresh)
-        return model | {identity(row): row for row in fresh}, counts
+        late = [row for row in fresh if self._is_outlived(identity(row), row)]
+        counts["inserted"], counts["late"] = len(fresh) - len(late), len(late)
+        for row in deleted:
+            self._bury(identity(row))
+        return model | {identity(row): row for row in fresh if row not in late}, counts
 
     def _said(self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said]) -> Any:
         ons: dict[str, Any] = {

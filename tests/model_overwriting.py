@@ -18,6 +18,7 @@ class OverwritingRules(ConditionalRules):
     """Overwrites and drops, for machines that have a ``model``: identity -> row."""
 
     model: dict[Any, Row]
+    graves: dict[Any, Row]
     shape: Shape
 
     @rule(data=st.data(), whole=st.booleans())
@@ -72,8 +73,9 @@ class OverwritingRules(ConditionalRules):
     def _put_first(self, batch: list[Row]) -> dict[str, int]:
         """Put rows into the model of which none comes late; return how many there are, and how many repeat a key."""
         old, self.model = self.model, {}
+        graves, self.graves = self.graves, {}
         counts = self._put(batch)
-        new, self.model = self.model, old
+        new, self.model, self.graves = self.model, old, graves
         self.model |= new
         return {"inserted": counts["inserted"], "late": counts["late"]}
 

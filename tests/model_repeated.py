@@ -42,7 +42,8 @@ class RepeatedAgainstList(RuleBasedStateMachine):
 
     @initialize(shape=shapes())
     def create(self, shape: Shape) -> None:
-        self.shape = shape = replace(shape, moves=True, key_index="record" if shape.has_buckets else shape.key_index)
+        key_index = "record" if shape.has_buckets else shape.key_index
+        self.shape = shape = replace(shape, moves=True, remembers=False, key_index=key_index)
         small_files.JOINED_MIN = shape.joined_min
         arguments = shape.arguments()
         arguments["options"] |= {"mdt.keys.repeat": True}

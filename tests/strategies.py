@@ -39,7 +39,8 @@ class Shape:
     """A kind of table.  ``levels``: partition columns, 0 to 2; ``ordering``: kind of the ordering field, or None;
     ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
     and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large.
-    ``moves``: whether rows with another partition move there, under table scope."""
+    ``moves``: whether rows with another partition move there, under table scope.  ``remembers``: whether deleted keys keep their ordering value,
+    where there is an ordering field."""
 
     table_type: str
     key_index: str
@@ -57,6 +58,11 @@ class Shape:
     joins_logs: bool
     positions: bool
     moves: bool = True
+    remembers: bool = False
+
+    @property
+    def keeps_deletes(self) -> bool:
+        return self.remembers and self.ordering is not None
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -95,6 +101,7 @@ class Shape:
             "mdt.compact.log.files": self.compact_log_files,
             "hoodie.write.record.positions": self.positions,
             "mdt.update.partition.path": self.moves,
+            "mdt.delete.keeps.ordering": self.keeps_deletes,
         }
         return {
             "key": self.key, "partition_by": self.partition_by, "ordering": "ts" if self.ordering else None,
@@ -142,6 +149,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         joins_logs=st.booleans(),
         positions=st.booleans(),
         moves=st.sampled_from((True, True, False)),
+        remembers=st.booleans(),
     ).map(_possible)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from indexes.base import KeyHashes
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.key_map import KeyMap
+from mdt.metadata.tombstones import marks_of, of_table
 from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
@@ -88,7 +89,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     if mine.conditional and theirs.header.get("operation") in CHOOSING:
         return f"commit {theirs.seq} made rows that the condition may hold for"
     files = theirs.table("files")
-    if mine.everything and (len(files) or len(theirs.table("vectors"))):
+    tombstones = theirs.table("tombstones")
+    if mine.everything and (len(files) or len(theirs.table("vectors")) or len(tombstones)):
         return f"commit {theirs.seq} changed files"
     changed = mine.groups & theirs.changed_groups
     if changed:
@@ -106,6 +108,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         stored = ObjectRange(file["key_map_path"], file["key_map_offset"], file["key_map_length"], file["key_map_crc"])
         if bool((load(stored).find(absent) >= 0).any()):
             return f"commit {theirs.seq} inserted a key that this transaction found absent"
+    if len(tombstones) and _found_again(mine.absent, tombstones):
+        return f"commit {theirs.seq} deleted a key that this transaction found absent"
     return None
 
 
@@ -113,6 +117,13 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
     """Return partition path and bucket of the file groups of ``files``, whose ids begin with the bucket."""
     named = zip(files["partition"].to_pylist(), files["file_id"].to_pylist(), strict=True)
     return {(partition, int(name[:8])) for partition, name in named if name[:8].isdecimal()}
+
+
+def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table) -> bool:
+    """Return whether keys that were ``absent`` have got tombstones."""
+    theirs = of_table(tombstones, 0)
+    marks = (marks_of(absent[path], None if path == TABLE else path) for path in absent)
+    return any(bool((theirs.find(one) >= 0).any()) for one in marks)
 
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:

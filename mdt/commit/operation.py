@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import Footprint
-from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.commit_log import NO_TOMBSTONES, CommitRecord
 from mdt.metadata.file_group import NewFile, SummaryRef
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.snapshot import Snapshot
@@ -46,6 +47,7 @@ class Changes:
     deletion vector; of one that leaves, the positions of rows that do not move on.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
     ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
     know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of the data files that a cleaning lets go.  ``saved``: those of a savepoint.
+    ``tombstones``: of deleted keys, schema TOMBSTONES.
     """
 
     files: Sequence[NewFile] = ()
@@ -57,6 +59,7 @@ class Changes:
     absent: Mapping[str, KeyHashes] | None = None
     cleaned: Sequence[str] = ()
     saved: Sequence[str] = ()
+    tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,7 @@ def record_tables(changes: Changes, instant: str) -> dict[str, pa.Table]:
         "key_parts": key_parts_table(tuple(changes.key_parts)),
         "cleaned": pa.table([list(changes.cleaned)], schema=CLEANED),
         "saved": pa.table([list(changes.saved)], schema=SAVED),
+        "tombstones": changes.tombstones,
     }
 
 

@@ -27,6 +27,7 @@ from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.buckets import homes
+from mdt.metadata.deleted_keys import outlived
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -37,7 +38,7 @@ from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW, Assignment
 from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
 from mdt.write.files import WriteJob
-from mdt.write.normalize import Batch, keyed_rows, normalize
+from mdt.write.normalize import Batch, keyed_rows, normalize, partition_names
 from mdt.write.operations import (
     collect,
     decide,
@@ -45,7 +46,6 @@ from mdt.write.operations import (
     in_key_order,
     locate_batch,
     new_here,
-    partition_names,
 )
 from mdt.write.slices import Fates, KeyedRows, slice_of
 from mdt.write.staying import in_place
@@ -209,10 +209,11 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
 def _all_kinds(
     snapshot: Snapshot, located: Located, batch: Batch, late: npt.NDArray[np.bool_], moved: npt.NDArray[np.bool_]
 ) -> list[pa.Table]:
-    fresh, returning = new_here(located, moved)
+    names = partition_names(batch)
+    late = late | outlived(snapshot, batch.hashes, names, batch.ordering, located.found)
+    fresh, returning = new_here(located, late, moved)
     changed = np.flatnonzero(located.found & ~late & ~moved)
     moves = np.flatnonzero(moved)
-    names = partition_names(batch)
     places, further = ended_besides(located, late)
     there = snapshot.file_groups.partitions(places.group)
     return [

@@ -23,6 +23,7 @@ from mdt.metadata.file_group import BASE, FILES
 from mdt.metadata.file_groups import NAME_SEED
 from mdt.metadata.key_parts import KeyPart, numbered_table
 from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.tombstones import remembered_since
 
 FILES_PER_PAGE = 8_192
 """Of columns of which a plan needs few values: reading one checks some 100 KB, and 1 M files have 123 pages."""
@@ -68,7 +69,16 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
         columns |= _summaries(snapshot, spec)
     columns["history"] = Column(snapshot.history.combine_chunks())
     columns["key_parts"] = Column(_key_parts(snapshot, key_parts, order))
+    columns |= _tombstones(snapshot)
     return columns
+
+
+def _tombstones(snapshot: Snapshot) -> dict[str, Column]:
+    since = snapshot.tombstones_since
+    if not since.is_known(snapshot.checkpoint):
+        return {}
+    standing = since.standing(snapshot.checkpoint, remembered_since(snapshot.definition, snapshot.last_instant))
+    return {"tombstones": Column(standing.stored().combine_chunks())} if len(standing) else {}
 
 
 def checkpoint_of(snapshot: Snapshot) -> BuiltColumns:

@@ -22,7 +22,7 @@ from indexes.bounds import Bounds
 from indexes.buffers import numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt.limits import METADATA_CACHE_BYTES_MAX
-from mdt.metadata.commit_log import KEY_PARTS, STATS, SUMMARIES
+from mdt.metadata.commit_log import KEY_PARTS, STATS, SUMMARIES, TOMBSTONES
 from mdt.metadata.file_group import FILES
 from mdt.metadata.recent import Recent
 
@@ -54,6 +54,9 @@ NUMBERED_KEY_PARTS = pa.schema(
 """As KEY_PARTS, with the numbers that file groups have in the checkpoint (-1: gone); a row with index "" holds the groups of which
 the key index does not know every key."""
 
+STORED_TOMBSTONES = TOMBSTONES.append(pa.field("deleted_us", pa.int64()))
+"""Tombstones with the time of the delete, microseconds since 1970."""
+
 PAGES = pa.schema([("object", pa.int32()), ("offset", pa.int64()), ("length", pa.int64()), ("crc", pa.int64())])
 """Where the pages of a checkpoint stand, in the order of its columns."""
 
@@ -79,7 +82,12 @@ _SIMPLE: Mapping[str, pa.DataType] = {
 _FAMILIES: Mapping[str, pa.Schema] = {
     "stats": STATS_SCHEMA, "partition_stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())]),
 }  # fmt: skip
-_TABLES: Mapping[str, pa.Schema] = {"row_groups": STATS, "history": HISTORY, "key_parts": NUMBERED_KEY_PARTS}
+_TABLES: Mapping[str, pa.Schema] = {
+    "row_groups": STATS,
+    "history": HISTORY,
+    "key_parts": NUMBERED_KEY_PARTS,
+    "tombstones": STORED_TOMBSTONES,
+}
 
 MAPPED_BYTES = 1 << 10
 """What a page or column that is mapped counts for: its Arrow objects."""

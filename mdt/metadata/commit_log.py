@@ -51,6 +51,9 @@ SAVED = pa.schema([("path", pa.string())])
 CLEANED = pa.schema([("path", pa.string())])
 """Data files that no state refers to any more which can be read after a cleaning."""
 
+TOMBSTONES = pa.schema([("hi", pa.uint64()), ("lo", pa.uint64()), ("ordering", pa.uint64())])
+"""Deleted keys and at which ordering value, null where a tombstone is taken back: see :mod:`mdt.metadata.tombstones`."""
+
 SECTIONS: Mapping[str, pa.Schema] = {
     "files": FILES,
     "slices": SLICES,
@@ -63,12 +66,14 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "key_parts": KEY_PARTS,
     "cleaned": CLEANED,
     "saved": SAVED,
+    "tombstones": TOMBSTONES,
 }
 
 _HEADER_BYTES = 4_096
 """About what a record's header takes in memory."""
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
 """Made once; ``schema.empty_table()`` would import pandas where it is installed."""
+NO_TOMBSTONES = _EMPTY["tombstones"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from mdt.metadata.recent import Recent
 from mdt.metadata.retention import Retention
 from mdt.metadata.shards import Shards
 from mdt.metadata.tags import Tags
+from mdt.metadata.tombstones import TombstonesSince
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
 
@@ -75,6 +76,7 @@ class Snapshot:
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
     retention: Retention = field(default_factory=Retention)
     tags: Tags = field(default_factory=Tags)
+    tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
     known: Recent[int, Segment] = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
 
     def __repr__(self) -> str:

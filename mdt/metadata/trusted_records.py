@@ -138,6 +138,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
             }
         )
     ),
+    "forgets_deletes": lambda value: value is True,
     "clean": _is_object_of({"policy": _is_text, "earliest": names.is_instant, "action": _is_text}),
     "compaction_plan": _is_list_of(
         _is_object_of(
@@ -247,6 +248,8 @@ def check_tables(header: Mapping[str, Any], seq: int, tables: Mapping[str, pa.Ta
         section = _Section(name, tables[name], path)
         section.no_nulls("path")
         section.texts("path", names.is_data_file, "data files")
+    if "tombstones" in tables:
+        _check_tombstones(_Section("tombstones", tables["tombstones"], path))
     if "key_parts" in tables:
         _check_key_parts(_Section("key_parts", tables["key_parts"], path), header["instant"])
     _check_left_out(header, tables, path)
@@ -457,6 +460,13 @@ def _check_key_parts(section: _Section, instant: str) -> None:
     section.no_nulls("index", "groups")
     section.require(not section.columns["groups"].flatten().null_count, "file groups with names")
     _check_objects(section, instant)
+
+
+def _check_tombstones(section: _Section) -> None:
+    section.no_nulls("hi", "lo")
+    hi, lo = (numbers(section.columns[name]) for name in ("hi", "lo"))
+    rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
+    section.require(bool(rising.all()), "keys that rise, each once")
 
 
 def _check_objects(section: _Section, instant: str) -> None:

@@ -86,6 +86,16 @@ class TableDefinition:
         return self.parsed.keys_repeat
 
     @property
+    def keeps_deletes(self) -> bool:
+        """Whether it is kept at which ordering value a key was deleted, so that older rows do not revive it."""
+        return parse_options(self.options).delete_keeps_ordering
+
+    @property
+    def tombstone_hours(self) -> int:
+        """After how many hours that is forgotten, 0 for never."""
+        return parse_options(self.options).delete_keeps_ordering_hours
+
+    @property
     def time_path(self) -> TimePath | None:
         """How partition paths are made of a time, None if they are made of values."""
         options = self.parsed

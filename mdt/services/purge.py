@@ -1,7 +1,7 @@
 """Purge: no byte is left of rows that were deleted or replaced, in no file that the table has.
 
 Such bytes stand in old data files and log blocks, in key maps and summaries that are put into one object with those of other files, in bounds of
-key parts and of statistics, in records and in checkpoints.  So every file group is written anew that is not just what one commit made of new rows, and
+key parts and of statistics, in tombstones, in records and in checkpoints.  So every file group is written anew that is not just what one commit made of new rows, and
 every one that shares an object with such a group; then all states before that are cleaned, and their records archived.
 """
 
@@ -19,12 +19,14 @@ from indexes.base import BoolArray, Int64Array
 from indexes.buffers import numbers
 from mdt.commit import claims
 from mdt.commit.conflicts import Footprint
+from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.recovery import sweep
 from mdt.commit.transaction import run
 from mdt.config import Options
 from mdt.errors import Conflict
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import paths
+from mdt.metadata.deleted_keys import has_tombstones
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -73,6 +75,22 @@ class Rewriting(Clustering):
     def narrow(self, *given: object) -> None:
         """Start again: what another writer has changed may be what was to go."""
         return
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetDeletes(Operation[WritePlan]):
+    """The operation that ends all tombstones: hashes of deleted keys, and ordering values of their rows."""
+
+    action: str
+    name: str = "forget_deletes"
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Return whether there are any."""
+        return WritePlan(Footprint(txn), is_needed=has_tombstones(snapshot))
+
+    def write(self, snapshot: Snapshot, plan: WritePlan, claim: Claim) -> Changes:
+        """Write nothing; the record says it."""
+        return Changes(extra={"forgets_deletes": True})
 
 
 def _as_they_stand(shared: WriteJob, unit: Unit) -> Arrangement:
@@ -156,10 +174,11 @@ def purge(metadata: Metadata, options: Options, progress: Progress | None = None
     before = metadata.newest()
     _refuse_company(metadata)
     done = run(metadata, Rewriting(metadata, options, (), "sort", None, progress), attempts=options.commit_attempts)
+    forgot = run(metadata, ForgetDeletes(before.definition.commit_action), attempts=options.commit_attempts)
     for name in metadata.newest().tags.seqs:
         run(metadata, DropTag(name), attempts=options.commit_attempts)
     removed = 0
-    if done.record is not None or not _has_no_past(metadata):
+    if done.record is not None or forgot.record is not None or not _has_no_past(metadata):
         # Twice: the log is to begin after the older of two checkpoints, and neither may know more than the newest state.
         for _ in range(2):
             last = metadata.compact(whole=True).seq

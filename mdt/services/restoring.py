@@ -25,6 +25,7 @@ from mdt.config import Options
 from mdt.errors import Unsupported
 from mdt.hudi.schema import PARTITION_PATH, RECORD_KEY
 from mdt.metadata.apply import change_of
+from mdt.metadata.deleted_keys import undone
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -38,7 +39,7 @@ from mdt.schema.forms import form_between
 from mdt.schema.versions import SchemaVersion
 from mdt.services.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.assign import Assignment, Place, assign
-from mdt.write.normalize import Batch, stored_batch
+from mdt.write.normalize import Batch, partition_names, stored_batch
 from mdt.write.operations import (
     STORED_SHARE,
     RowPlan,
@@ -48,7 +49,6 @@ from mdt.write.operations import (
     inserts_of,
     locate_batch,
     new_here,
-    partition_names,
     partitions_of,
     write_rows,
 )
@@ -109,9 +109,10 @@ class Restore(Operation[RestorePlan]):
             "deleted": len(batch) - came_back,
         }
         footprint = replace(footprint, everything=True, alters=version is not None)
+        tombstones = undone(old, snapshot)
         return RestorePlan(
-            footprint, partitions_of(work), counts, bool(work) or version is not None, work, located, fates.updates,
-            fates.deletes, fates.returns, fates.inserts, batch, version, old.last_instant,
+            footprint, partitions_of(work), counts, bool(work or len(tombstones)) or version is not None, work, located,
+            fates.updates, fates.deletes, fates.returns, fates.inserts, batch, tombstones, version, old.last_instant,
         )  # fmt: skip
 
     def _told(self, snapshot: Snapshot, old: Snapshot) -> tuple[pa.Table, pa.Table]:
@@ -166,7 +167,7 @@ class Restore(Operation[RestorePlan]):
         extra: dict[str, Any] = {**changes.extra, "restored": plan.restored}
         if plan.version is not None:
             extra |= alteration_fields(snapshot.definition, plan.version)
-        return replace(changes, extra=extra)
+        return replace(changes, extra=extra, tombstones=plan.tombstones)
 
 
 def _batch(snapshot: Snapshot, back: pa.Table, gone: pa.Table) -> tuple[Batch, int]:
@@ -223,7 +224,7 @@ def _fates(snapshot: Snapshot, batch: Batch, located: Located, came_back: int) -
         moved = is_back & located.found & np.asarray(there != partition_names(batch))
     replaced = np.flatnonzero(is_back & located.found & ~moved)
     ended = np.flatnonzero((~is_back & located.found) | moved)
-    fresh, returning = (rows[is_back[rows]] for rows in new_here(located, moved))
+    fresh, returning = (rows[is_back[rows]] for rows in new_here(located, np.zeros(len(batch), np.bool_), moved))
     return _Fates(
         by_value(replaced, located.group[replaced]),
         by_value(ended, located.group[ended]),

@@ -85,13 +85,19 @@ class Writing(Handle):
 
         ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
         ignored.  Keys that do not exist are counted in ``missing``.
+
+        In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
+        and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows
+        that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
         """
         from mdt.write.normalize import normalize_keys
         from mdt.write.operations import Delete
 
         with shown(progress, "delete") as told:
             self._before_rows()
-            table = self._driver_table(keys, (*self.definition.key, *self.definition.partition_by))
+            definition = self.definition
+            ordering = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
+            table = self._driver_table(keys, (*definition.key, *definition.partition_by, *ordering))
             batch = normalize_keys(table, self.definition)
             action = self.definition.commit_action
             done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, told))

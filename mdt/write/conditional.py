@@ -8,7 +8,7 @@ by another one, so that two of them end as one after the other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from mdt.progress import Progress
 from mdt.scan.matches import Places, matching_rows
 from mdt.scan.reader import read_at
 from mdt.write.assign import Assignment, assign
+from mdt.write.deletes import of_rows
 from mdt.write.files import WriteJob
 from mdt.write.normalize import keyed_rows
 from mdt.write.operations import write_slices
@@ -90,7 +91,14 @@ class Conditional(Operation[ConditionalPlan]):
     def write(self, snapshot: Snapshot, plan: ConditionalPlan, claim: Claim) -> Changes:
         """Write the next file of each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        return write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
+        changes = write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
+        if self.setting is not None or not snapshot.definition.keeps_deletes:
+            return changes
+        places = [one for rows in plan.rows.values() for one in rows]
+        file = np.repeat(np.array([file for file, _ in places], np.int64), [len(positions) for _, positions in places])
+        position = np.concatenate([positions for _, positions in places])
+        threads = self.options.threads("reader")
+        return replace(changes, tombstones=of_rows(self.metadata, snapshot, file, position, threads=threads))
 
     def _slice(self, snapshot: Snapshot, plan: ConditionalPlan, one: Assignment) -> Slice:
         rows = plan.rows[one.group]

@@ -27,6 +27,7 @@ from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.hudi.arrays import plain
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata.deleted_keys import outlived
 from mdt.metadata.key_map import ordering_words
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
@@ -36,9 +37,10 @@ from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
 from mdt.write.assign import Assignment, Place, assign
 from mdt.write.clauses import Action, Clause, When
+from mdt.write.deletes import of_rows
 from mdt.write.files import WriteJob
 from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
-from mdt.write.normalize import Batch, keyed_rows, stored_batch, unique
+from mdt.write.normalize import Batch, keyed_rows, partition_names, stored_batch, unique
 from mdt.write.operations import (
     STORED_SHARE,
     absent_keys,
@@ -128,7 +130,9 @@ class Merge(Operation[MergePlan]):
         """Write the next file of each file group."""
         shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        return write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
+        changes = write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
+        gone, threads = plan.acted.pairs.take(~self.updates(plan.acted)), self.options.threads("reader")
+        return replace(changes, tombstones=of_rows(self.metadata, snapshot, gone.file, gone.position, threads=threads))
 
     def _slice(self, snapshot: Snapshot, plan: MergePlan, one: Assignment) -> Slice:
         acted = plan.acted.take(plan.rows.get(one.group, _NO_ROWS))
@@ -200,8 +204,12 @@ class _Decision:
         batch, inserted = self._new_rows(found, acted)
         located = Located.nothing() if batch is None else locate_batch(merge.metadata, snapshot, batch)
         self._refuse_known(batch, located, inserted)
-        work, rows, inserts, returns = self._assigned(acted, updates, batch, located)
-        counts = {"inserted": inserted, "updated": int(updates.sum()), "deleted": int((~updates).sum())}
+        late = self._late(batch, located)
+        work, rows, inserts, returns = self._assigned(acted, updates, batch, located, late)
+        counts = {
+            "inserted": inserted - int(late.sum()), "updated": int(updates.sum()), "deleted": int((~updates).sum()),
+            "late": int(late.sum()),
+        }  # fmt: skip
         footprint = self._footprint(txn, found, acted, batch, located, work, inserted)
         return MergePlan(
             footprint, partitions_of(work), counts, bool(work), acted=acted, rows=rows, batch=batch, inserts=inserts,
@@ -324,20 +332,27 @@ class _Decision:
                 hint="match by the key, or leave them out by a condition",
             )
 
+    def _late(self, batch: Batch | None, located: Located) -> npt.NDArray[np.bool_]:
+        """Return which new rows are left out, because their key was deleted at a larger ordering value -> bool[n]."""
+        if batch is None:
+            return np.zeros(0, np.bool_)
+        return outlived(self._snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found)
+
     # Where they are written
 
     def _assigned(
-        self, acted: Acted, updates: npt.NDArray[np.bool_], batch: Batch | None, located: Located
-    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]]:
+        self, acted: Acted, updates: npt.NDArray[np.bool_], batch: Batch | None, located: Located,
+        late: npt.NDArray[np.bool_],
+    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]]:  # fmt: skip
         merge, snapshot = self._merge, self._snapshot
         groups = snapshot.file_groups.of_files(acted.pairs.file)
         rows = by_value(np.arange(len(acted)), groups)
         inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
         row_bytes = 0.0
         if batch is not None:
-            returning = np.flatnonzero(located.dead_in >= 0)
+            returning = np.flatnonzero((located.dead_in >= 0) & ~late)
             returns = by_value(returning, located.dead_in[returning])
-            inserts = inserts_of(batch, np.flatnonzero(located.dead_in < 0), located.home)
+            inserts = inserts_of(batch, np.flatnonzero((located.dead_in < 0) & ~late), located.home)
             row_bytes = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
         work = assign(
             snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,

@@ -46,6 +46,11 @@ class Batch(KeyedRows):
         )  # fmt: skip
 
 
+def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
+    """Return the partition path of each row -> object[n]."""
+    return np.array([*batch.partitions, ""], dtype=object)[batch.partition]
+
+
 def keyed_rows(table: pa.Table, definition: TableDefinition) -> KeyedRows:
     """Return rows as the table keeps them, whatever their partition, with what it needs to know of their keys."""
     keys = record_keys(table, definition.key)
@@ -84,7 +89,10 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
 
 
 def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
-    """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too."""
+    """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too.
+
+    It has ordering values where ``data`` have, and the table keeps those of deletes.
+    """
     partition_by, hint = definition.partition_by, "under partition scope a key is only unique in its partition"
     if definition.is_global:
         partition_by, hint = (), ""
@@ -93,6 +101,8 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     missing = [name for name in names if name not in data.column_names]
     if missing:
         raise Invalid(f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}", hint=hint)
+    if definition.keeps_deletes and definition.ordering is not None and definition.ordering in data.column_names:
+        names = list(dict.fromkeys([*names, definition.ordering]))
     declared = pa.schema(map(definition.declared.field, names))
     stored = pa.schema(map(definition.schema.field, names))
     table = conform(data.select(names), declared, stored, definition.key)

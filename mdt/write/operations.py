@@ -24,6 +24,8 @@ from mdt.hudi.partitions import partition_depth
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
 from mdt.metadata import buckets, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
+from mdt.metadata.commit_log import NO_TOMBSTONES
+from mdt.metadata.deleted_keys import outlived
 from mdt.metadata.file_group import NewFile
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.locate import Located, locate
@@ -31,8 +33,9 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
 from mdt.write.assign import NEW, Assignment, Place, assign
+from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob, Written
-from mdt.write.normalize import Batch, as_altered
+from mdt.write.normalize import Batch, as_altered, partition_names
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.staying import in_place
 from mdt.write.summarize import Indexed, sharded
@@ -43,11 +46,6 @@ _NAMED_ROWS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 STORED_SHARE = 0.35
 """Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still empty."""
-
-
-def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
-    """Return the partition path of each row -> object[n]."""
-    return np.array([*batch.partitions, ""], dtype=object)[batch.partition]
 
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
@@ -101,7 +99,7 @@ class RowPlan(WritePlan):
 
     ``updates``, ``deletes``, ``returns``: file group -> rows of the batch.  ``inserts``: place -> rows, in the order in
     which they are stored.  See :class:`mdt.write.slices.Fates`.  ``batch``: the rows as the snapshot's schema has them, None if none is
-    written.
+    written.  ``tombstones``: of deleted keys, schema TOMBSTONES.
     """
 
     work: Sequence[Assignment] = ()
@@ -111,6 +109,7 @@ class RowPlan(WritePlan):
     returns: Mapping[int, Int64Array] = field(default_factory=dict)
     inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
     batch: Batch | None = None
+    tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
 
     def slice_of(self, batch: Batch, one: Assignment) -> Slice:
         """Return what one assignment writes."""
@@ -137,7 +136,8 @@ class RowOperation(Operation[RowPlan]):
     def write(self, snapshot: Snapshot, plan: RowPlan, claim: Claim) -> Changes:
         """Write the files of ``plan``."""
         batch = self.batch if plan.batch is None else plan.batch
-        return write_rows(self.metadata, snapshot, self.options, plan, batch, claim, self.progress)
+        changes = write_rows(self.metadata, snapshot, self.options, plan, batch, claim, self.progress)
+        return replace(changes, tombstones=plan.tombstones)
 
 
 class Upsert(RowOperation):
@@ -155,8 +155,9 @@ class Upsert(RowOperation):
             _refuse(batch, np.flatnonzero(located.found), self.name)
         batch = in_place(snapshot, batch, located)
         batch, late, moved = self.decided(snapshot, batch, located)
+        late |= outlived(snapshot, batch.hashes, partition_names(batch), batch.ordering, located.found)
         rows, moves = np.flatnonzero(located.found & ~late & ~moved), np.flatnonzero(moved)
-        fresh, returning = new_here(located, moved)
+        fresh, returning = new_here(located, late, moved)
         places, further = ended_besides(located, late)
         gone = np.append(moves, further)
         updates, deletes = by_value(rows, located.group[rows]), by_value(gone, places.group[gone])
@@ -172,7 +173,7 @@ class Upsert(RowOperation):
             use_small_files=self.name != "bulk_insert",
         )
         counts = {
-            "inserted": int((~located.found).sum()),
+            "inserted": int((~located.found & ~late).sum()),
             "updated": len(rows) + len(moves),
             "deleted": len(further),
             "late": int(late.sum()) + batch.duplicates,
@@ -195,22 +196,31 @@ class Upsert(RowOperation):
 
 
 class Delete(RowOperation):
-    """Delete the keys of ``batch``; absent ones are counted as ``missing``."""
+    """Delete the keys of ``batch``; absent ones are counted as ``missing``.
+
+    Where ``batch`` says ordering values, keys with a newer row live on, and are counted as ``late``.
+    """
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``."""
         located = locate_batch(self.metadata, snapshot, self.batch)
-        rows = np.flatnonzero(located.found)
-        places, further = ended_besides(located, np.zeros(len(self.batch), np.bool_))
+        late = np.zeros(len(self.batch), np.bool_)
+        if self.batch.ordering is not None:
+            late = located.found & (self.batch.ordering < located.ordering)
+        rows = np.flatnonzero(located.found & ~late)
+        places, further = ended_besides(located, late)
         gone = np.append(rows, further)
         deletes = by_value(gone, places.group[gone])
         work = assign(snapshot, self.options, can_index_log_files=True, touched=deletes, returns=(), inserts={})
-        missing = len(self.batch) - len(rows)
-        counts = {"inserted": 0, "updated": 0, "deleted": len(gone), "late": 0, "missing": missing}
+        missing = int((~located.found).sum())
+        counts = {"inserted": 0, "updated": 0, "deleted": len(gone), "late": int(late.sum()), "missing": missing}
+        tombstones = NO_TOMBSTONES
+        if snapshot.definition.keeps_deletes:
+            tombstones = of_keys(snapshot, self.batch, located, late)
         absent = absent_keys(self.batch, np.flatnonzero(~located.found), snapshot.definition.is_global)
         return RowPlan(
-            footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts, bool(work), work, places,
-            deletes=deletes,
+            footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts,
+            bool(work) or bool(len(tombstones)), work, places, deletes=deletes, tombstones=tombstones,
         )  # fmt: skip
 
 
@@ -234,9 +244,11 @@ def decide(snapshot: Snapshot, batch: Batch, located: Located) -> tuple[npt.NDAr
     return late, located.found & ~late & np.asarray(there != partition_names(batch))
 
 
-def new_here(located: Located, moved: npt.NDArray[np.bool_]) -> tuple[Int64Array, Int64Array]:
-    """Return the rows whose key is new to its partition, and those whose key returns to where a dead row of it stands."""
-    is_new = ~located.found | moved
+def new_here(
+    located: Located, late: npt.NDArray[np.bool_], moved: npt.NDArray[np.bool_]
+) -> tuple[Int64Array, Int64Array]:
+    """Return the rows whose key is new to its partition, and those whose key returns to where a dead row of it stands; none that is late."""
+    is_new = (~located.found & ~late) | moved
     return np.flatnonzero(is_new & (located.dead_in < 0)), np.flatnonzero(is_new & (located.dead_in >= 0))
 
 

@@ -64,6 +64,22 @@ def merge_all_kinds(storage: Storage) -> None:
     merge.when_not_matched_by_source("target.id = 'k3'").update({"fare": 3.5, "ts": 0}).execute()
 
 
+def delete_for_good(storage: Storage) -> None:
+    """Deletes of a key that lives and of one that does not; older rows of both come too late."""
+    table = mdt.open(storage)
+    table.delete(rows((0, 22), 5, 0.0))
+    assert table.upsert(rows((0, 22), 4, 4.0)).late == 2
+
+
+def remembering() -> MemoryStorage:
+    """Return a table that holds BASE_STATE, keeps the ordering values of deletes, and compacts its metadata often."""
+    storage = MemoryStorage()
+    table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True, "mdt.metadata.compact.records": 3})
+    table.upsert(rows(range(6), 1, 1.0))
+    table.upsert(rows(range(3), 2, 2.0))
+    return storage
+
+
 def alter_and_upsert(storage: Storage) -> None:
     """Two commits; the second one's files have the newer schema, and rows of older ones."""
     table = mdt.open(storage)
@@ -152,8 +168,9 @@ FLOWS += [
     flow("delete of a partition", MOR, "bloom", lambda s: mdt.open(s).delete_partition("city=x"), OTHERS),
     flow("truncate", COW, "record", lambda s: mdt.open(s).truncate(), {}),
 ]  # fmt: skip
+FLOWS.append(Flow("delete that leaves tombstones", remembering, delete_for_good, BASE_STATE, deleted(BASE_STATE, (0,))))
 NAMES = [f.name for f in FLOWS]
-AT_NIGHT = {"insert overwrite of the table, bloom", "truncate"}
+AT_NIGHT = {"insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones"}
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {
     "first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",

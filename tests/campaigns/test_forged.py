@@ -42,7 +42,8 @@ def _good(table_type: str) -> MemoryStorage:
     storage = MemoryStorage()
     table = mdt.create(
         storage, SCHEMA, key=["id"], partition_by=["p"], ordering="ts", table_type=table_type,
-        indexes=["bitmap(v)", "text(s)", "bloom(s)"], options=OPTIONS,
+        indexes=["bitmap(v)", "text(s)", "bloom(s)"],
+        options=OPTIONS | {"mdt.delete.keeps.ordering": True},
     )  # fmt: skip
     table.upsert(rows(range(40), 1))
     table.upsert(rows(range(5, 25), 2))
@@ -258,6 +259,7 @@ def change_the_header(data: st.DataObject, header: dict[str, Any], tables: dict[
                 "rolled_back",
                 "definition",
                 "schema",
+                "forgets_deletes",
             ]
         )
     )
@@ -370,6 +372,30 @@ def test_files_of_a_record_that_did_not_know_of_an_alter_are_refused() -> None:
     forge(storage, seq, lambda header, tables: header.update(begun_at=seq - 2))
     with pytest.raises(Corrupt, match="files of a schema that was altered before it"):
         mdt.open(storage)
+
+
+@pytest.mark.parametrize("wrong", ["falls", "repeats", "lacks a hash"])
+def test_tombstones_are_refused_where_a_key(wrong: str) -> None:
+    storage = good()
+
+    def forge_them(header: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+        found = tables["tombstones"]
+        order = {"falls": range(len(found))[::-1], "repeats": [0, *range(len(found))]}.get(wrong, range(len(found)))
+        tables["tombstones"] = found.take(pa.array(list(order), pa.int64()))
+        if wrong == "lacks a hash":
+            tables["tombstones"] = with_column(found, "lo", [None] * len(found))
+
+    forge(storage, 3, forge_them)
+    with pytest.raises(Corrupt, match="section tombstones"):
+        mdt.open(storage).scan().to_arrow()
+
+
+@pytest.mark.parametrize("value", [False, 1, "true", {}])
+def test_a_record_forgets_deletes_or_says_nothing_of_it(value: Any) -> None:
+    storage = good()
+    forge(storage, 3, lambda header, tables: header.update(forgets_deletes=value))
+    with pytest.raises(Corrupt, match="forgets_deletes"):
+        mdt.open(storage).scan().to_arrow()
 
 
 QUICK = settings(

@@ -76,7 +76,7 @@ def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
     storage = MemoryStorage()
     table = mdt.create(
         storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", table_type=table_type, key_index=key_index,
-        indexes=INDEXES, options={**OPTIONS, "mdt.max.file.bytes": 20_000, "mdt.metadata.compact.records": 3},
+        indexes=INDEXES, options={**OPTIONS, "mdt.max.file.bytes": 20_000, "mdt.metadata.compact.records": 3, "mdt.delete.keeps.ordering": True},
     )  # fmt: skip
     live: dict[int, int] = {}
 
@@ -85,7 +85,7 @@ def lived(table_type: str, key_index: str) -> tuple[mdt.Table, dict[int, int]]:
         live.update(dict.fromkeys(ids, ts))
 
     def delete(ids: range) -> None:
-        table.delete(rows(ids, 0))
+        table.delete(rows(ids, 0).select(["id", "city"]))
         for i in ids:
             live.pop(i, None)
 

@@ -1,0 +1,54 @@
+"""The tombstones that deletes leave, in tables that keep the ordering values at which keys were deleted (``mdt.delete.keeps.ordering``).
+
+Rows that are named with an ordering value were deleted at that one, all others at their own.  Overwrites, dropped partitions, and rows that move, leave none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import BoolArray, Int64Array
+from indexes.hashing import hash_keys
+from mdt.hudi.arrays import plain
+from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata.commit_log import NO_TOMBSTONES
+from mdt.metadata.deleted_keys import deleted_at, scope_of
+from mdt.metadata.key_map import ordering_words
+from mdt.metadata.locate import Located
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.tombstones import marks_of, new_tombstones
+from mdt.scan.lookup import KeyRows, rows_at
+from mdt.write.normalize import Batch, partition_names
+
+
+def of_keys(snapshot: Snapshot, batch: Batch, located: Located, late: BoolArray) -> pa.Table:
+    """Return the tombstones of a delete of the keys in ``batch``, schema TOMBSTONES.  ``late``: which keys live on, in newer rows.
+
+    A key that does not live gets one if it is named with an ordering value that is not below that of its tombstone.
+    """
+    found, ordering = located.found, located.ordering
+    marks = marks_of(batch.hashes, scope_of(snapshot, partition_names(batch)))
+    leaves = found & ~late
+    if batch.ordering is not None:
+        ordering = batch.ordering
+        stands, known = deleted_at(snapshot, marks)
+        leaves |= ~found & ~(stands & (ordering < known))
+    return new_tombstones(marks.take(leaves), ordering[leaves])
+
+
+def of_rows(
+    metadata: Metadata, snapshot: Snapshot, file: Int64Array, position: Int64Array, *, threads: int
+) -> pa.Table:
+    """Return the tombstones of live rows that are deleted, schema TOMBSTONES.  Reads their keys and ordering values."""
+    definition = snapshot.definition
+    if not definition.keeps_deletes or not len(file):
+        return NO_TOMBSTONES
+    assert definition.ordering is not None, "tables keep the ordering values of deletes only if there are any"
+    rows = rows_at(metadata, snapshot, KeyRows(file, position), [RECORD_KEY, definition.ordering], threads=threads)
+    hashes = hash_keys(plain(rows[RECORD_KEY]), definition.hash_seed)
+    groups = snapshot.file_groups
+    partition = np.asarray(groups.partitions(groups.of_files(file)))
+    marks = marks_of(hashes, scope_of(snapshot, partition))
+    return new_tombstones(marks, ordering_words(rows[definition.ordering]))
