@@ -137,7 +137,7 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     table = filled(MemoryStorage(), key_index="record")
     table.delete(keys("a"))
     monkeypatch.setattr(
-        operations, "new_here", lambda located, moved: ((~located.found | moved).nonzero()[0], moved.nonzero()[0])
+        operations, "new_here", lambda located, late, moved: ((~located.found | moved).nonzero()[0], moved.nonzero()[0])
     )
     table.upsert(rows("other1", "other2", "other3", "a"))
     while len({name for name, _ in groups_with(table, "a")}) == 1:
