@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     rule,
 )
 from losing import lose
+from model_gathering import upserted
 from model_merge import MergeRules
 from model_past import PastRules
 from reader import BY_POSITION, bag, bag_of, hudi_table
@@ -382,7 +383,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
         return known if known is not None and all(known[name] == row[name] for name in names) else None
 
     def _upsert(self, data: st.DataObject, batch: list[Row]) -> None:
-        self._expect(self._writer(data).upsert(self._arrow(batch)), self._put(batch))
+        writer = self._writer(data)
+        self._expect(upserted(data, writer, self._arrow(batch)), self._put(batch))
         self._compare_pruned(data)
         self._compare_look_ups(data)
 

@@ -20,6 +20,8 @@ from mdt.errors import Conflict, Expired
 from mdt.services import cleaning
 
 KEYS = 40
+GATHERER = 2
+"""The writer that gathers."""
 GONE = -1
 """Number of a writer whose keys are deleted."""
 SCHEMA = pa.schema([("id", pa.int64()), ("writer", pa.int64()), ("n", pa.int64())])
@@ -78,6 +80,8 @@ def write(folder: Path, writer: int, seed: int) -> None:
     """Upsert and delete for ever."""
     draw, table = random.Random(seed), mdt.open(folder / "t", OPTIONS)
     n = seed * 1_000_000
+    if writer == GATHERER:
+        gather(folder, writer, draw, n)
     while True:
         n += 1
         number = GONE if draw.random() < 0.15 else n
@@ -90,6 +94,22 @@ def write(folder: Path, writer: int, seed: int) -> None:
         except Conflict:
             continue  # nothing of it was committed
         note(folder / f"journal-{writer}", f"ok {number}")
+
+
+def gather(folder: Path, writer: int, draw: random.Random, n: int) -> None:
+    """Upsert and delete for ever by a writer that gathers, two numbers at a time."""
+    with mdt.open(folder / "t", OPTIONS).writer(max_seconds=0) as gathering:
+        while True:
+            told = []
+            for _ in range(2):
+                n += 1
+                number = GONE if draw.random() < 0.15 else n
+                note(folder / f"journal-{writer}", f"try {number}")
+                told.append(gathering.delete(rows(writer, 0)) if number == GONE else gathering.upsert(rows(writer, n)))
+            if any(isinstance(future.exception(), Conflict) for future in told):
+                continue
+            assert all(future.result() for future in told)
+            note(folder / f"journal-{writer}", f"ok {number}")
 
 
 def look_after(folder: Path, writer: int, seed: int) -> None:

@@ -88,12 +88,12 @@ class TableDefinition:
     @property
     def keeps_deletes(self) -> bool:
         """Whether it is kept at which ordering value a key was deleted, so that older rows do not revive it."""
-        return parse_options(self.options).delete_keeps_ordering
+        return self.parsed.delete_keeps_ordering
 
     @property
     def tombstone_hours(self) -> int:
         """After how many hours that is forgotten, 0 for never."""
-        return parse_options(self.options).delete_keeps_ordering_hours
+        return self.parsed.delete_keeps_ordering_hours
 
     @property
     def time_path(self) -> TimePath | None:

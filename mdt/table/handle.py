@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mdt.commit.operation import Operation
     from mdt.commit.transaction import CommitResult
     from mdt.metadata.points import Point
+    from mdt.progress import Progress
+    from mdt.write.normalize import Batch
 
 W = TypeVar("W", bound=WriteResult)
 
@@ -101,6 +103,20 @@ class Handle:
         from mdt.commit.transaction import run
 
         return run(self._metadata, operation, attempts=self.options.commit_attempts)
+
+    def _upserted(self, batch: Batch, name: str, progress: Progress | None) -> WriteResult:
+        from mdt.write.operations import Upsert
+
+        action = self.definition.commit_action
+        done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
+        return self._tidied(WriteResult.of(done))
+
+    def _deleted(self, batch: Batch, progress: Progress | None) -> WriteResult:
+        from mdt.write.operations import Delete
+
+        action = self.definition.commit_action
+        done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, progress))
+        return self._tidied(WriteResult.of(done))
 
     def _tidied(self, result: W) -> W:
         """Let services that are due do a step each after a write; return its result with what went wrong with them."""

@@ -17,6 +17,7 @@ from mdt.write.result import WriteResult
 if TYPE_CHECKING:
     from mdt.query import Where
     from mdt.table.merging import Merging
+    from mdt.table.writer import Writer
     from mdt.write.blending import Kept
     from mdt.write.setting import Setting
 
@@ -91,17 +92,28 @@ class Writing(Handle):
         that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
         """
         from mdt.write.normalize import normalize_keys
-        from mdt.write.operations import Delete
 
         with shown(progress, "delete") as told:
             self._before_rows()
             definition = self.definition
             ordering = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
             table = self._driver_table(keys, (*definition.key, *definition.partition_by, *ordering))
-            batch = normalize_keys(table, self.definition)
-            action = self.definition.commit_action
-            done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, told))
-            return self._tidied(WriteResult.of(done))
+            return self._deleted(normalize_keys(table, definition), told)
+
+    def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1) -> Writer:
+        """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
+
+        ``max_rows``: rows of a commit, unless one call brings more.  ``max_seconds``: how long rows wait for others.
+
+        >>> with t.writer(max_rows=50_000, max_seconds=1.0) as w:
+        ...     told = [w.delete([{"id": key, "city": "Oslo"}]) for key in "xyz"]  # futures
+        >>> told[0].result() is told[2].result()  # one commit
+        True
+        """
+        from mdt.table.writer import Writer
+
+        self._before_rows()
+        return Writer(self, max_rows, max_seconds)
 
     def delete_where(
         self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None
@@ -289,7 +301,6 @@ class Writing(Handle):
 
     def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> WriteResult:
         from mdt.write.normalize import normalize
-        from mdt.write.operations import Upsert
         from mdt.write.overwriting import WITH_ROWS, Overwrite
         from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked
 
@@ -308,12 +319,11 @@ class Writing(Handle):
         if name in WITH_ROWS:
             overwritten = self._commit(Overwrite(self._metadata, self.options, batch, name, progress))
             return self._tidied(WriteResult.of(overwritten))
-        action = definition.commit_action
         if name == INSERT_UNCHECKED:
+            action = definition.commit_action
             inserted = self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress))
             return self._tidied(WriteResult.of(inserted))
-        done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
-        return self._tidied(WriteResult.of(done))
+        return self._upserted(batch, name, progress)
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
         from mdt.write.blending import BlendingUpsert, batch_of, blend_of

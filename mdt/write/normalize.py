@@ -18,7 +18,7 @@ from mdt.metadata.key_map import ordering_words
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import form_between
-from mdt.write.slices import KeyedRows
+from mdt.write.slices import KeyedRows, stacked
 
 _NAMED_KEYS = 10
 
@@ -130,6 +130,18 @@ def unique(batch: Batch, definition: TableDefinition) -> Batch:
     thin = batch.take(np.sort(order[last]))
     repeated = tuple(batch.keys.take(pa.array(np.sort(order[~last])[:_NAMED_KEYS])).to_pylist())
     return replace(thin, duplicates=len(batch) - len(thin), repeated=repeated)
+
+
+def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
+    """Return batches of one version of the schema, at least one, as one; of rows with one key the later is the newer one, as in :func:`unique`."""
+    if len(batches) == 1:
+        return batches[0]
+    numbers = {path: n for n, path in enumerate(dict.fromkeys(path for batch in batches for path in batch.partitions))}
+    partition = [np.array([*(numbers[path] for path in b.partitions), -1], np.int64)[b.partition] for b in batches]
+    rows = stacked(batches)
+    known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
+    found = unique(Batch(*known, np.concatenate(partition), tuple(numbers)), definition)
+    return replace(found, duplicates=found.duplicates + sum(batch.duplicates for batch in batches))
 
 
 def key_order(batch: Batch, definition: TableDefinition) -> tuple[Int64Array, npt.NDArray[np.bool_]]:

@@ -283,6 +283,15 @@ def blend(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], obj
     return lambda: table.upsert(data, partial=True, mergers={"status": "coalesce"})
 
 
+def gather(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    def run() -> None:
+        with table.writer(max_seconds=3600) as writer:
+            for ts in (7, 8):
+                writer.upsert(rows(range(5, 20), ts))
+
+    return run
+
+
 def repair(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
     """What was written beside data files is gone, and a checkpoint."""
     table.metadata.compact()
@@ -315,6 +324,7 @@ RUNS = {
     "16": overwrite,
     "17": merge,
     "18": blend,
+    "19": gather,
 }
 
 

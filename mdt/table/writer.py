@@ -1,0 +1,183 @@
+"""Small writes of many callers, committed together: a commit costs much the same for one row and for ten thousand.
+
+Group commit as databases do it: while one commit is under way, what is given meanwhile gathers for the next one (Gawlick and
+Kinkade, "Varieties of Concurrency Control in IMS/VS Fast Path", 1985).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from mdt.arguments import shown, whole_number
+from mdt.errors import Invalid, MdtError
+from mdt.schema.input import is_spark, to_table
+from mdt.write.normalize import Batch, as_altered, joined, normalize, normalize_keys
+from mdt.write.result import WriteResult
+
+if TYPE_CHECKING:
+    from mdt.table.handle import Handle
+
+WAITING_COMMITS = 4
+"""Rows for so many full commits may wait; whoever brings more waits, too."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Calls of one kind, one after the other, that are committed together."""
+
+    kind: str
+    calls: list[tuple[Batch, Future[WriteResult]]] = field(default_factory=list)
+    rows: int = 0
+    taken: bool = False
+
+    def takes(self, kind: str, batch: Batch) -> bool:
+        """Return whether a call is of the kind of these, with the same columns: keys of deletes may have ordering values, or none."""
+        return self.kind == kind and self.calls[0][0].table.schema.equals(batch.table.schema)
+
+
+class Writer:
+    """Gathers small writes of any number of threads, and commits them together: ``with t.writer() as w``.
+
+    :meth:`upsert` and :meth:`delete` return at once with a future that is done when the rows are committed; its result is the
+    :class:`~mdt.write.result.WriteResult` of that commit, which counts all of its rows.  What is given later stands later: rows of one
+    commit with the same key are as those of one upsert, and where upserts and deletes alternate each change of kind ends a commit.
+
+    A commit is made when ``max_rows`` wait, when rows have waited ``max_seconds`` since the commit before, by :meth:`flush`, and at the end of the
+    block.  ``max_seconds=0`` waits for nothing but the commit before.  Who gives rows faster than they are committed waits.
+    """
+
+    def __init__(self, table: Handle, max_rows: int, max_seconds: float) -> None:
+        is_number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
+        if whole_number("max_rows", max_rows) < 1 or not is_number or not 0 <= max_seconds <= threading.TIMEOUT_MAX:
+            text = f"a writer of {shown(max_rows)} rows and {shown(max_seconds)} seconds"
+            raise Invalid(text, hint="max_rows is at least 1, max_seconds at least 0")
+        self._max_rows, self._max_seconds = max_rows, max_seconds
+        self._table = type(table)(table.storage, table.metadata.overrides)
+        self._definition = self._table.definition
+        self._changed = threading.Condition()
+        self._groups: deque[_Group] = deque()
+        self._rows = 0
+        self._flushing = 0
+        self._closed = False
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="mdt-writer", daemon=True)
+        self._thread.start()
+
+    def upsert(self, data: Any) -> Future[WriteResult]:
+        """Have rows written as ``t.upsert(data)`` does.  Raises Invalid if they do not fit, which is known at once."""
+        rows = to_table(_in_process(data), self._definition.declared)
+        return self._give("upsert", normalize(rows, self._definition))
+
+    def delete(self, keys: Any) -> Future[WriteResult]:
+        """Have rows deleted as ``t.delete(keys)`` does.  Raises Invalid for data that keys cannot be made of."""
+        rows = to_table(_in_process(keys), self._definition.declared)
+        return self._give("delete", normalize_keys(rows, self._definition))
+
+    def flush(self) -> None:
+        """Wait until all that was given is committed or has failed, as its futures say."""
+        with self._changed:
+            given = [future for group in self._groups for _, future in group.calls]
+            self._flushing += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: all(future.done() for future in given))
+            self._flushing -= 1
+
+    def close(self) -> None:
+        """Commit what is left, and end.  Raises the first error of a commit, which its futures have told as well."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.close()
+        except MdtError:
+            if error is None:
+                raise
+
+    def _give(self, kind: str, batch: Batch) -> Future[WriteResult]:
+        future: Future[WriteResult] = Future()
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._rows < WAITING_COMMITS * self._max_rows)
+            if self._closed:
+                raise Invalid("the writer is closed", hint="open another one by t.writer()")
+            last = self._groups[-1] if self._groups else None
+            if last is None or last.taken or last.rows >= self._max_rows or not last.takes(kind, batch):
+                last = _Group(kind)
+                self._groups.append(last)
+            last.calls.append((batch, future))
+            last.rows += len(batch)
+            self._rows += len(batch)
+            self._changed.notify_all()
+        return future
+
+    def _run(self) -> None:
+        while (group := self._due()) is not None:
+            self._commit(group.kind, group.calls)
+            with self._changed:
+                self._groups.popleft()
+                self._rows -= group.rows
+                self._changed.notify_all()
+
+    def _due(self) -> _Group | None:
+        """Wait for a group that is to be committed and return it; None if the writer is closed and nothing is left."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._groups or self._closed)
+            if not self._groups:
+                return None
+            self._changed.wait_for(self._is_full, self._max_seconds)
+            self._groups[0].taken = True
+            return self._groups[0]
+
+    def _is_full(self) -> bool:
+        """Return whether the first group gets no more calls, or nobody wants to wait for them."""
+        return self._closed or self._flushing > 0 or len(self._groups) > 1 or self._groups[0].rows >= self._max_rows
+
+    def _commit(self, kind: str, calls: Sequence[tuple[Batch, Future[WriteResult]]]) -> None:
+        """Commit calls together; if rows of one are refused, each by itself, so that the others stand."""
+        kept = [(batch, future) for batch, future in calls if future.running() or future.set_running_or_notify_cancel()]
+        if not kept:
+            return
+        try:
+            result = self._written(kind, [batch for batch, _ in kept])
+        except Invalid as error:
+            if len(kept) == 1:
+                self._fail(kept, error)
+            for call in kept if len(kept) > 1 else ():
+                self._commit(kind, [call])
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the future must be told
+            self._fail(kept, error)
+        else:
+            for _, future in kept:
+                future.set_result(result)
+
+    def _fail(self, calls: Sequence[tuple[Batch, Future[WriteResult]]], error: BaseException) -> None:
+        self._failed = self._failed or error
+        for _, future in calls:
+            future.set_exception(error)
+
+    def _written(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
+        self._definition = definition = self._table._before_rows()
+        if kind == "delete":
+            return self._table._deleted(joined(batches, definition), None)
+        return self._table._upserted(joined([as_altered(b, definition) for b in batches], definition), "upsert", None)
+
+
+def _in_process(data: Any) -> Any:
+    if is_spark(data):
+        raise Invalid(
+            "a Spark DataFrame is not gathered", hint="give it to t.upsert or t.delete, which make one commit"
+        )
+    return data

@@ -1,0 +1,263 @@
+"""Small writes of many threads are committed together: none is lost, none waits for ever, and the rows are those of single calls."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from worlds import BASE_STATE, COW, MOR, assert_clean, deleted, filled, later, make, ours, rows, theirs, upserted
+
+import mdt
+from mdt.errors import Invalid, Unavailable
+from mdt.stores.storage import MemoryStorage
+from mdt.table.writer import WAITING_COMMITS, Writer
+from mdt.testing.faulty import FaultyStorage
+
+FOREVER = 3600.0
+"""Seconds: nothing is committed because time has passed."""
+SOON = 60
+"""Seconds after which a test has failed."""
+
+
+def gathering(table: mdt.Table, **options: Any) -> Writer:
+    return table.writer(**{"max_rows": 1_000_000, "max_seconds": FOREVER, **options})
+
+
+def test_what_one_block_writes_is_one_commit() -> None:
+    storage = filled(MOR, "bloom")
+    table = mdt.open(storage)
+    before = table.snapshot().seq
+    with gathering(table) as writer:
+        told = [writer.upsert(rows([n, n + 1], 5, float(n))) for n in range(10)]
+        assert not any(future.done() for future in told)
+    assert table.snapshot().seq == before + 1
+    assert {future.result() for future in told} == {told[0].result()}
+    assert (told[0].result().inserted, told[0].result().updated, told[0].result().late) == (5, 6, 9)
+    state = BASE_STATE
+    for n in range(10):
+        state = upserted(state, [n, n + 1], 5, float(n))
+    assert ours(storage) == state == theirs(storage)
+
+
+def test_of_one_key_the_larger_ordering_value_stands_and_of_equal_ones_the_later_call() -> None:
+    storage = filled(COW, "record")
+    with gathering(mdt.open(storage)) as writer:
+        for ts, fare in ((7, 1.0), (9, 2.0), (9, 3.0), (8, 4.0)):
+            writer.upsert(rows([0, 50], ts, fare))
+    assert ours(storage) == upserted(BASE_STATE, [0, 50], 9, 3.0) == theirs(storage)
+
+
+def test_upserts_and_deletes_stand_in_the_order_in_which_they_were_given() -> None:
+    storage = filled(MOR, "record")
+    table = mdt.open(storage)
+    before = table.snapshot().seq
+    with gathering(table) as writer:
+        writer.upsert(rows([7], 5, 1.0))
+        writer.upsert(rows([8], 5, 1.0))
+        gone = writer.delete(rows([0, 7], 0, 0.0))
+        missing = writer.delete(rows([70], 0, 0.0))
+        writer.upsert(rows([7], 1, 2.0))
+    assert table.snapshot().seq == before + 3
+    assert gone.result() == missing.result() and (gone.result().deleted, gone.result().missing) == (2, 1)
+    expected = upserted(deleted(upserted(BASE_STATE, [7, 8], 5, 1.0), [0, 7]), [7], 1, 2.0)
+    assert ours(storage) == expected == theirs(storage)
+
+
+def test_deletes_with_and_without_ordering_values_are_commits_of_their_own() -> None:
+    storage = MemoryStorage()
+    table = make(storage, MOR, "record", **{"mdt.delete.keeps.ordering": True})
+    table.upsert(rows(range(4), 5, 1.0))
+    with gathering(table) as writer:
+        told = [
+            writer.delete(rows([0, 1], 4, 0.0)),
+            writer.delete(rows([2], 6, 0.0)),
+            writer.delete(rows([3], 0, 0.0).select(["id", "city"])),
+        ]
+        late = writer.upsert(rows([2, 3], 4, 2.0))
+    assert told[0].result() is told[1].result() and told[1].result().seq < told[2].result().seq
+    assert [(future.result().deleted, future.result().late) for future in told[1:]] == [(1, 2), (1, 0)]
+    assert late.result().late == 2
+    assert ours(storage) == upserted({}, [0, 1], 5, 1.0) == theirs(storage)
+
+
+@pytest.mark.parametrize("table_type", [MOR, COW])
+def test_many_threads_share_commits(table_type: str) -> None:
+    storage = filled(table_type, "record")
+    table = mdt.open(storage)
+    before, calls = table.snapshot().seq, 120
+    with table.writer(max_rows=40, max_seconds=0) as writer, ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda n: writer.upsert(rows([n % 30, 100 + n], n, float(n))), range(calls)))
+        writer.flush()
+        assert all(future.done() for future in told)
+    commits = table.snapshot().seq - before
+    assert max(future.result().seq for future in told) == before + commits and commits < calls / 3
+    state = BASE_STATE
+    for n in range(calls):
+        state = upserted(state, [n % 30, 100 + n], n, float(n))
+    assert ours(storage) == state == theirs(storage)
+    count("calls of threads, gathered into few commits", calls)
+
+
+def test_one_row_does_not_wait_for_others_for_ever() -> None:
+    storage = filled(MOR, "bloom")
+    with mdt.open(storage).writer(max_seconds=0.01) as writer:
+        assert writer.upsert(rows([9], 1, 1.0)).result(SOON).inserted == 1
+        assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
+
+
+def test_a_full_commit_does_not_wait() -> None:
+    storage = filled(MOR, "bloom")
+    with mdt.open(storage).writer(max_rows=3, max_seconds=FOREVER) as writer:
+        told = [writer.upsert(rows([n], 5, 1.0)) for n in range(20, 23)]
+        assert told[0].result(SOON).inserted == 3
+
+
+def test_rows_that_do_not_fit_are_refused_at_once_and_hurt_nobody() -> None:
+    storage = filled(MOR, "bloom")
+    with gathering(mdt.open(storage)) as writer:
+        good = writer.upsert(rows([9], 1, 1.0))
+        with pytest.raises(Invalid, match="fare"):
+            writer.upsert(rows([10], 1, 1.0).set_column(3, "fare", pa.array(["much"])))
+        with pytest.raises(Invalid, match="a delete needs"):
+            writer.delete({"fare": [1.0]})
+    assert good.result().inserted == 1
+    assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
+
+
+def test_calls_that_are_refused_together_are_tried_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = filled(MOR, "bloom")
+    writer = gathering(mdt.open(storage))
+    write = writer._table._upserted
+
+    def picky(batch: Any, *more: Any) -> Any:
+        if "k66" in batch.table["id"].to_pylist():
+            raise Invalid("no k66")
+        return write(batch, *more)
+
+    monkeypatch.setattr(writer._table, "_upserted", picky)
+    told = [writer.upsert(rows([n], 5, 1.0)) for n in (9, 66, 10)]
+    with pytest.raises(Invalid, match="no k66"):
+        writer.close()
+    assert [future.exception() is None for future in told] == [True, False, True]
+    assert ours(storage) == upserted(BASE_STATE, [9, 10], 5, 1.0)
+
+
+def test_columns_that_are_added_meanwhile_are_null_in_rows_that_waited() -> None:
+    table = mdt.open(filled(MOR, "bloom"))
+    with gathering(table) as writer:
+        writer.upsert(rows([9], 1, 1.0))
+        table.alter(add={"more": "int64"})
+        writer.flush()
+        writer.upsert(rows([10], 1, 1.0).append_column("more", pa.array([3])))
+    assert table.get([{"id": "k9", "city": "y"}, {"id": "k10", "city": "x"}])["more"].to_pylist() == [None, 3]
+
+
+def test_a_call_that_is_cancelled_while_it_waits_is_not_written() -> None:
+    storage = filled(MOR, "bloom")
+    with gathering(mdt.open(storage)) as writer:
+        kept, gone = writer.upsert(rows([9], 1, 1.0)), writer.upsert(rows([10], 1, 1.0))
+        assert gone.cancel()
+    assert kept.result().inserted == 1
+    with pytest.raises(CancelledError):
+        gone.result()
+    assert ours(storage) == upserted(BASE_STATE, [9], 1, 1.0)
+
+
+def test_who_gives_more_than_can_be_committed_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = mdt.open(filled(MOR, "bloom")).writer(max_rows=1, max_seconds=0)
+    write, may_go, begun = writer._table._upserted, threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        assert may_go.wait(SOON)
+        return write(*given)
+
+    monkeypatch.setattr(writer._table, "_upserted", slow)
+    given: list[Future[Any]] = []
+    giver = threading.Thread(target=lambda: given.extend(writer.upsert(rows([n], 5, 1.0)) for n in range(20, 40)))
+    giver.start()
+    assert begun.wait(SOON)
+    giver.join(0.2)
+    assert giver.is_alive() and writer._rows == WAITING_COMMITS
+    may_go.set()
+    giver.join(SOON)
+    writer.close()
+    assert sum(future.result().inserted for future in given) == 20
+
+
+def written_by(storage: FaultyStorage) -> tuple[list[Future[Any]], BaseException | None]:
+    """Let a writer make three commits; return what it was told, and how its block ended."""
+    told: list[Future[Any]] = []
+    try:
+        with mdt.open(storage).writer(max_rows=2, max_seconds=FOREVER) as writer:
+            told.extend(writer.upsert(rows([n, n + 30], 5, float(n))) for n in range(3))
+    except BaseException as error:  # noqa: BLE001 - a Crash is no Exception
+        return told, error
+    return told, None
+
+
+def test_every_acknowledged_call_survives_a_crash() -> None:
+    whole = FaultyStorage(filled(MOR, "record"))
+    assert written_by(whole)[1] is None
+    for k in range(1, len(whole.operations) + 1, 3):
+        survivor = filled(MOR, "record")
+        told, error = written_by(FaultyStorage(survivor, k))
+        assert type(error).__name__ == "Crash"
+        later(survivor)
+        acknowledged = sum(future.exception() is None for future in told)
+        states = [BASE_STATE]
+        for n in range(3):
+            states.append(upserted(states[-1], [n, n + 30], 5, float(n)))
+        assert ours(survivor) in states[acknowledged:], k
+        mdt.open(survivor).abort()
+        assert ours(survivor) == theirs(survivor)
+        assert_clean(survivor)
+        count("crash points of a writer that gathers")
+
+
+def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> Any:
+        raise Unavailable("the store is gone")
+
+    writer = gathering(mdt.open(filled(MOR, "bloom")))
+    monkeypatch.setattr(writer._table, "_upserted", fails)
+    with pytest.raises(Unavailable), writer:
+        told = writer.upsert(rows([9], 1, 1.0))
+    assert isinstance(told.exception(), Unavailable)
+
+
+def test_what_a_block_raises_is_not_hidden_by_what_its_writer_has_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> Any:
+        raise Unavailable("the store is gone")
+
+    writer = gathering(mdt.open(filled(MOR, "bloom")))
+    monkeypatch.setattr(writer._table, "_upserted", fails)
+    with pytest.raises(KeyError), writer:
+        told = writer.upsert(rows([9], 1, 1.0))
+        raise KeyError("a fault of the caller")
+    assert isinstance(told.exception(), Unavailable)
+
+
+def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused() -> None:
+    table = mdt.open(filled(MOR, "bloom"))
+    with gathering(table) as writer:
+        frame = type("DataFrame", (), {"__module__": "pyspark.sql"})()
+        with pytest.raises(Invalid, match="Spark DataFrame"):
+            writer.upsert(frame)
+    with pytest.raises(Invalid, match="closed"):
+        writer.upsert(rows([9], 1, 1.0))
+    for wrong in (
+        {"max_rows": 0},
+        {"max_seconds": -1.0},
+        {"max_seconds": float("nan")},
+        {"max_seconds": "1"},
+        {"max_rows": "1"},
+    ):
+        with pytest.raises(Invalid, match="a writer of|max_rows"):
+            gathering(table, **wrong)
+    with pytest.raises(Invalid, match="cannot be written to"):
+        mdt.open(table.storage, as_of=1).writer()
