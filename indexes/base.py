@@ -57,6 +57,9 @@ MAYBE = True
 NO = False
 """A segment that is proven to hold none."""
 
+TABLE, PROCESS, DISK = "table", "process", "disk"
+"""Where the key parts of a key index are kept (:attr:`KeyIndex.kept`)."""
+
 T = TypeVar("T")
 
 BoolArray = npt.NDArray[np.bool_]
@@ -270,6 +273,11 @@ class KeyIndex(ABC):
 
     can_index_log_files: ClassVar[bool]
     """Whether inserts may go to log files.  False for an index whose Hudi counterpart sees base files only."""
+
+    kept: ClassVar[str] = TABLE
+    """Where its key parts are: TABLE, committed with the rows; or PROCESS, DISK: in memory or on the local disk of whoever looks for keys, made of
+    the hashes that the table keeps of each file.  Such an index gets no keys, but nulls, and must do with the hashes.
+    """
 
     by_text: ClassVar[bool] = False
     """Whether it gets the record keys themselves, as text, where others get bytes in the order of the key columns."""

@@ -43,6 +43,7 @@ _BUILT_IN_MODULES = (
     "indexes.text",
     "indexes.keys.bloom",
     "indexes.keys.bucket",
+    "indexes.keys.kept_elsewhere",
     "indexes.keys.record",
     "indexes.keys.simple",
 )

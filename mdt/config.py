@@ -26,7 +26,7 @@ ALL_COLUMNS = "*"
 
 INDEX_TYPES: Mapping[str, tuple[str, str]] = {
     "BLOOM": ("bloom", "partition"), "GLOBAL_BLOOM": ("bloom", "table"), "SIMPLE": ("simple", "partition"),
-    "GLOBAL_SIMPLE": ("simple", "table"), "RECORD_INDEX": ("record", "table"), "BUCKET": ("bucket", "partition"),
+    "GLOBAL_SIMPLE": ("simple", "table"), "RECORD_INDEX": ("record", "table"), "BUCKET": ("bucket", "partition"), "INMEMORY": ("memory", "table"),
     "GLOBAL_RECORD_LEVEL_INDEX": ("record", "table"), "RECORD_LEVEL_INDEX": ("record", "partition"),
 }  # fmt: skip
 """Hudi's names of indexes, each with the key index and the scope that it stands for."""
@@ -201,6 +201,11 @@ class Options:
         minimum=1, maximum=limits.METADATA_COMPACT_RECORDS_MAX,
         aliases=("hoodie.metadata.compact.max.delta.commits",),
     )  # fmt: skip
+    key_store_dir: str = _option(
+        "mdt.key.store.dir",
+        "",
+        "local directory for the keys of tables with the key index lmdb; empty: in this user's cache directory",
+    )
     cache_dir: str = _option(
         "mdt.cache.dir", "", "local directory for pages of remote metadata; empty: in this user's cache directory"
     )

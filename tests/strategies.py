@@ -124,7 +124,7 @@ class Shape:
         return key if self.scope == "table" else (self.partition(row), key)
 
 
-KEY_INDEXES = ("bloom", "record", "simple", "bucket(buckets='3')", "exact(bits='64')")
+KEY_INDEXES = ("bloom", "record", "simple", "bucket(buckets='3')", "memory", "lmdb", "exact(bits='64')")
 if only := os.environ.get("MDT_MODEL_KEY_INDEX"):
     KEY_INDEXES = (only,)
 

@@ -64,6 +64,7 @@ LATE_IMPORTS = {
     "mdt/display.py": "html's tables of entities take a millisecond",
     "mdt/hudi/v6.py": "who only reads needs no Avro",
     "mdt/metadata/attachments.py": "plans need no pyarrow.parquet",
+    "mdt/metadata/locate.py": "tables with key parts of their own need neither lmdb nor sorted maps",
     "mdt/progress.py": "rich takes longer to load than most calls take",
     "mdt/query.py": "an open needs no planner, no filter and no reader; pyspark takes a second",
     "mdt/source/": "pyspark takes a second",

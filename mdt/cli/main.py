@@ -214,7 +214,7 @@ def create(
     ordering: Annotated[str | None, typer.Option(help="Column whose larger value wins.")] = None,
     type: Annotated[str, typer.Option(help="MERGE_ON_READ or COPY_ON_WRITE.")] = MERGE_ON_READ,
     key_index: Annotated[
-        str | None, typer.Option(help="bloom (default), record, simple, or bucket(buckets='8').")
+        str | None, typer.Option(help="bloom (default), record, simple, bucket(buckets='8'), memory or lmdb.")
     ] = None,
     scope: Annotated[str | None, typer.Option(help="A key is unique per partition (default) or per table.")] = None,
     index: Annotated[list[str], typer.Option(help="A skipping index, such as bitmap(status).")] = [],  # noqa: B006

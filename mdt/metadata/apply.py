@@ -23,6 +23,7 @@ from mdt.metadata.columns import BuiltColumns
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.deletion_vectors import positions
 from mdt.metadata.history import history_row
+from mdt.metadata.key_indexes import is_kept_in_table
 from mdt.metadata.key_parts import KeyPart, key_parts_of
 from mdt.metadata.layered import Layered
 from mdt.metadata.snapshot import Snapshot
@@ -128,6 +129,8 @@ _NOTHING: Int64s = np.empty(0, np.int64)
 
 
 def _uncovered(record: CommitRecord, key_parts: tuple[KeyPart, ...], key_index: str) -> set[str]:
+    if not is_kept_in_table(key_index):
+        return set()
     files = record.table("files")
     told = zip(files["file_id"].to_pylist(), files["inserts"].to_pylist(), strict=True)
     grown = {name for name, inserts in told if inserts > 0}

@@ -8,12 +8,19 @@ from dataclasses import replace
 import pyarrow as pa
 
 from indexes import registry
-from indexes.base import KeyIndex
+from indexes.base import TABLE, KeyIndex
 from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 
 _BLOOM = "bloom/1"
-_SHORT = {_BLOOM: "bloom", "record/1": "record", "simple/1": "simple", "bucket/1": "bucket"}
+_SHORT = {
+    _BLOOM: "bloom",
+    "record/1": "record",
+    "simple/1": "simple",
+    "bucket/1": "bucket",
+    "memory/1": "memory",
+    "lmdb/1": "lmdb",
+}
 """The indexes of this package are kept by their short names, as tables have always had them."""
 
 
@@ -41,6 +48,12 @@ def keys_for(key_index: str, texts: pa.Array, ordered: pa.Array) -> pa.Array:
     """Return what a key index gets of n keys: their ``texts`` if it says so, else what puts them in order."""
     found = registry.find_key_index(registry.parse_spec(key_index).kind)
     return texts if not isinstance(found, registry.Unknown) and found.by_text else ordered
+
+
+def is_kept_in_table(key_index: str) -> bool:
+    """Return whether commits carry key parts of a key index; of one that this process does not have, they may."""
+    found = registry.find_key_index(registry.parse_spec(key_index).kind)
+    return isinstance(found, registry.Unknown) or found.kept == TABLE
 
 
 def chosen(key_index: object, scope: object, options: Options) -> tuple[object, object]:

@@ -10,12 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.base import TABLE, Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
 from mdt.metadata.buckets import homes
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.proposals import Proposals
 from mdt.metadata.snapshot import Snapshot
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -88,34 +89,27 @@ class Located:
         return self.file >= 0
 
 
-@dataclass(frozen=True, slots=True)
-class Proposals:
-    """Where the key index lets keys live: pairs (``key``, ``group`` of the snapshot), int64[p] each, a pair perhaps more than once; and ``whole``,
-    the rising numbers of groups in which each of them may live, int64[w].
+def propose(
+    metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes,
+    partition: npt.NDArray[np.object_] | None = None,
+) -> Proposals:  # fmt: skip
+    """Return a superset of where the keys live.  ``partition``: path of each, if only rows there matter.
+
+    A key part that cannot be read, or that another index wrote, makes its groups candidates for every key; where this process does not have
+    the key index, every group is.
     """
+    if metadata.key_index_problem(snapshot):
+        return Proposals(_NONE, _NONE, np.unique(snapshot.file_groups.of_files(snapshot.live_numbers)))
+    index = metadata.key_index(snapshot)
+    if index.kept != TABLE:
+        from mdt.metadata import key_runs
 
-    key: Int64Array
-    group: Int64Array
-    whole: Int64Array
-
-    def pairs(self, count: int) -> tuple[Int64Array, Int64Array]:
-        """Return all pairs of ``count`` keys: int64[p], int64[p].  O(p + w count)."""
-        everywhere = np.tile(np.arange(count), len(self.whole))
-        return np.append(self.key, everywhere), np.append(self.group, np.repeat(self.whole, count))
-
-
-def propose(metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes) -> Proposals:
-    """Return a superset of where the keys live.
-
-    A key part that cannot be read, or that another index wrote, makes its groups candidates for every key; so do all key parts where
-    this process does not have the key index.
-    """
-    index = None if metadata.key_index_problem(snapshot) else metadata.key_index(snapshot)
+        return key_runs.proposed(metadata, snapshot, index, hashes, partition)
     whole = [snapshot.file_groups.number(sorted(snapshot.uncovered))]
     pairs = [(_NONE, _NONE)]
     for key_part in snapshot.key_parts:
         groups = snapshot.key_part_groups(key_part)
-        if index is None or key_part.index != index.name:
+        if key_part.index != index.name:
             whole.append(groups)
             continue
         try:
@@ -162,8 +156,9 @@ def locate(
     ordering = np.zeros(n, np.uint64)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
-    proposed = propose(metadata, snapshot, keys, hashes)
-    hits, further = _found(metadata, snapshot, proposed, hashes, None if is_global else partition, dead), Further()
+    matters = None if is_global else partition
+    proposed = propose(metadata, snapshot, keys, hashes, matters)
+    hits, further = _found(metadata, snapshot, proposed, hashes, matters, dead), Further()
     if snapshot.definition.keys_repeat and hits:
         hits, further = _parted(snapshot, hits, partition)
     for found in hits:
@@ -224,7 +219,7 @@ def find(
     ``partition``: path of each key under partition scope, None for the whole table.  To ``dead`` are added file groups with
     those of the keys, int64, that have a dead row there; they may live in the same group.
     """
-    return _found(metadata, snapshot, propose(metadata, snapshot, keys, hashes), hashes, partition, dead)
+    return _found(metadata, snapshot, propose(metadata, snapshot, keys, hashes, partition), hashes, partition, dead)
 
 
 def _found(

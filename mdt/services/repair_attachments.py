@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import Int64Array
+from indexes.base import TABLE, Int64Array
 from indexes.buffers import flags
 from indexes.hashing import hash_keys
 from mdt.commit.conflicts import Footprint
@@ -142,6 +142,8 @@ def can_be_loaded(metadata: Metadata, stored: ObjectRange) -> bool:
 def unknown_groups(metadata: Metadata, snapshot: Snapshot) -> list[str]:
     """Return the file groups, by name, of which the key index does not know every key, or whose key parts are damaged."""
     index = metadata.key_index(snapshot)
+    if index.kept != TABLE:
+        return []  # it makes itself again
     lost = set(snapshot.uncovered)
     for part in snapshot.key_parts:
         is_stored = part.stored is None or can_be_loaded(metadata, part.stored)

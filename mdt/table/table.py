@@ -59,7 +59,8 @@ def create(
     ``path``, ``storage_options``: as for :func:`open`; no table is there yet.  ``schema``: data columns, of pyarrow,
     polars, Spark (``df.schema``) or anything with ``__arrow_c_schema__``; types that cannot come back are refused.  ``key``: record key columns.  ``partition_by``: partition columns (hive style directories).
     ``ordering``: column whose larger value wins when a key is written twice.  ``table_type``: MERGE_ON_READ or
-    COPY_ON_WRITE.  ``key_index``: how keys are found, "bloom" (default), "record", "simple", "bucket(buckets='8')" or one of a package.
+    COPY_ON_WRITE.  ``key_index``: how keys are found, "bloom" (default), "record", "simple",
+    "bucket(buckets='8')", "memory", "lmdb" or one of a package.
     ``scope``: a key is unique per "partition" (default) or per "table".  Hudi's ``hoodie.index.type`` among the options says both.
     ``indexes``: skipping indexes such as ``"bitmap(status)"``.  ``options``: see :mod:`mdt.config`.
 

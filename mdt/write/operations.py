@@ -357,7 +357,8 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
         vectors |= w.vectors
     key_parts = []
     grown = [w for w in kept if len(w.gained)]
-    if grown:  # what only moves rows goes on where the package of the key index is missing
+    if grown and key_indexes.is_kept_in_table(shared.snapshot.definition.key_index):
+        # what only moves rows goes on where the package of the key index is missing
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
     objects.write(shared.metadata.storage)
     return Changes(files, removed, vectors, key_parts)

@@ -131,7 +131,7 @@ def upserted_first() -> State:
 FLOWS = [
     Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
-    flow("upsert into logs, record", MOR, "record", upsert_mixed, MIXED),
+    flow("upsert into logs, lmdb", MOR, "lmdb", upsert_mixed, MIXED),
     flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
     flow("upsert by rewrite, buckets", COW, "bucket(buckets='2')", upsert_mixed, MIXED),
     flow("delete by log", MOR, "bucket(buckets='2')", lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
@@ -148,7 +148,7 @@ FLOWS = [
     Flow("clustering beside an upsert", lambda: spread(MOR, "record"), cluster_while_another_commits, CLUSTERED_STATE, upserted(CLUSTERED_STATE, [0], 3, 3.0)),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
-    flow("restore, record", MOR, "record", lambda s: mdt.open(s).restore(1), upserted_first()),
+    flow("restore, memory", MOR, "memory", lambda s: mdt.open(s).restore(1), upserted_first()),
     flow("restore, bloom", COW, "bloom", lambda s: mdt.open(s).restore(1), upserted_first()),
     flow("tag", MOR, "record", again("t", lambda t: t.tag("t")), BASE_STATE),
     flow("savepoint", MOR, "record", again("s", lambda t: t.savepoint("s")), BASE_STATE),
@@ -173,7 +173,7 @@ NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {"insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones"}
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {
-    "first upsert", "upsert into logs, record", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
+    "first upsert", "upsert into logs, lmdb", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
     "log compaction", "rollback",
 }  # fmt: skip
 SOME = [pytest.param(f, marks=() if f.name in QUICK else pytest.mark.nightly) for f in FLOWS]

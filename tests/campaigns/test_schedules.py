@@ -141,7 +141,7 @@ def test_a_restore_undoes_what_was_committed_before_it_and_nothing_after_it(kind
 
 @pytest.mark.nightly
 def test_a_restore_and_a_delete_are_one_after_the_other() -> None:
-    explored((MOR, "record"), restore(1, upserted_first()), delete([1]))
+    explored((MOR, "memory"), restore(1, upserted_first()), delete([1]))
 
 
 @kinds(0, 2)
@@ -207,7 +207,7 @@ def test_two_compactions_leave_one_base_file_for_each_file_group() -> None:
 
 def test_a_log_compaction_leaves_out_the_file_group_that_changed_and_commits_the_rest() -> None:
     left_out = 0
-    for run in explored((MOR, "record"), upsert([0], 3, 3.0), log_compaction(), start=logged):
+    for run in explored((MOR, "lmdb"), upsert([0], 3, 3.0), log_compaction(), start=logged):
         compacting = run.ended[1]
         assert compacting.attempts == 1, "a log compaction never starts again for one changed file group"
         left_out += len(compacting.record.table("files")) == 1

@@ -14,6 +14,7 @@ from indexes.key_testing import KeyIndexConformance, first_failure, hashed, keys
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex
 from indexes.keys.bucket import BucketKeyIndex, java_hashes
+from indexes.keys.kept_elsewhere import MemoryKeyIndex
 from indexes.keys.record import RecordKeyIndex
 from indexes.keys.simple import SimpleKeyIndex
 
@@ -24,6 +25,11 @@ class TestBloom(KeyIndexConformance):
 
 class TestRecord(KeyIndexConformance):
     index = RecordKeyIndex()
+    false_share_max = 0.0
+
+
+class TestMemory(KeyIndexConformance):
+    index = MemoryKeyIndex()
     false_share_max = 0.0
 
 

@@ -171,7 +171,7 @@ def test_every_registered_key_index_can_be_chosen_with_its_options() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [("nothing", "bloom/1, bucket/1, exact/1, record/1, simple/1"), ("exact(bits='7')", "bits='7' must be 64 or 128"), ("exact(size='1')", "options"),
+    [("nothing", "bloom/1, bucket/1, exact/1, lmdb/1, memory/1, record/1, simple/1"), ("exact(bits='7')", "bits='7' must be 64 or 128"), ("exact(size='1')", "options"),
      ("exact(id)", "names a column"), ("length", "give one of"), ("exact(", "expected"), (5, "is a int")],
 )  # fmt: skip
 def test_a_key_index_that_cannot_be_is_refused_at_creation(wrong: object, told: str) -> None:

@@ -1,0 +1,149 @@
+"""Bytes beside a table, in the order of their keys: in the memory of the process, or in an LMDB file that processes share.
+
+Who writes does so in a transaction: all of it is there afterwards or nothing, whenever the process dies, and nobody else writes meanwhile.
+What is kept can be made again: a store that cannot be used says so (:class:`StoreFailed`), and the caller does without it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+import lmdb
+from sortedcontainers import SortedDict
+
+from mdt.stores.contract import Buffer
+
+_MAP_BYTES = 1 << 36
+"""Address space for the file, not its size: some five billion keys."""
+_READERS_MAX = 512
+
+
+class StoreFailed(Exception):
+    """The store is damaged, full, or cannot be opened."""
+
+
+class View(Protocol):
+    """A store within a transaction; buffers that it gives are valid until it is changed, or the transaction ends."""
+
+    def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
+        """Return the entries whose keys begin with ``prefix``, by rising key."""
+
+    def put(self, key: bytes, data: Buffer) -> None:
+        """Set an entry."""
+
+    def delete(self, key: bytes) -> None:
+        """Remove an entry, if it is there."""
+
+
+class KeyStore(Protocol):
+    """A store; safe for threads."""
+
+    def begin(self, *, write: bool) -> AbstractContextManager[View]:
+        """Return a transaction for ``with``.  Raises StoreFailed."""
+
+
+class MemoryStore:
+    """A sorted map in this process; who writes does so in a copy, so that nobody who reads waits."""
+
+    def __init__(self) -> None:
+        self._view = _MemoryView(SortedDict())
+        self._lock = Lock()
+
+    @contextmanager
+    def begin(self, *, write: bool) -> Iterator[View]:
+        """See :class:`KeyStore`."""
+        if not write:
+            yield self._view
+            return
+        with self._lock:
+            changed = _MemoryView(self._view.entries.copy())
+            yield changed
+            self._view = changed
+
+
+class _MemoryView:
+    def __init__(self, entries: SortedDict) -> None:
+        self.entries = entries
+
+    def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
+        found = []
+        for key in self.entries.irange(prefix):
+            if not key.startswith(prefix):
+                break
+            found.append((key, self.entries[key]))
+        return found
+
+    def put(self, key: bytes, data: Buffer) -> None:
+        self.entries[key] = bytes(data)
+
+    def delete(self, key: bytes) -> None:
+        self.entries.pop(key, None)
+
+
+class _LmdbView:
+    def __init__(self, txn: lmdb.Transaction) -> None:
+        self._txn = txn
+
+    def items(self, prefix: bytes) -> list[tuple[bytes, Buffer]]:
+        found: list[tuple[bytes, Buffer]] = []
+        with self._txn.cursor() as cursor:
+            if cursor.set_range(prefix):
+                for key, data in cursor:
+                    if not bytes(key).startswith(prefix):
+                        break
+                    found.append((bytes(key), data))
+        return found
+
+    def put(self, key: bytes, data: Buffer) -> None:
+        self._txn.put(key, data)
+
+    def delete(self, key: bytes) -> None:
+        self._txn.delete(key)
+
+
+class LmdbStore:
+    """An LMDB file in ``directory``."""
+
+    def __init__(self, directory: str, *, durable: bool) -> None:
+        """Raises StoreFailed if it cannot be opened.  ``durable``: whether what was written survives the machine's fall."""
+        try:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            self._env = lmdb.open(
+                directory, map_size=_MAP_BYTES, sync=durable, metasync=durable, max_readers=_READERS_MAX
+            )
+        except (lmdb.Error, OSError) as error:
+            raise StoreFailed(f"the key store in {directory} cannot be opened: {error}") from error
+
+    @contextmanager
+    def begin(self, *, write: bool) -> Iterator[View]:
+        """See :class:`KeyStore`.  A writer waits for the other ones of the machine; one that was killed does not hold them up."""
+        try:
+            with self._env.begin(write=write, buffers=True) as txn:
+                yield _LmdbView(txn)
+        except lmdb.Error as error:
+            raise StoreFailed(f"the key store in {self._env.path()} failed: {error}") from error
+
+
+_open: dict[tuple[int, str], LmdbStore] = {}
+_open_lock = Lock()
+
+
+def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
+    """Return the store in ``directory`` ("": in this user's cache directory), one for a process and directory.  Raises StoreFailed."""
+    where = os.path.abspath(directory or _user_directory())
+    with _open_lock:
+        # A child that was forked must not use its parent's environment.
+        key = (os.getpid(), where)
+        if key not in _open:
+            _open[key] = LmdbStore(where, durable=durable)
+        return _open[key]
+
+
+def _user_directory() -> str:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(root, "mdt", "keys-1")

@@ -1,0 +1,80 @@
+"""Writers that share an embedded key store are killed at random: the store knows what the table knows after each kill."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from counting import count
+from key_stores import assert_knows_the_table
+
+import mdt
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
+
+_WRITER = textwrap.dedent(
+    """
+    import sys
+    import pyarrow as pa
+    import mdt
+
+    table = mdt.open(sys.argv[1])
+    number = int(sys.argv[2])
+    print("begun", flush=True)
+    while True:
+        number += 1
+        ids = [(7 * number + 13 * n) % 5_000 for n in range(40)]
+        rows = pa.table([ids, [f"c{i % 2}" for i in ids], [float(number)] * len(ids)], schema=table.schema)
+        done = table.delete(rows) if number % 5 == 0 else table.upsert(rows)
+        if number % 7 == 0:
+            table.compact()
+    """
+)
+
+
+def killed(table: mdt.Table, number: int, draw: random.Random) -> None:
+    """Let a process write, and kill it while it does."""
+    command = [sys.executable, "-c", _WRITER, table.path, str(1_000 * number)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
+    assert child.stdout is not None and child.stdout.readline() == b"begun\n"
+    time.sleep(draw.uniform(0.0, 0.4))
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+
+
+def campaign(folder: Path, kills: int, seed: int) -> None:
+    draw = random.Random(seed)
+    options = {"mdt.durable": False, "mdt.key.store.dir": str(folder / "keys"), "mdt.rollback.after.seconds": 0}
+    mdt.create(folder / "t", SCHEMA, ["id"], partition_by=["city"], key_index="lmdb", options=options)
+    for number in range(kills):
+        table = mdt.open(folder / "t")
+        killed(table, number, draw)
+        table.abort()
+        before = table.scan().count()
+        assert_knows_the_table(table)
+        keys = table.scan(columns=["id", "city", "x"]).to_arrow()
+        assert keys.num_rows == before
+        if before:
+            done = table.upsert(keys)
+            assert (done.inserted, done.updated) == (0, before), "no key is lost, none lives twice"
+        count("writers with an embedded key store that were killed")
+
+
+@pytest.mark.timeout(300)
+def test_a_store_knows_what_the_table_knows_after_five_kills(tmp_path: Path) -> None:
+    campaign(tmp_path, 5, seed=1)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_a_store_knows_what_the_table_knows_after_two_hundred_kills(tmp_path: Path) -> None:
+    campaign(tmp_path, 200, seed=2)

@@ -1,0 +1,215 @@
+"""Key indexes that are kept beside the table find every key, whatever has become of the store."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from key_stores import assert_knows_the_table
+
+import mdt
+from mdt.metadata import key_runs
+from mdt.metadata.attachments import ObjectReader
+from mdt.stores import key_store
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.float64())])
+BOTH = pytest.mark.parametrize("key_index", ["memory", "lmdb"])
+
+
+def rows(ids: Any, x: float = 0.0) -> pa.Table:
+    return pa.table([list(ids), [f"c{i % 3}" for i in ids], [x] * len(ids)], schema=SCHEMA)
+
+
+def made(path: Path, key_index: str, scope: str = "partition", **options: Any) -> mdt.Table:
+    given = {"mdt.durable": False, "mdt.key.store.dir": str(path / "keys"), "mdt.max.file.bytes": 4096, **options}
+    return mdt.create(
+        path / "t", SCHEMA, ["id"], partition_by=["city"], key_index=key_index, scope=scope, options=given
+    )
+
+
+def reads_of(table: mdt.Table, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets each key map that is asked for."""
+    asked: list[Any] = []
+    one = ObjectReader.key_map
+
+    def counted(self: ObjectReader, stored: Any) -> Any:
+        asked.append(stored)
+        return one(self, stored)
+
+    monkeypatch.setattr(ObjectReader, "key_map", counted)
+    return asked
+
+
+def forget(table: mdt.Table) -> None:
+    """Let this process know nothing of the table's keys, as another process would."""
+    key_runs._in_memory._found.pop(table.definition.table_id, None)
+
+
+def entries(table: mdt.Table, scope: str = "city=c0") -> list[tuple[bytes, bytes]]:
+    store = key_runs.store_of(table.metadata, table.snapshot(), table.metadata.key_index(table.snapshot()))
+    with store.begin(write=False) as view:
+        return [(key, bytes(data)) for key, data in view.items(key_runs.prefix(table.definition.table_id, scope))]
+
+
+@BOTH
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_keys_are_found_after_every_kind_of_commit(tmp_path: Path, key_index: str, scope: str) -> None:
+    table = made(tmp_path, key_index, scope)
+    table.bulk_insert(rows(range(500)))
+    table.upsert(rows(range(400, 600), 1.0))
+    table.delete(rows(range(0, 600, 5)))
+    table.upsert(rows(range(0, 100, 5), 2.0))
+    table.compact()
+    table.cluster("x")
+    done = table.upsert(rows(range(550, 650), 3.0))
+    assert (done.inserted, done.updated) == (60, 40)
+    table.restore(2)
+    assert table.scan("id = 599").count() == 1 and not table.snapshot().key_parts and not table.snapshot().uncovered
+    assert assert_knows_the_table(table) >= 600
+    forget(table)
+    assert mdt.open(table.storage).get([7, 599])["x"].to_pylist() == [0.0, 1.0]
+
+
+def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path, "lmdb")
+    table.bulk_insert(rows(range(2_000)))
+    table.scan("id = 5").count()
+    asked = reads_of(table, monkeypatch)
+    again = mdt.open(table.path)
+    assert len(again.files()) == 6 and again.scan("id = 5").count() == 1
+    assert len(asked) == 1, "the one of the file that has the key"
+
+
+@BOTH
+def test_only_partitions_that_are_asked_for_are_read(
+    tmp_path: Path, key_index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(tmp_path, key_index)
+    table.bulk_insert(rows(range(2_000)))
+    forget(table)
+    asked = reads_of(table, monkeypatch)
+    again = mdt.open(table.path)
+    again.upsert(rows([3, 6], 1.0))
+    files = again.files()
+    assert len({stored.offset for stored in asked}) <= files["partition"].to_pylist().count("city=c0")
+    assert entries(again) and not entries(again, "city=c1")
+
+
+def test_many_commits_leave_few_runs(tmp_path: Path) -> None:
+    table = made(tmp_path, "memory", **{"mdt.max.file.bytes": 1 << 20})
+    for n in range(60):
+        table.upsert(rows(range(30 * n, 30 * n + 30)))
+        table.scan("id = 0").count()
+    assert len(entries(table)) <= 4
+    assert assert_knows_the_table(table) >= 1_800
+
+
+@BOTH
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone", "other"])
+def test_a_damaged_store_is_made_again(tmp_path: Path, key_index: str, damage: str) -> None:
+    table = made(tmp_path, key_index)
+    table.bulk_insert(rows(range(300)))
+    table.upsert(rows(range(300, 330)))
+    store = key_runs.store_of(table.metadata, table.snapshot(), table.metadata.key_index(table.snapshot()))
+    table.scan("id = 0").count()
+    draw = np.random.default_rng(5)
+    for _ in range(12):
+        with store.begin(write=True) as view:
+            for key, data in [(key, bytes(data)) for key, data in view.items(b"")]:
+                at = int(draw.integers(len(data)))
+                if damage == "flip":
+                    view.put(key, data[:at] + bytes([data[at] ^ 1 << int(draw.integers(8))]) + data[at + 1 :])
+                elif damage == "cut":
+                    view.put(key, data[:at])
+                elif damage == "other":
+                    view.put(key, b"something else")
+                else:
+                    view.delete(key)
+        done = table.upsert(rows(range(310, 320), 1.0))
+        assert (done.inserted, done.updated) == (0, 10)
+    assert assert_knows_the_table(table) >= 330
+
+
+@BOTH
+def test_two_copies_of_a_table_that_go_different_ways_do_not_mislead_each_other(tmp_path: Path, key_index: str) -> None:
+    table = made(tmp_path, key_index)
+    table.upsert(rows(range(30)))
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    other = mdt.open(tmp_path / "copy")
+    for n in range(4):
+        table.upsert(rows(range(100 * n + 30, 100 * n + 40)))
+        other.upsert(rows(range(100 * n + 60, 100 * n + 70)))
+        assert table.upsert(rows(range(100 * n + 30, 100 * n + 40), 1.0)).inserted == 0
+        assert other.upsert(rows(range(100 * n + 30, 100 * n + 50), 1.0)).inserted == 20
+        assert other.upsert(rows(range(100 * n + 60, 100 * n + 70), 1.0)).inserted == 0
+    for one in (table, other):
+        assert_knows_the_table(one)
+
+
+@BOTH
+def test_a_table_that_is_put_back_from_a_backup_finds_the_keys_that_it_had(tmp_path: Path, key_index: str) -> None:
+    table = made(tmp_path, key_index)
+    table.upsert(rows(range(30)))
+    shutil.copytree(tmp_path / "t", tmp_path / "backup")
+    table.upsert(rows(range(30, 60)))
+    table.compact()
+    table.scan("id = 0").count()
+    shutil.rmtree(tmp_path / "t")
+    shutil.copytree(tmp_path / "backup", tmp_path / "t")
+    again = mdt.open(tmp_path / "t")
+    assert again.upsert(rows(range(60), 1.0)).inserted == 30
+    assert_knows_the_table(again)
+
+
+@BOTH
+def test_the_past_is_looked_into_beside_the_present(tmp_path: Path, key_index: str) -> None:
+    table = made(tmp_path, key_index)
+    table.upsert(rows(range(30)))
+    table.upsert(rows(range(20, 60), 1.0))
+    table.compact()
+    table.delete(rows(range(10)))
+    table.scan("id = 0").count()
+    for seq, count in ((1, 30), (2, 60), (3, 60), (4, 50)):
+        past = mdt.open(table.path, as_of=seq)
+        assert past.get(list(range(60)), missing="skip").num_rows == count
+
+
+def test_a_store_that_cannot_be_opened_costs_time_and_no_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("no directory")
+    table = made(tmp_path, "lmdb", **{"mdt.key.store.dir": str(tmp_path / "file")})
+    table.upsert(rows(range(30)))
+    assert table.upsert(rows(range(20, 40), 1.0)).inserted == 10 and table.check().ok
+    assert "keys are looked for in all file groups" in caplog.text
+
+
+def test_a_transaction_of_a_store_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    for store in (key_store.MemoryStore(), key_store.open_key_store(str(tmp_path), durable=False)):
+        with store.begin(write=True) as view:
+            view.put(b"b", b"1")
+            view.put(b"a", b"2")
+            view.put(b"aa", b"3")
+        with pytest.raises(RuntimeError), store.begin(write=True) as view:
+            view.put(b"c", b"4")
+            view.delete(b"a")
+            raise RuntimeError
+        with store.begin(write=False) as view:
+            assert [(key, bytes(data)) for key, data in view.items(b"a")] == [(b"a", b"2"), (b"aa", b"3")]
+            assert len(view.items(b"")) == 3
+
+
+@BOTH
+def test_threads_share_what_one_of_them_has_read(tmp_path: Path, key_index: str) -> None:
+    table = made(tmp_path, key_index)
+    table.bulk_insert(rows(range(1_000)))
+    forget(table)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: table.get([n])["id"].to_pylist(), range(0, 1_000, 50)))
+    assert found == [[n] for n in range(0, 1_000, 50)]
+    assert_knows_the_table(table)
