@@ -71,8 +71,7 @@ LATE_IMPORTS = {
     "mdt/stores/storage.py": "local tables need neither obstore nor lmdb",
     "mdt/table/": "who only reads loads no writer and no service; pyspark takes a second",
 }
-"""Modules and rooms of mdt and indexes that may import inside functions -> why that pays.  Together what they leave for later takes
-twice as long to load as what an open and a plan need; tests/metadata/test_metadata_scale.py counts what is loaded when."""
+"""Modules and rooms that may import inside functions -> why that pays; tests/metadata/test_metadata_scale.py counts what is loaded when."""
 
 OUTSIDE_WORLD = ("mdt/stores/", "mdt/cli/", "mdt/__main__.py")
 """Where the clock, randomness, files and the environment may be touched."""
