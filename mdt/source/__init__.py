@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mdt.errors import Unsupported
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -22,10 +24,18 @@ def enable(spark: SparkSession) -> None:
 
     :func:`read` does it, too.  Raises Unsupported on Spark Connect, and where the cluster does not let a session add a JAR.
     """
+    if not _enabled(spark):
+        raise Unsupported(
+            'format("mdt") cannot be made known to this session: its classes do not come from a class loader of Spark',
+            hint="mdt.read(spark, path) reads without it",
+        )
+
+
+def _enabled(spark: SparkSession) -> bool:
     from mdt.engines.spark import source  # pyspark takes a second to import; only Spark users pay for it
     from mdt.source.answers import TableAnswers
 
-    source.enable(spark, TableAnswers())
+    return source.enable(spark, TableAnswers())
 
 
 def read(
@@ -38,8 +48,8 @@ def read(
     cannot be written to.  ``options``, ``as_of``: as for :func:`mdt.open`.  ``query_type``: as for :meth:`mdt.Table.scan`.
     ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
-    from mdt.source import reading  # as above
+    from mdt.source import reading
 
+    _enabled(spark)
     table = reading.opened(path, options, storage_options, as_of)
-    enable(spark)
     return reading.snapshot(spark, table, as_of is not None, query_type)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mdt.errors import Unsupported
+from mdt.query import SNAPSHOT
 from mdt.source import reading
 from mdt.source.words import words
+from mdt.source.writing import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,5 +23,5 @@ class TableAnswers:
         return reading.frame(spark, words(options), columns)
 
     def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
-        """Raises Unsupported."""
-        raise Unsupported('df.write.format("mdt") is not there yet', hint="t.upsert(df)")
+        """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
+        return reading.snapshot(spark, write(words(options), how, rows), False, SNAPSHOT)

@@ -30,6 +30,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "operation": ("hoodie.datasource.write.operation",),
     "evolve": ("mergeschema",),
     "partial": (),
+    "name": ("mdt.table.name", "hoodie.table.name", "hoodie.datasource.write.table.name"),
     "key": ("hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey"),
     "partition_by": (
         "hoodie.datasource.write.partitionpath.field", "hoodie.table.partition.fields", "__partition_columns",
@@ -45,7 +46,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Options of the data source with Hudi's names for the same, of its DataFrames and of its SQL; Spark tells them in lower case."""
 
-OF_TABLE = ("key", "partition_by", "ordering", "table_type", "key_index", "scope", "indexes")
+OF_TABLE = ("name", "key", "partition_by", "ordering", "table_type", "key_index", "scope", "indexes")
 """Those that say what a table is."""
 
 WITHOUT_MEANING = (
@@ -195,7 +196,7 @@ def _key_generator(name: str, text: str) -> None:
 
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "as_of": _point, "since": _point, "until": _point, "changes": _changes, "query_type": _query_type,
+    "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
     "operation": lambda name, text: text.strip().lower(), "evolve": _flag, "partial": _flag, "key": _columns,
     "partition_by": _columns, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
     "indexes": _specs,

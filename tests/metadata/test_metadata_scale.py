@@ -323,7 +323,7 @@ def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_a_scan_does_not_take_the_name_of_the_function_read() -> None:
-    code = "import mdt, mdt.scan.reader, mdt.plan.planner; assert mdt.read.__module__ == 'mdt.table.table' and callable(mdt.open)"
+    code = "import mdt, mdt.scan.reader, mdt.plan.planner; assert mdt.read.__module__ == 'mdt.source' and callable(mdt.open)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from mdt.engines.spark import private
 from mdt.engines.spark.file_index import factory_of, refusals
 from mdt.engines.spark.session import classic
-from mdt.errors import MdtError, Unsupported
+from mdt.errors import MdtError
 
 
 class Answers(Protocol):
@@ -62,21 +62,18 @@ _enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _lock = threading.Lock()
 
 
-def enable(spark: SparkSession, answers: Answers) -> None:
+def enable(spark: SparkSession, answers: Answers) -> bool:
     """Let ``format("mdt")`` be known in a session, and in all others of its JVM; may be repeated.
 
-    Raises Unsupported on Spark Connect, and where the cluster does not let a session add a JAR.
+    Returns whether it is known: Spark finds it by its own class loaders alone.  Raises Unsupported on Spark Connect, and
+    where the cluster does not let a session add a JAR.
     """
     with _lock:
         if classic(spark) in _enabled:
-            return
+            return True
         factory = factory_of(spark.sparkContext)
         with refusals():
-            known = factory.enable(private.java_session(spark), _Function(answers))
+            known = bool(factory.enable(private.java_session(spark), _Function(answers)))
         if known:
             _enabled.add(spark)
-    if not known:
-        raise Unsupported(
-            'format("mdt") cannot be made known to this session: its classes do not come from a class loader of Spark',
-            hint="mdt.read(spark, path) reads without it",
-        )
+    return known

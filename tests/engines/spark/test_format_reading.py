@@ -158,13 +158,15 @@ def test_a_session_of_spark_connect_is_refused() -> None:
         mdt.spark.enable(remote)
 
 
-def test_a_table_is_known_by_name_where_no_class_loader_of_spark_is_in_the_way(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_a_session_whose_class_loader_is_not_sparks_is_refused_by_name_and_read_without(
+    spark: SparkSession, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Unknown:
         def enable(self, session: Any, answers: Any) -> bool:
             return False
 
     monkeypatch.setattr(source, "factory_of", lambda context: Unknown())
+    other = spark.newSession()
     with pytest.raises(Unsupported, match="class loader"):
-        mdt.spark.enable(spark.newSession())
+        mdt.spark.enable(other)
+    assert rows(mdt.read(other, table.path)) == NOW

@@ -28,7 +28,8 @@ public class Factory {
     public boolean enable(SparkSession session, Function answers) {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
-        install(session.experimental());
+        install(session);
+        session.extensions().injectPostHocResolutionRule(new CatalogRule.Maker()); // for sessions made of this one
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
@@ -39,7 +40,7 @@ public class Factory {
     /** Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java). */
     public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root) {
         shipment.to(session.sparkContext());
-        install(session.experimental());
+        install(session);
         FileSource source = new FileSource(planner, session.sparkContext(), root);
         StructType schema = (StructType) DataType.fromJson(columns);
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
@@ -52,15 +53,17 @@ public class Factory {
         return Dataset.ofRows(session, plan);
     }
 
-    /** Adds our rule to the session's optimizer, unless it is there. */
-    private synchronized void install(ExperimentalMethods session) {
-        List rules = new ArrayList(Scala.list(session.extraOptimizations()));
+    /** Adds our rules to the session's optimizer, unless they are there. */
+    private synchronized void install(SparkSession session) {
+        ExperimentalMethods own = session.experimental();
+        List rules = new ArrayList(Scala.list(own.extraOptimizations()));
         for (int i = 0; i < rules.size(); i++) {
             if (rules.get(i) instanceof PinRule) {
                 return;
             }
         }
         rules.add(new PinRule());
-        session.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
+        rules.add(new CatalogRule(session));
+        own.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
     }
 }

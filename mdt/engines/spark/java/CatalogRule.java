@@ -1,0 +1,135 @@
+// What Spark's commands for tables of its catalog do not tell a data source, or would do to its directory by themselves:
+//
+// 1. The columns of PARTITIONED BY, and of partitionBy before saveAsTable: they become an option, that of df.write.partitionBy. To the
+//    catalog the table has no partitions, and so nobody can have it add or drop some, which would delete directories.
+// 2. CREATE TABLE with columns, where no table is: it becomes one AS SELECT of no row, which is how Spark lets a source make it.
+// 3. TRUNCATE TABLE of a table that the catalog owns would delete the directory, with all that makes it a table: refused.
+//
+// Such a command is a plan like any other and passes the optimizer; for sessions that are made of one that knows us, the
+// rule stands at the end of the analysis.
+package mdt.spark;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.reflect.Method;
+import java.net.URI;
+import java.util.ArrayList;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand;
+import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
+import org.apache.spark.sql.execution.command.TruncateTableCommand;
+import org.apache.spark.sql.types.StructType;
+import scala.Product;
+import scala.runtime.AbstractFunction1;
+
+public class CatalogRule extends Rule {
+    private static final String OPTION = "__partition_columns"; // Spark's name for what partitionBy says, as JSON
+    private final SparkSession session;
+
+    CatalogRule(SparkSession session) {
+        this.session = session;
+    }
+
+    /** Makes the rule for a new session. */
+    static final class Maker extends AbstractFunction1 {
+        public Object apply(Object session) {
+            return new CatalogRule((SparkSession) session);
+        }
+    }
+
+    public TreeNode apply(TreeNode plan) {
+        if (plan instanceof CreateDataSourceTableCommand) {
+            CreateDataSourceTableCommand command = (CreateDataSourceTableCommand) plan;
+            CatalogTable told = told(command.table());
+            if (isOurs(told) && isNew(told)) {
+                return made(told, command.ignoreIfExists());
+            }
+            return told == command.table() ? plan : command.copy(told, command.ignoreIfExists());
+        }
+        if (plan instanceof CreateDataSourceTableAsSelectCommand) {
+            CreateDataSourceTableAsSelectCommand command = (CreateDataSourceTableAsSelectCommand) plan;
+            CatalogTable told = told(command.table());
+            return told == command.table() ? plan
+                    : command.copy(told, command.mode(), command.query(), command.outputColumnNames());
+        }
+        if (plan instanceof TruncateTableCommand) {
+            refuse((TruncateTableCommand) plan);
+        }
+        return plan;
+    }
+
+    /** Returns whether columns are given, and nothing is there that has some. */
+    private boolean isNew(CatalogTable table) {
+        if (table.schema().isEmpty() || table.storage().locationUri().isEmpty()) {
+            return !table.schema().isEmpty() && table.tableType().equals(CatalogTableType.MANAGED());
+        }
+        Path hoodie = new Path(new Path((URI) table.storage().locationUri().get()), ".hoodie");
+        try {
+            return !hoodie.getFileSystem(session.sessionState().newHadoopConf()).exists(hoodie);
+        } catch (IOException failure) {
+            throw new UncheckedIOException(failure);
+        }
+    }
+
+    /** Returns the command that makes a table. */
+    private LogicalPlan made(CatalogTable table, boolean ignoreIfExists) {
+        LogicalPlan none = session.createDataFrame(new ArrayList(), table.schema()).queryExecution().analyzed();
+        SaveMode mode = ignoreIfExists ? SaveMode.Ignore : SaveMode.ErrorIfExists;
+        return new CreateDataSourceTableAsSelectCommand((CatalogTable) copied(table, "schema", new StructType()), mode,
+                none, Scala.seq(table.schema().fieldNames())); // the columns come with the rows
+    }
+
+    /** Returns a table whose options name its partition columns; as it is if it has none, or is not ours. */
+    private static CatalogTable told(CatalogTable table) {
+        if (!isOurs(table) || table.partitionColumnNames().isEmpty()) {
+            return table;
+        }
+        String columns = CatalystJson.texts(Scala.list(table.partitionColumnNames()));
+        Object options = table.storage().properties().updated(OPTION, columns);
+        Product told = copied(table, "storage", copied(table.storage(), "properties", options));
+        return (CatalogTable) copied(told, "partitionColumnNames", Scala.seq(new Object[0]));
+    }
+
+    /** Returns a copy of a record of Scala's (a case class) with another value in one field: releases differ in the other fields. */
+    private static Product copied(Product record, String field, Object value) {
+        Object[] values = new Object[record.productArity()];
+        for (int i = 0; i < values.length; i++) {
+            values[i] = field.equals(record.productElementName(i)) ? value : record.productElement(i);
+        }
+        Method[] methods = record.getClass().getMethods();
+        for (int i = 0; i < methods.length; i++) {
+            if (methods[i].getName().equals("copy") && methods[i].getParameterTypes().length == values.length) {
+                try {
+                    return (Product) methods[i].invoke(record, values);
+                } catch (ReflectiveOperationException failure) {
+                    throw new IllegalStateException(failure);
+                }
+            }
+        }
+        throw new IllegalStateException(record.getClass().getName() + " has no method copy");
+    }
+
+    private void refuse(TruncateTableCommand command) {
+        CatalogTable table;
+        try {
+            table = session.sessionState().catalog().getTableMetadata(command.tableName());
+        } catch (Exception unknown) {
+            return; // there is none: the command says so
+        }
+        if (isOurs(table)) {
+            throw new UnsupportedOperationException("TRUNCATE TABLE would delete the directory of the table: "
+                    + "INSERT OVERWRITE … SELECT … WHERE false ends all rows, as truncate() of mdt does");
+        }
+    }
+
+    private static boolean isOurs(CatalogTable table) {
+        return table.provider().isDefined() && MdtSource.NAME.equalsIgnoreCase((String) table.provider().get());
+    }
+}

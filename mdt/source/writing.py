@@ -1,0 +1,134 @@
+"""Rows into tables as ``df.write.format("mdt")`` and SQL say it: which operation a mode means, and what is done where there is no table yet."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mdt import table as tables
+from mdt.arguments import one_of
+from mdt.errors import Invalid
+from mdt.hudi.schema import META_FIELDS
+from mdt.metadata import key_indexes, paths
+from mdt.metadata.skipping import named_spec
+from mdt.source.words import Words
+from mdt.stores.storage import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from mdt.schema.definition import TableDefinition
+    from mdt.write.result import WriteResult
+
+OPERATIONS = ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table", "delete")
+"""What the option ``operation`` may say; they are methods of a table."""
+
+_PARTITIONS, _TABLE = "insert_overwrite", "insert_overwrite_table"
+_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+def write(asked: Words, how: str, rows: DataFrame) -> tables.Table:
+    """Write ``rows`` and return the table, which is made if it is not there.
+
+    ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
+    "overwrite" put the rows in the place of all others in one commit, or in the place of the partitions that they touch if
+    ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" writes where no table is.
+    Raises Invalid for options that do not go together or with the table, and what the operation raises.
+    """
+    _check(asked)
+    operation = _operation(asked, how, rows)
+    given = rows.drop(*(name for name in META_FIELDS if name in rows.columns))
+    if not _is_there(asked):
+        if operation == "delete":
+            raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
+        _write(_created(asked, given), operation, asked, given)
+        return _opened(asked)
+    if how == "ErrorIfExists":
+        raise Invalid(
+            f"there is a table at {asked.path} already", hint='mode("append") writes to it, mode("overwrite") replaces its rows'
+        )  # fmt: skip
+    table = _opened(asked)
+    if how != "Ignore":
+        _agree(table.definition, asked)
+        _write(table, operation, asked, given)
+    return table
+
+
+def _check(asked: Words) -> None:
+    """Raise Invalid for what says how to read."""
+    said = [name for name in ("as_of", "since", "until", "changes") if getattr(asked, name) is not None]
+    if said:
+        raise Invalid(f"{' and '.join(said)} say what is read, and rows are to be written", hint="leave them out")
+    if asked.operation is not None:
+        one_of("operation", asked.operation, OPERATIONS)
+    if (asked.evolve or asked.partial) and asked.operation not in (None, "upsert"):
+        raise Invalid(f"evolve and partial are for upserts, not for {asked.operation}", hint="leave them out")
+
+
+def _operation(asked: Words, how: str, rows: DataFrame) -> str:
+    """Return the name of the operation that a mode means."""
+    if how.lower() != "overwrite":
+        return asked.operation or "upsert"
+    is_dynamic = str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower() == "dynamic"
+    if how == "Overwrite" and (asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)):
+        raise Invalid(
+            f'mode("overwrite") replaces the rows of the table, and the operation is {asked.operation}',
+            hint='mode("append") carries out the operation',
+        )
+    return _PARTITIONS if is_dynamic or asked.operation == _PARTITIONS else _TABLE
+
+
+def _is_there(asked: Words) -> bool:
+    """Return whether a table of ours is at the path."""
+    storage = open_storage(asked.path, storage_options=asked.storage or None)
+    return bool(storage.list_dir(paths.log_dir()))
+
+
+def _opened(asked: Words) -> tables.Table:
+    return tables.open(asked.path, asked.options, storage_options=asked.storage or None)
+
+
+def _created(asked: Words, rows: DataFrame) -> tables.Table:
+    """Make a table with the columns of ``rows``, all of which may be null but for those of the key."""
+    from mdt.engines.spark.engine import schema_of  # pyspark takes a second to import; only Spark users pay for it
+
+    if "key" not in asked.table:
+        raise Invalid(
+            "a new table needs a record key", hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field'
+        )
+    columns = pa.schema([field.with_nullable(True) for field in schema_of(rows)])
+    arguments = {word: value for word, value in asked.table.items() if word != "name"}
+    options = {**asked.options, **({"mdt.table.name": asked.table["name"]} if "name" in asked.table else {})}
+    return tables.create(asked.path, columns, options=options, storage_options=asked.storage or None, **arguments)
+
+
+def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame) -> None:
+    flags = {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
+    done: WriteResult = getattr(table, operation)(rows, **flags)
+    for text in done.warnings:
+        warnings.warn(text, stacklevel=2)
+
+
+def _agree(definition: TableDefinition, asked: Words) -> None:
+    """Raise Invalid if options say of the table what it is not: users of Hudi say everything with every write."""
+    for name, value in asked.table.items():
+        has = getattr(definition, name)
+        if not _says(name, value, has, definition):
+            hint = (
+                "t.create_index adds one"
+                if name == "indexes"
+                else "it is fixed when the table is made: leave the option out"
+            )
+            raise Invalid(f"the table has {name} = {_shown(has)}, not {_shown(value)}", hint=hint)
+
+
+def _says(name: str, value: Any, has: Any, definition: TableDefinition) -> bool:
+    if name == "indexes":
+        return {named_spec(text, definition.schema) for text in value} <= set(has)
+    return bool((key_indexes.named(value) if name == "key_index" else value) == has)
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

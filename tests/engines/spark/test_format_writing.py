@@ -1,0 +1,197 @@
+"""``df.write.format("mdt")``, ``saveAsTable`` and INSERT write what ``upsert`` and the others of a table write; hudi-rs reads the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from reader import bag, hudi_table
+
+import mdt
+import mdt.spark
+
+TABLES = ("trips", "rides", "made")
+HUDIS = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "city",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.index.type": "BLOOM",
+    "hoodie.upsert.shuffle.parallelism": "2",
+}
+OURS = {"key": "id", "partition_by": "city", "ordering": "ts", "indexes": "bitmap(city);text(id, tokenizer='word')"}
+
+Row = tuple[str, str, int]
+A, B, C = ("a", "Oslo", 1), ("b", "Rome", 1), ("c", "Oslo", 1)
+
+
+@pytest.fixture
+def named(spark: SparkSession) -> SparkSession:
+    mdt.spark.enable(spark)
+    for name in TABLES:
+        spark.sql(f"drop table if exists {name}")
+    return spark
+
+
+def frame(spark: SparkSession, *rows: Row) -> DataFrame:
+    ids, cities, times = zip(*rows, strict=True)
+    return spark.createDataFrame(pa.table({"id": ids, "city": cities, "ts": pa.array(times, pa.int64())}))
+
+
+def save(rows: DataFrame, path: Path, mode: str = "append", **options: str) -> None:
+    rows.write.format("mdt").mode(mode).options(**options).save(str(path))
+
+
+def read(path: Path | str) -> list[Row]:
+    """Return the rows, which hudi-rs reads, too, and in which a check finds nothing."""
+    table = mdt.open(path)
+    found = table.scan().to_arrow()
+    assert bag(found) == bag(hudi_table(path, table.schema))
+    assert not table.check().problems
+    return sorted((row["id"], row["city"], row["ts"]) for row in found.to_pylist())
+
+
+def test_modes_mean_what_they_mean_and_append_carries_out_the_operation(named: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(named, A, B), path, "errorifexists", **OURS)
+    definition = mdt.open(path).definition
+    assert (definition.key, definition.partition_by, definition.ordering) == (("id",), ("city",), "ts")
+    assert len(definition.indexes) == 2
+    with pytest.raises(PySparkException, match="is a table at .* already"):
+        save(frame(named, C), path, "errorifexists", **OURS)
+    save(frame(named, C), path, "ignore", **OURS)
+    assert read(path) == [A, B]
+    save(frame(named, ("a", "Oslo", 2), C), path)
+    save(frame(named, ("a", "Oslo", 3)), path, **HUDIS, **{"hoodie.datasource.write.operation": "upsert"})
+    save(frame(named, B), path, operation="delete")
+    assert read(path) == [("a", "Oslo", 3), C]
+    save(frame(named, B), path, operation="insert_overwrite")
+    save(frame(named, ("d", "Oslo", 1)), path, operation="insert_overwrite")
+    assert read(path) == [B, ("d", "Oslo", 1)]
+    save(frame(named, C), path, "overwrite", **OURS)
+    assert read(path) == [C]
+    assert mdt.open(path).history()["operation"].to_pylist() == [
+        "create", "upsert", "upsert", "upsert", "delete", "insert_overwrite", "insert_overwrite", "insert_overwrite_table",
+    ]  # fmt: skip
+
+
+def test_a_table_is_made_by_the_names_of_hudi_and_rows_written_in_tasks(named: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(named, A, B), path, **HUDIS, **{"mdt.spark.local.bytes.max": "0"})
+    assert read(path) == [A, B]
+    found = mdt.open(path).definition
+    assert (found.name, found.key, found.partition_by, found.ordering) == ("t", ("id",), ("city",), "ts")
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "reason"),
+    [
+        ("append", {"key": "city"}, "the table has key = id, not city"),
+        ("append", {"partition_by": ""}, "the table has partition_by = city"),
+        ("append", {"indexes": "bitmap(id)"}, "t.create_index adds one"),
+        ("append", {"hoodie.table.name": "other"}, "the table has name = t, not other"),
+        ("append", {"operation": "upset"}, "one of upsert, insert"),
+        ("append", {"operation": "insert"}, "1 keys exist already"),
+        ("append", {"operaton": "insert"}, "did you mean operation"),
+        ("append", {"operation": "delete", "evolve": "true"}, "for upserts"),
+        ("append", {"as_of": "1"}, "as_of say what is read"),
+        ("append", {"hoodie.table.cdc.enabled": "true"}, "every table tells its changes"),
+        ("append", {"hoodie.datasource.write.keygenerator.class": "my.Generator"}, "leave it out"),
+        ("overwrite", {"operation": "insert_overwrite"}, "append.* carries out the operation"),
+        ("overwrite", {"operation": "delete"}, "append.* carries out the operation"),
+    ],
+)
+def test_what_does_not_fit_the_table_or_the_mode_is_refused_and_nothing_is_written(
+    named: SparkSession, tmp_path_factory: pytest.TempPathFactory, mode: str, options: dict[str, str], reason: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "refusals" / "t"
+    if not path.exists():
+        save(frame(named, A), path, **OURS)
+    with pytest.raises(PySparkException, match=f"(?s){reason}"):
+        save(frame(named, A), path, mode, **options)
+    assert len(mdt.open(path).history()) == 2
+
+
+def test_a_new_table_needs_a_key_and_a_delete_needs_a_table(named: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match=r"hoodie\.datasource\.write\.recordkey\.field"):
+        save(frame(named, A), tmp_path / "t")
+    with pytest.raises(PySparkException, match="no table at"):
+        save(frame(named, A), tmp_path / "t", operation="delete", **OURS)
+    assert not (tmp_path / "t").exists()
+
+
+def test_upserts_may_evolve_the_columns_or_keep_those_that_are_not_given(named: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(named, A), path, key="id")
+    save(frame(named, B).selectExpr("*", "1.5D fare"), path, mergeSchema="true")
+    save(frame(named, ("b", "Rome", 5)).drop("city"), path, partial="true")
+    assert mdt.open(path).get("b") == {"id": "b", "city": "Rome", "ts": 5, "fare": 1.5}
+
+
+def sql(spark: SparkSession, text: str) -> None:
+    spark.sql(text).collect()
+
+
+def table_path(spark: SparkSession, name: str) -> str:
+    return str(Path(spark.conf.get("spark.sql.warehouse.dir", "")) / name).replace("file:", "")
+
+
+def test_tables_of_the_catalog_take_inserts_and_overwrites(named: SparkSession) -> None:
+    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("trips")
+    path = table_path(named, "trips")
+    assert mdt.open(path).definition.partition_by == ("city",)
+    frame(named, B).write.format("mdt").mode("append").saveAsTable("trips")
+    sql(named, "insert into trips values ('c', 1L, 'Oslo')")
+    sql(named, "insert into trips (city, ts, id) values ('Oslo', 7L, 'c')")
+    assert read(path) == [A, B, ("c", "Oslo", 7)]
+    assert {tuple(row) for row in named.table("trips").select("id", "city", "ts").collect()} == {*read(path)}
+    named.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        sql(named, "insert overwrite trips select 'd', 1L, 'Oslo'")
+    finally:
+        named.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert read(path) == [B, ("d", "Oslo", 1)]
+    sql(named, "insert overwrite trips select id, ts + 1, city from trips where id = 'd'")
+    assert read(path) == [("d", "Oslo", 2)]
+
+
+def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused(named: SparkSession) -> None:
+    frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("trips")
+    for text in (
+        "truncate table trips",
+        "insert into trips partition (city = 'Oslo') values ('k', 1L)",
+        "insert overwrite trips partition (city = 'Oslo') values ('k', 1L)",
+        "insert overwrite trips partition (city) values ('k', 1L, 'Oslo')",
+        "alter table trips drop partition (city = 'Oslo')",
+        "delete from trips",
+        "update trips set ts = 2",
+        "alter table trips add columns (n int)",
+        "msck repair table trips",
+    ):
+        with pytest.raises(PySparkException):
+            sql(named, text)
+    assert read(table_path(named, "trips")) == [A, B]
+
+
+def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named: SparkSession, tmp_path: Path) -> None:
+    options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
+    sql(named, f"create table made (id string, ts bigint, city string) {options}")
+    sql(named, f"create table if not exists made (id string, ts bigint, city string) {options}")
+    sql(named, "insert into made values ('a', 1L, 'Oslo')")
+    assert read(table_path(named, "made")) == [A]
+    columns = "(id string, city string, ts bigint)"
+    sql(named, f"create table rides {columns} using mdt options (key 'id') location '{tmp_path / 't'}'")
+    sql(named, "insert into rides values ('a', 'Oslo', 1L)")
+    assert read(tmp_path / "t") == [A]
+    sql(named, "drop table rides")
+    sql(named, f"create table rides {columns} using mdt location '{tmp_path / 't'}'")
+    assert named.table("rides").count() == 1
+    sql(named.newSession(), f"create table trips {options} as select 'b' id, 1L ts, 'Rome' city")
+    assert read(table_path(named, "trips")) == [B]
+    assert mdt.open(table_path(named, "trips")).definition.partition_by == ("city",)
