@@ -39,7 +39,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def named(spark: SparkSession) -> SparkSession:
     """The session, in which the format is known and no table of the tests is."""
     mdt.spark.enable(spark)
-    for name in ("trips", "ranged"):
+    for name in ("format_trips", "format_ranged"):
         spark.sql(f"drop table if exists {name}")
     return spark
 
@@ -120,26 +120,26 @@ def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
 ) -> None:
     own = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
     own.upsert(OLD)
-    named.sql(f"create table trips using mdt location '{own.path}'")
-    assert rows(named.sql("select * from trips with (as_of = '0')")) == []
-    assert rows(named.table("trips")) == THEN
+    named.sql(f"create table format_trips using mdt location '{own.path}'")
+    assert rows(named.sql("select * from format_trips with (as_of = '0')")) == []
+    assert rows(named.table("format_trips")) == THEN
     own.delete({"id": ["b"]})
     own.upsert({"id": ["a"], "city": ["Oslo"], "fare": [9.0]})
-    assert rows(named.sql("select * from trips")) == NOW
-    assert rows(named.sql("select * from trips with (as_of = '1') where fare < 2")) == [("a", "Oslo", 1.5)]
-    assert rows(named.sql("select * from trips")) == NOW
-    assert "a range of commits" in refusal(lambda: named.sql("select * from trips with (since = '1')").collect())
-    assert "TIME_TRAVEL" in refusal(lambda: named.sql("select * from trips version as of 1"))
+    assert rows(named.sql("select * from format_trips")) == NOW
+    assert rows(named.sql("select * from format_trips with (as_of = '1') where fare < 2")) == [("a", "Oslo", 1.5)]
+    assert rows(named.sql("select * from format_trips")) == NOW
+    assert "a range of commits" in refusal(lambda: named.sql("select * from format_trips with (since = '1')").collect())
+    assert "TIME_TRAVEL" in refusal(lambda: named.sql("select * from format_trips version as of 1"))
     own.alter(add={"n": pa.int64()})
-    named.sql("refresh table trips")
-    assert named.table("trips").columns == ["id", "city", "fare", "n"]
+    named.sql("refresh table format_trips")
+    assert named.table("format_trips").columns == ["id", "city", "fare", "n"]
 
 
 def test_a_range_of_commits_can_be_a_view_and_no_table_of_the_catalog(named: SparkSession, table: Table) -> None:
-    named.sql(f"create or replace temporary view late using mdt options (path '{table.path}', since '1')")
-    assert rows(named.sql("select id from late where fare > 1")) == [("a",)]
-    named.sql(f"create table ranged using mdt options (path '{table.path}', since '1')")
-    assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("ranged").collect())
+    named.sql(f"create or replace temporary view format_late using mdt options (path '{table.path}', since '1')")
+    assert rows(named.sql("select id from format_late where fare > 1")) == [("a",)]
+    named.sql(f"create table format_ranged using mdt options (path '{table.path}', since '1')")
+    assert "CREATE TEMPORARY VIEW" in refusal(lambda: named.table("format_ranged").collect())
 
 
 def test_any_thread_and_any_session_of_the_process_knows_the_format(named: SparkSession, table: Table) -> None:

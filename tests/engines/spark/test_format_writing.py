@@ -13,7 +13,7 @@ from reader import bag, hudi_table
 import mdt
 import mdt.spark
 
-TABLES = ("trips", "rides", "made")
+TABLES = ("format_trips", "format_rides", "format_made")
 HUDIS = {
     "hoodie.table.name": "t",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -143,55 +143,55 @@ def table_path(spark: SparkSession, name: str) -> str:
 
 
 def test_tables_of_the_catalog_take_inserts_and_overwrites(named: SparkSession) -> None:
-    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("trips")
-    path = table_path(named, "trips")
+    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("format_trips")
+    path = table_path(named, "format_trips")
     assert mdt.open(path).definition.partition_by == ("city",)
-    frame(named, B).write.format("mdt").mode("append").saveAsTable("trips")
-    sql(named, "insert into trips values ('c', 1L, 'Oslo')")
-    sql(named, "insert into trips (city, ts, id) values ('Oslo', 7L, 'c')")
+    frame(named, B).write.format("mdt").mode("append").saveAsTable("format_trips")
+    sql(named, "insert into format_trips values ('c', 1L, 'Oslo')")
+    sql(named, "insert into format_trips (city, ts, id) values ('Oslo', 7L, 'c')")
     assert read(path) == [A, B, ("c", "Oslo", 7)]
-    assert {tuple(row) for row in named.table("trips").select("id", "city", "ts").collect()} == {*read(path)}
+    assert {tuple(row) for row in named.table("format_trips").select("id", "city", "ts").collect()} == {*read(path)}
     named.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
-        sql(named, "insert overwrite trips select 'd', 1L, 'Oslo'")
+        sql(named, "insert overwrite format_trips select 'd', 1L, 'Oslo'")
     finally:
         named.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert read(path) == [B, ("d", "Oslo", 1)]
-    sql(named, "insert overwrite trips select id, ts + 1, city from trips where id = 'd'")
+    sql(named, "insert overwrite format_trips select id, ts + 1, city from format_trips where id = 'd'")
     assert read(path) == [("d", "Oslo", 2)]
 
 
 def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused(named: SparkSession) -> None:
-    frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("trips")
+    frame(named, A, B).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("format_trips")
     for text in (
-        "truncate table trips",
-        "insert into trips partition (city = 'Oslo') values ('k', 1L)",
-        "insert overwrite trips partition (city = 'Oslo') values ('k', 1L)",
-        "insert overwrite trips partition (city) values ('k', 1L, 'Oslo')",
-        "alter table trips drop partition (city = 'Oslo')",
-        "delete from trips",
-        "update trips set ts = 2",
-        "alter table trips add columns (n int)",
-        "msck repair table trips",
+        "truncate table format_trips",
+        "insert into format_trips partition (city = 'Oslo') values ('k', 1L)",
+        "insert overwrite format_trips partition (city = 'Oslo') values ('k', 1L)",
+        "insert overwrite format_trips partition (city) values ('k', 1L, 'Oslo')",
+        "alter table format_trips drop partition (city = 'Oslo')",
+        "delete from format_trips",
+        "update format_trips set ts = 2",
+        "alter table format_trips add columns (n int)",
+        "msck repair table format_trips",
     ):
         with pytest.raises(PySparkException):
             sql(named, text)
-    assert read(table_path(named, "trips")) == [A, B]
+    assert read(table_path(named, "format_trips")) == [A, B]
 
 
 def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named: SparkSession, tmp_path: Path) -> None:
     options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
-    sql(named, f"create table made (id string, ts bigint, city string) {options}")
-    sql(named, f"create table if not exists made (id string, ts bigint, city string) {options}")
-    sql(named, "insert into made values ('a', 1L, 'Oslo')")
-    assert read(table_path(named, "made")) == [A]
+    sql(named, f"create table format_made (id string, ts bigint, city string) {options}")
+    sql(named, f"create table if not exists format_made (id string, ts bigint, city string) {options}")
+    sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
+    assert read(table_path(named, "format_made")) == [A]
     columns = "(id string, city string, ts bigint)"
-    sql(named, f"create table rides {columns} using mdt options (key 'id') location '{tmp_path / 't'}'")
-    sql(named, "insert into rides values ('a', 'Oslo', 1L)")
+    sql(named, f"create table format_rides {columns} using mdt options (key 'id') location '{tmp_path / 't'}'")
+    sql(named, "insert into format_rides values ('a', 'Oslo', 1L)")
     assert read(tmp_path / "t") == [A]
-    sql(named, "drop table rides")
-    sql(named, f"create table rides {columns} using mdt location '{tmp_path / 't'}'")
-    assert named.table("rides").count() == 1
-    sql(named.newSession(), f"create table trips {options} as select 'b' id, 1L ts, 'Rome' city")
-    assert read(table_path(named, "trips")) == [B]
-    assert mdt.open(table_path(named, "trips")).definition.partition_by == ("city",)
+    sql(named, "drop table format_rides")
+    sql(named, f"create table format_rides {columns} using mdt location '{tmp_path / 't'}'")
+    assert named.table("format_rides").count() == 1
+    sql(named.newSession(), f"create table format_trips {options} as select 'b' id, 1L ts, 'Rome' city")
+    assert read(table_path(named, "format_trips")) == [B]
+    assert mdt.open(table_path(named, "format_trips")).definition.partition_by == ("city",)

@@ -27,7 +27,6 @@ import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
 import org.apache.spark.sql.execution.command.TruncateTableCommand;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
-import scala.runtime.AbstractFunction1;
 
 public class CatalogRule extends Rule {
     private static final String OPTION = "__partition_columns"; // Spark's name for what partitionBy says, as JSON
@@ -35,13 +34,6 @@ public class CatalogRule extends Rule {
 
     CatalogRule(SparkSession session) {
         this.session = session;
-    }
-
-    /** Makes the rule for a new session. */
-    static final class Maker extends AbstractFunction1 {
-        public Object apply(Object session) {
-            return new CatalogRule((SparkSession) session);
-        }
     }
 
     public TreeNode apply(TreeNode plan) {

@@ -29,7 +29,7 @@ public class Factory {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
         install(session);
-        session.extensions().injectPostHocResolutionRule(new CatalogRule.Maker()); // for sessions made of this one
+        session.extensions().injectPostHocResolutionRule(new CatalogRules()); // for sessions made of this one
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
