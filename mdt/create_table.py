@@ -18,7 +18,7 @@ from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
 from mdt.metadata import commit_log, key_indexes
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.key_map import orderable
+from mdt.metadata.key_map import has_whole_words, orderable
 from mdt.metadata.other_tables import refuse_to_create
 from mdt.metadata.skipping import named_spec, packages_of
 from mdt.schema import declared
@@ -76,9 +76,10 @@ def define(
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
-            hint="integers, floats, decimals of up to 18 digits, dates and timestamps can order; strings cannot yet",
+            hint="integers, floats, decimals of up to 18 digits, dates, timestamps and strings can order",
         )
     _refuse_together(parse_options(options), ordering, partition_by)
+    _refuse_text_order(parse_options(options), ordering, stored)
     if key_indexes.has_buckets(key_index):
         _refuse_buckets(parse_options(options), scope)
     named = tuple(named_spec(text, stored) for text in texts("indexes", indexes, "['bitmap(status)']"))
@@ -142,6 +143,16 @@ def _refuse_together(options: Options, ordering: str | None, partition_by: Seque
         raise Invalid(
             f"with mdt.update.partition.path=false rows keep their partition columns, so {ordering!r} cannot order them",
             hint="order by another column",
+        )
+
+
+def _refuse_text_order(options: Options, ordering: str | None, stored: pa.Schema) -> None:
+    """Raise Invalid where ordering values are compared by their words alone, and these are those of text."""
+    compared_alone = options.keys_repeat or options.delete_keeps_ordering
+    if ordering is not None and compared_alone and not has_whole_words(stored.field(ordering).type):
+        raise Invalid(
+            f"the ordering field {ordering!r} is text, which goes neither with mdt.keys.repeat nor with mdt.delete.keeps.ordering",
+            hint="order by a number or a time",
         )
 
 

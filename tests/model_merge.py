@@ -130,7 +130,8 @@ class MergeRules(BlendingRules):
                 choices.append(("*", lambda s, t: self.shape.updated(t, s)))
         else:
             values = {"ts": smallest_ordering_value(self.shape), "note": None}
-            choices += [(values, lambda s, t: t | values), ({"x": "target.x"}, lambda s, t: t)]
+            said = {name: f"'{value}'" if isinstance(value, str) else value for name, value in values.items()}
+            choices += [(said, lambda s, t: t | values), ({"x": "target.x"}, lambda s, t: t)]
         return data.draw(st.sampled_from(choices))
 
     def _matched_by(self, on: str, row: Row) -> Any:

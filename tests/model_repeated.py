@@ -43,7 +43,8 @@ class RepeatedAgainstList(RuleBasedStateMachine):
     @initialize(shape=shapes())
     def create(self, shape: Shape) -> None:
         key_index = "record" if shape.has_buckets else shape.key_index
-        self.shape = shape = replace(shape, moves=True, remembers=False, key_index=key_index)
+        ordering = "long" if shape.ordering == "text" else shape.ordering
+        self.shape = shape = replace(shape, moves=True, remembers=False, key_index=key_index, ordering=ordering)
         small_files.JOINED_MIN = shape.joined_min
         arguments = shape.arguments()
         arguments["options"] |= {"mdt.keys.repeat": True}

@@ -360,7 +360,12 @@ NEW: dict[str, tuple[pa.Schema, dict[str, Any], tuple[str, ...], str | None]] = 
     "a table type": (SCHEMA, {"table_type": "MOR"}, ("table_type='MOR'",), "MERGE_ON_READ, COPY_ON_WRITE"),
     "a scope": (SCHEMA, {"scope": "global"}, ("scope='global'",), "partition, table"),
     "a key index": (SCHEMA, {"key_index": "hash"}, ("key_index='hash'",), "bloom/1"),
-    "an ordering that is text": (SCHEMA, {"ordering": "city"}, ("'city'", "string"), "integers"),
+    "an ordering that has no order": (
+        pa.schema([ID, ("b", pa.bool_())]),
+        {"ordering": "b"},
+        ("'b'", "bool"),
+        "integers",
+    ),
     "an unknown ordering": (SCHEMA, {"ordering": "zz"}, ("ordering", "'zz'"), "id, city"),
     "an index without column": (SCHEMA, {"indexes": ["bitmap"]}, ("'bitmap' names no column",), "bitmap(column)"),
     "an index of an unknown column": (SCHEMA, {"indexes": ["bitmap(cty)"]}, ("bitmap(cty)", "'cty'"), "id, city"),

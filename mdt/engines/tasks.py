@@ -203,7 +203,7 @@ def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
     located = locate_batch(metadata, snapshot, batch)
     batch = in_place(snapshot, batch, located)
-    return _all_kinds(snapshot, located, batch, *decide(snapshot, batch, located))
+    return _all_kinds(snapshot, located, batch, *decide(metadata, snapshot, batch, located))
 
 
 def _all_kinds(

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from indexes import values
 from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.words import byte_rows
 from mdt.errors import Corrupt, Invalid
 
 MAGIC = b"MKM2"
@@ -208,8 +209,14 @@ def orderable(type: pa.DataType) -> bool:
         or pa.types.is_floating(type)
         or pa.types.is_date32(type)
         or pa.types.is_timestamp(type)
+        or pa.types.is_string(type)
         or (pa.types.is_decimal128(type) and type.precision <= _DECIMAL_DIGITS_MAX)
     )
+
+
+def has_whole_words(type: pa.DataType) -> bool:
+    """Return whether ordering values of ``type`` are the same if their words are; words of text have its first eight bytes."""
+    return not pa.types.is_string(type)
 
 
 def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -225,7 +232,7 @@ def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
     """Return ordering values as unsigned words that compare as the values do -> uint64[n].
 
     Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates,
-    timestamps, and decimals of one scale.  Raises Invalid for nulls, naming the first rows.
+    timestamps, decimals of one scale, and the first eight bytes of text (:func:`has_whole_words`).  Raises Invalid for nulls, naming the first rows.
     """
     if column.null_count:
         rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
@@ -234,6 +241,8 @@ def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
             hint="fill the ordering field, or create the table without one",
         )
     wide = column
+    if not has_whole_words(column.type):
+        return byte_rows(column).big_endian_words(0)
     if pa.types.is_date32(column.type):
         wide = column.cast(pa.int32()).cast(pa.int64())
     elif pa.types.is_integer(column.type):

@@ -134,7 +134,7 @@ class BlendingUpsert(Upsert):
     def decided(self, snapshot: Snapshot, batch: Batch, located: Located) -> tuple[Batch, BoolArray, BoolArray]:
         """Return the batch as it is to be written, and which rows are late and which move."""
         blend, definition = self._blend, snapshot.definition
-        late, moved = decide(snapshot, batch, located)
+        late, moved = decide(self.metadata, snapshot, batch, located)
         names = [name for name in definition.schema.names if name in blend.missing or name in blend.mergers]
         if blend.mergers and late.any():  # of the row of the table all that is not merged stays
             names = definition.schema.names
@@ -150,6 +150,8 @@ class BlendingUpsert(Upsert):
         return replace(batch, table=table, ordering=ordering), late, moved
 
     def _older(self, snapshot: Snapshot, where: KeyRows, names: Sequence[str]) -> pa.Table:
+        if not names:  # the data have every column, and none is merged
+            return pa.table({})
         return rows_at(self.metadata, snapshot, where, names, threads=self.options.threads("reader"))
 
     def _require_whole(self, table: pa.Table) -> None:

@@ -28,7 +28,7 @@ from mdt.hudi.arrays import plain
 from mdt.hudi.partitions import partition_paths
 from mdt.hudi.schema import RECORD_KEY
 from mdt.metadata.deleted_keys import outlived
-from mdt.metadata.key_map import ordering_words
+from mdt.metadata.key_map import has_whole_words, ordering_words
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -54,6 +54,7 @@ from mdt.write.operations import (
 )
 from mdt.write.slices import Keys, Slice, stacked
 from mdt.write.source import Source, target_columns
+from mdt.write.text_order import is_below
 
 _NAMED_KEYS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
@@ -370,12 +371,16 @@ class _Decision:
         if not len(rows):
             return falls
         some, names = acted.take(rows), [definition.ordering]
-        new = ordering_words(self._merge.updated(self._snapshot, some, names)[definition.ordering])
+        values = self._merge.updated(self._snapshot, some, names)[definition.ordering]
         old = some.pairs.ordering
-        if old is None:
-            target = self._merge.target(self._snapshot, some.pairs, names, threads=self._threads)
-            old = ordering_words(target[definition.ordering])
-        falls[rows] = new < old
+        if old is not None and has_whole_words(values.type):
+            falls[rows] = ordering_words(values) < old
+            return falls
+        target = self._merge.target(self._snapshot, some.pairs, names, threads=self._threads)[definition.ordering]
+        if has_whole_words(values.type):
+            falls[rows] = ordering_words(values) < ordering_words(target)
+        else:
+            falls[rows] = is_below(values, target)
         return falls
 
     def _footprint(

@@ -19,6 +19,7 @@ from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.definition import TableDefinition
 from mdt.schema.forms import form_between
 from mdt.write.slices import KeyedRows, stacked
+from mdt.write.text_order import ordering_ranks
 
 _NAMED_KEYS = 10
 
@@ -147,11 +148,9 @@ def joined(batches: Sequence[Batch], definition: TableDefinition) -> Batch:
 def key_order(batch: Batch, definition: TableDefinition) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
     """Return the rows by key, and of one key by ordering value, then as they came -> int64[n]; and which of these are the last of their key."""
     n = len(batch)
-    scope, ordering = batch.partition, batch.ordering
+    scope, ordering = batch.partition, ordering_ranks(batch, definition)
     if definition.is_global:
         scope = np.zeros(n, dtype=np.int64)
-    if ordering is None:
-        ordering = np.zeros(n, dtype=np.uint64)
     order = np.lexsort((np.arange(n), ordering, scope, batch.hashes.lo, batch.hashes.hi))
     hi, lo, part = batch.hashes.hi[order], batch.hashes.lo[order], scope[order]
     last = np.ones(n, dtype=np.bool_)

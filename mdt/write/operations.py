@@ -39,6 +39,7 @@ from mdt.write.normalize import Batch, as_altered, partition_names
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.staying import in_place
 from mdt.write.summarize import Indexed, sharded
+from mdt.write.text_order import older_than_there
 
 T = TypeVar("T")
 
@@ -192,7 +193,7 @@ class Upsert(RowOperation):
         self, snapshot: Snapshot, batch: Batch, located: Located
     ) -> tuple[Batch, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return the batch as it is to be written, and which of its rows come late and which move, as :func:`decide` does."""
-        return (batch, *decide(snapshot, batch, located))
+        return (batch, *decide(self.metadata, snapshot, batch, located))
 
 
 class Delete(RowOperation):
@@ -230,14 +231,14 @@ def ended_besides(located: Located, late: npt.NDArray[np.bool_]) -> tuple[Locate
     return located.with_further(), further
 
 
-def decide(snapshot: Snapshot, batch: Batch, located: Located) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def decide(
+    metadata: Metadata, snapshot: Snapshot, batch: Batch, located: Located
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which rows come late (the table has a larger ordering value) and which move here from another partition.
 
     Both bool[n]; a row that moves is deleted where it is and inserted where it belongs (table scope only).
     """
-    late = np.zeros(len(batch), np.bool_)
-    if batch.ordering is not None:
-        late = located.found & (batch.ordering < located.ordering)
+    late = older_than_there(metadata, snapshot, batch, located)
     if not snapshot.definition.is_global or not len(snapshot):
         return late, np.zeros(len(batch), np.bool_)
     there = snapshot.file_groups.partitions(located.group)

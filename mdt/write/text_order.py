@@ -1,0 +1,54 @@
+"""Ordering fields of text: what words of key maps leave open is told by the values themselves.
+
+Text is ordered by its bytes in UTF-8, which is the order of code points, as Hudi's readers compare it.  Key maps have the first eight bytes; where
+these are the same, the values of the rows are read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import BoolArray, Int64Array, UInt64Array
+from indexes.buffers import flags
+from mdt.metadata.key_map import has_whole_words
+from mdt.metadata.locate import Located
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
+from mdt.scan.lookup import KeyRows, rows_at
+from mdt.schema.definition import TableDefinition
+from mdt.write.slices import KeyedRows
+
+
+def ordering_ranks(rows: KeyedRows, definition: TableDefinition) -> UInt64Array:
+    """Return numbers that compare as the ordering values of rows do -> uint64[n]; zeros without an ordering field."""
+    if rows.ordering is None or definition.ordering is None:
+        return np.zeros(len(rows), np.uint64)
+    if has_whole_words(definition.schema.field(definition.ordering).type):
+        return rows.ordering
+    ranks = pc.rank(rows.table[definition.ordering], tiebreaker="dense")
+    return np.asarray(ranks.to_numpy()).astype(np.uint64)
+
+
+def is_below(new: pa.ChunkedArray, old: pa.ChunkedArray) -> BoolArray:
+    """Return which of the new texts stand before the old ones beside them -> bool[n]."""
+    return flags(pc.less(new, old))
+
+
+def older_than_there(metadata: Metadata, snapshot: Snapshot, batch: KeyedRows, located: Located) -> BoolArray:
+    """Return which rows have a smaller ordering value than the row that they would replace -> bool[n]."""
+    late = np.zeros(len(batch), np.bool_)
+    definition = snapshot.definition
+    if batch.ordering is None or definition.ordering is None:
+        return late
+    late = located.found & (batch.ordering < located.ordering)
+    if has_whole_words(definition.schema.field(definition.ordering).type):
+        return late
+    same: Int64Array = np.flatnonzero(located.found & (batch.ordering == located.ordering))
+    if len(same):
+        threads = metadata.options(definition).threads("reader")
+        where = KeyRows(located.file[same], located.position[same])
+        old = rows_at(metadata, snapshot, where, [definition.ordering], threads=threads)[definition.ordering]
+        late[same] = is_below(batch.table[definition.ordering].take(pa.array(same)), old)
+    return late
