@@ -19,6 +19,7 @@ from mdt.hudi.arrays import plain
 
 _SHOWN = 10
 _WORD_BYTES = 8
+_SAMPLE = 64
 
 
 def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
@@ -76,14 +77,31 @@ def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
     >>> rising(pa.array(["b", "a"])).tolist(), rising(pa.array(["a", "b"]))
     ([1, 0], None)
     """
-    if len(keys) < 2 or pc.all(pc.less_equal(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py():
+    if orders.is_rising(keys):
         return None
-    offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, 4 * keys.offset)
-    if bool(np.all(np.diff(offsets) == _WORD_BYTES)):
-        words = np.frombuffer(keys.buffers()[2], ">u8", len(keys), int(offsets[0])).astype(np.uint64)
-        return np.argsort(words, kind="stable").astype(np.int64)  # three times as fast as by bytes
+    words = _words(keys)
+    if words is not None:
+        return np.argsort(words, kind="stable").astype(np.int64)  # two to three times as fast as by bytes
     order: npt.NDArray[np.int64] = pc.sort_indices(keys).to_numpy().astype(np.int64)
     return order
+
+
+def _words(keys: pa.Array) -> npt.NDArray[np.uint64] | None:
+    """Return numbers that compare as the keys do -> uint64[n]: of keys of one length that differ in a stretch of up to 8 bytes; None for others."""
+    offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, 4 * keys.offset)
+    width = int(offsets[1] - offsets[0])
+    if not width or bool(np.any(np.diff(offsets) != width)):
+        return None
+    rows = np.frombuffer(keys.buffers()[2], np.uint8, len(keys) * width, int(offsets[0])).reshape(-1, width)
+    differs = np.flatnonzero((rows[:_SAMPLE] != rows[0]).any(axis=0))
+    end = min(width, max(_WORD_BYTES, int(differs[-1]) + 1)) if len(differs) else width
+    begin = max(0, end - _WORD_BYTES)
+    outside = rows[:, :begin], rows[:, end:]
+    if any(not np.array_equal(part, np.broadcast_to(part[0], part.shape)) for part in outside):
+        return None
+    words = np.zeros((len(rows), _WORD_BYTES), np.uint8)
+    words[:, begin - end :] = rows[:, begin:end]
+    return words.view(">u8").ravel().astype(np.uint64)
 
 
 def _ended(values: pa.Array) -> pa.Array:
