@@ -30,6 +30,7 @@ from indexes.buffers import column, flags, mask
 from indexes.like import parse_like
 from indexes.literal_sets import sorted_keys
 from indexes.predicate import Call, Leaf, Predicate
+from indexes.rising import is_rising
 from indexes.verdicts import verdicts
 
 BOUND_BYTES_MAX = 64
@@ -316,9 +317,7 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
         return None, None
     if pa.types.is_fixed_size_binary(values.type):
         values = values.cast(pa.binary())
-    if order.kind_of(values.type) == "string" and order.is_rising(
-        values
-    ):  # the key, in most files: a seventh of the time of min_max
+    if order.kind_of(values.type) == "string" and is_rising(values):  # the key, mostly: a seventh of the time
         return order.encode_one(values[0]), order.encode_one(values[-1])
     found = pc.min_max(values)
     return order.encode_one(found["min"]), order.encode_one(found["max"])

@@ -36,13 +36,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Kind = Literal["bool", "int", "float", "decimal", "date", "timestamp", "string", "binary"]
 """What a type is compared as."""
 
-_LOOK = 64
-"""Values at which an order is looked for before all are."""
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _TYPES: dict[Kind, list[pa.DataType]] = {
@@ -122,19 +119,6 @@ def int_range(type: pa.DataType) -> tuple[int, int]:
     """Return the smallest and largest value of an integer type."""
     signed = pa.types.is_signed_integer(type)
     return (-(1 << (type.bit_width - 1)), (1 << (type.bit_width - 1)) - 1) if signed else (0, (1 << type.bit_width) - 1)
-
-
-def is_rising(values: pa.Array) -> bool:
-    """Return whether no value is below the one before, and none is null.  ``values``: of a type that Arrow compares, without NaN.
-
-    >>> is_rising(pa.array(["a", "b", "b"])), is_rising(pa.array(["a", None])), is_rising(pa.array(["b", "a"]))
-    (True, False, False)
-    """
-    for part in (values.slice(0, _LOOK), values):  # what is in no order mostly shows it soon
-        rises = pc.less_equal(part.slice(0, max(0, len(part) - 1)), part.slice(1))
-        if part.null_count or not pc.all(rises, min_count=0).as_py():
-            return False
-    return True
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import values as orders
+from indexes.rising import is_rising
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
 
@@ -77,7 +78,7 @@ def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
     >>> rising(pa.array(["b", "a"])).tolist(), rising(pa.array(["a", "b"]))
     ([1, 0], None)
     """
-    if orders.is_rising(keys):
+    if is_rising(keys):
         return None
     words = _words(keys)
     if words is not None:

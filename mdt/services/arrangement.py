@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes import paths as column_paths
 from indexes.base import Int64Array
 from mdt.config import Options
+from mdt.hudi.schema import RECORD_KEY
 from mdt.metadata.file_group import BASE
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.segment_columns import read_columns
@@ -33,7 +36,8 @@ _SAMPLE_ROWS = 1 << 16
 """Rows at which the overlap of files is measured."""
 _MOVED_BYTES = 1 << 28
 """Of rows in memory that are moved together."""
-_COMMIT_TIME = "_hoodie_commit_time"
+_PROBED_ROWS = 1 << 12
+"""Rows by which a column of texts is said to have few of them: an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def arrangement(
     parts = [_live(metadata, snapshot, i, schema) for i in files]
     rows = pa.concat_tables([schema.empty_table(), *(part for part, _ in parts)])
     columns = [column_paths.column_at(rows, path) for path in by]
-    if curve == SORT:
+    if curve == SORT or len(columns) == 1:
         order = row_order(columns, curve)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
@@ -89,21 +93,42 @@ def carried(
 ) -> Iterator[list[Carried]]:
     """Yield for each new file of a unit what gives its rows, some files at a time; reads the unit, verified, at once.
 
-    Rows are moved column by column, in ``pool``, and for some files together: each call of take goes through all chunks first, which for
-    one file at a time took three times as long.
+    Rows are moved column by column, in ``pool``, and for some files together.  Each column is one piece of memory before: of many pieces
+    each call of take would make one first.  Nothing costs as much here as texts, each of which lies anywhere in memory.
     """
     files = members(snapshot, unit)
     if not files:
         return
-    rows = pa.concat_tables([live_rows(metadata, snapshot, i) for i in files]).unify_dictionaries()
-    times = rows[_COMMIT_TIME].dictionary_encode().unify_dictionaries()  # few values, which then are moved as numbers
-    rows = rows.set_column(rows.schema.get_field_index(_COMMIT_TIME), _COMMIT_TIME, times)
-    row_bytes = max(1, rows.nbytes // max(1, len(rows)))
+    rows = pa.concat_tables([live_rows(metadata, snapshot, i) for i in files])
+    row_bytes, schema, columns = max(1, rows.nbytes // max(1, len(rows))), rows.schema, rows.columns
+    del rows  # so that the pieces of a column go when it is one
+    for i in range(len(columns)):
+        columns[i] = _movable(columns[i])
+    key, record_key = snapshot.definition.key, schema.get_field_index(RECORD_KEY)
+    same = schema.get_field_index(key[0]) if len(key) == 1 else record_key
+    if columns[same].equals(columns[record_key]):
+        columns[record_key] = columns[same]
     for ends in _pieces(found.ends, _MOVED_BYTES // row_bytes):
         indices = pa.array(found.order[ends[0] : ends[-1]])
-        columns = list(pool.map(lambda column: column.take(indices), rows.columns))  # noqa: B023 - done before the next
-        moved = pa.table(columns, schema=rows.schema)
+        of = dict(zip(map(id, columns), columns, strict=True))  # what two columns share is moved once
+        parts = dict(zip(of, pool.map(partial(_taken, indices), of.values()), strict=True))
+        moved = pa.table([parts[id(column)] for column in columns], schema=schema)
         yield [_giving(moved.slice(start - ends[0], end - start)) for start, end in pairwise(ends)]
+
+
+def _movable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column in one piece, if its type allows it; texts of which there are few as numbers with a dictionary."""
+    column = pa.table([column], names=[""]).combine_chunks()[0]
+    sample = column.slice(0, _PROBED_ROWS)
+    if pa.types.is_string(column.type) and pc.count_distinct(sample).as_py() * 8 <= len(sample):
+        return column.dictionary_encode()
+    return column
+
+
+def _taken(indices: pa.Array, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values of what :func:`_movable` gives, as texts again: parquet-cpp takes twice as long for bounds of a dictionary."""
+    found = column.take(indices)
+    return found.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else found
 
 
 def _pieces(ends: Int64Array, rows: int) -> Iterator[list[int]]:

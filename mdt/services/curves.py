@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Int64Array, UInt64Array
-from indexes.buffers import numbers
+from indexes.buffers import flags, numbers
 
 SORT, ZORDER, HILBERT = "sort", "zorder", "hilbert"
 CURVES = (SORT, ZORDER, HILBERT)
@@ -36,6 +36,11 @@ UInt32Array = np.ndarray[tuple[int], np.dtype[np.uint32]]
 _CODE_BITS = 64
 _CELLS_PER_ROW_BITS = 8
 """A curve tells so many times more cells apart than there are rows (as a power of two): finer ones change no file."""
+_RANKED_ROWS_MAX = 1 << 17
+"""Of which ranks are counted; of more numbers a sample of as many is looked at."""
+_CELLS = 1 << 13
+"""Into which a sample cuts a column."""
+_GOLDEN = (5**0.5 - 1) / 2
 _BLOCK_ROWS = 1 << 15
 """Rows whose codes are made at a time: few enough for the processor's cache."""
 
@@ -45,7 +50,7 @@ def row_order(columns: Sequence[pa.ChunkedArray], curve: str) -> Int64Array:
 
     Rows of equal codes keep their order.  Null stands behind everything, NaN behind all other numbers.
     """
-    if curve == SORT:
+    if curve == SORT or len(columns) == 1:
         names = [str(i) for i in range(len(columns))]
         keys = [(name, "ascending") for name in names]
         return numbers(pc.sort_indices(pa.table(list(columns), names=names), keys)).astype(np.int64)
@@ -53,16 +58,36 @@ def row_order(columns: Sequence[pa.ChunkedArray], curve: str) -> Int64Array:
 
 
 def order_along(curve: str, ranked: Sequence[Int64Array]) -> Int64Array:
-    """Return what :func:`row_order` does for a curve.  ``ranked``: the :func:`ranks` of the columns, int64[n] each."""
-    if len(ranked) == 1:
-        return np.argsort(ranked[0], kind="stable").astype(np.int64)
+    """Return what :func:`row_order` does for a curve.  ``ranked``: the :func:`ranks` of two or more columns, int64[n] each."""
     return np.argsort(codes(ranked, curve), kind="stable").astype(np.int64)
 
 
 def ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:
-    """Return how many of the n values of a column are below each -> int64[n]; null above all, NaN next to it."""
+    """Return how many of the n values of a column are below each -> int64[n]; null above all, NaN next to it.
+
+    Of many numbers about how many, by a sample: equal ones have the same, and larger ones no smaller.  A curve has fewer cells by far than there are rows,
+    and ranks are most of the price of its codes: 2 M doubles 0.4 s, by a sample 0.1.
+    """
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    if len(column) > _RANKED_ROWS_MAX and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return _sampled_ranks(column)
     found = numbers(pc.rank(column, tiebreaker="min"))
     return found.astype(np.int64) - 1
+
+
+def _sampled_ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:
+    """Return the :func:`ranks` of many numbers by bounds that cut a sample of them into cells of one size."""
+    n, nulls = len(column), column.null_count
+    is_null = flags(pc.is_null(column))
+    values = numbers(pc.fill_null(column, pa.scalar(0).cast(column.type)))
+    at = (np.arange(_RANKED_ROWS_MAX) * _GOLDEN % 1.0 * n).astype(
+        np.int64
+    )  # even, and in step with no period of the rows
+    bounds = np.sort(values[at[~is_null[at]]])[:: _RANKED_ROWS_MAX // _CELLS]
+    found = np.searchsorted(bounds, values).astype(np.int64) * (n - nulls - 1) // max(1, len(bounds))
+    found[is_null] = n - nulls
+    return found
 
 
 def codes(ranked: Sequence[Int64Array], curve: str) -> UInt64Array:

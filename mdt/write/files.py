@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from indexes import hudi_bloom
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
-from indexes.values import is_rising
+from indexes.rising import is_rising
 from mdt.commit.operation import Claim
 from mdt.config import Options
 from mdt.hudi import base_file, log_file

@@ -55,6 +55,34 @@ def test_blocks_of_rows_are_coded_as_if_they_were_one(curve: str, monkeypatch: p
     assert np.array_equal(codes(given_, curve), whole)
 
 
+NUMBERS = {
+    "doubles, some nan": lambda draw, n: pa.array(np.where(draw.random(n) < 0.01, np.nan, draw.normal(size=n))),
+    "few values, many nulls": lambda draw, n: pa.array(draw.integers(0, 5, n), mask=draw.random(n) < 0.4),
+    "a period": lambda draw, n: pa.array(np.arange(n) % 64),
+    "times": lambda draw, n: pa.array(draw.integers(0, 10**15, n), pa.timestamp("us", "UTC")),
+    "nothing but null": lambda draw, n: pa.nulls(n, pa.int32()),
+}
+
+
+@pytest.mark.parametrize("kind", list(NUMBERS))
+def test_ranks_of_many_numbers_are_told_by_a_sample_without_changing_their_order(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 20_000
+    column = NUMBERS[kind](np.random.default_rng(3), n)
+    exact = ranks(column)
+    monkeypatch.setattr("mdt.services.curves._RANKED_ROWS_MAX", 4_000)
+    monkeypatch.setattr("mdt.services.curves._CELLS", 400)
+    found = ranks(column)
+    order = np.argsort(exact, kind="stable")
+    assert (np.diff(found[order]) >= 0).all(), "no larger value is before a smaller one"
+    same = np.diff(exact[order]) == 0
+    assert (np.diff(found[order])[same] == 0).all(), "equal values are together"
+    assert 0 <= found.min() <= found.max() < n
+    last = np.searchsorted(exact[order], exact, side="right")
+    assert ((found >= exact - 0.05 * n) & (found <= last + 0.05 * n)).all(), "and each is about where it belongs"
+
+
 @pytest.mark.parametrize("curve", CURVES)
 def test_columns_of_every_type_with_nulls_take_part(curve: str) -> None:
     columns = [

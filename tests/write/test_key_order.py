@@ -62,6 +62,21 @@ def test_rising_is_the_permutation_that_sorts(numbers: list[int], type: pa.DataT
     assert (order is None) == (sorted(values) == values)
 
 
+@given(
+    st.lists(st.tuples(st.text("ab\0é", min_size=5, max_size=5), st.text("xy", min_size=3, max_size=3)), min_size=1),
+    st.integers(0, 3),
+    st.sampled_from(("", "p", "prefix ")),
+)
+def test_texts_of_one_length_are_sorted_as_texts_are_wherever_they_differ(
+    parts: list[tuple[str, str]], cut: int, prefix: str
+) -> None:
+    texts = [f"{prefix}{first}{prefix}{last}" for first, last in parts]
+    keys = pa.array(texts).slice(cut)
+    order, values = rising(keys), [text.encode() for text in keys.to_pylist()]
+    expected = sorted(range(len(values)), key=values.__getitem__)
+    assert (list(range(len(values))) if order is None else order.tolist()) == expected
+
+
 def _rows(ids: Sequence[int], more: dict[str, Any] | None = None) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), **(more or {}), "x": pa.array([1.0] * len(ids), pa.float64())})
 
