@@ -380,7 +380,9 @@ class TableAgainstDictionary(MergeRules, PastRules):
     def _live(self, row: Row, names: list[str]) -> Row | None:
         """Return the live row with the key and partition of ``row``: under table scope a key may live in another partition."""
         known = self.model.get(self.shape.identity(row))
-        return known if known is not None and all(known[name] == row[name] for name in names) else None
+        if known is None or self.shape.partition(known) != self.shape.partition(row):
+            return None
+        return known if all(known[name] == row[name] for name in self.shape.key) else None
 
     def _upsert(self, data: st.DataObject, batch: list[Row]) -> None:
         writer = self._writer(data)

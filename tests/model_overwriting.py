@@ -47,6 +47,8 @@ class OverwritingRules(ConditionalRules):
         row = data.draw(self._rows(min_size=1, max_size=1))[0]
         columns = data.draw(st.sampled_from((self.shape.partition_by, self.shape.partition_by[:1])), label="columns")
         gone = [one for one, r in self.model.items() if all(r[name] == row[name] for name in columns)]
+        if self.shape.has_time_paths:
+            gone = [one for one, r in self.model.items() if self.shape.partition(r) == self.shape.partition(row)]
         writer, named = self._writer(data), {name: row[name] for name in columns}
         paths = {path for path in writer.files()["partition"].to_pylist() if by_path and len(columns) == 2}
         if paths:

@@ -43,7 +43,7 @@ class Shape:
     ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
     and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large.
     ``moves``: whether rows with another partition move there, under table scope.  ``remembers``: whether deleted keys keep their ordering value,
-    where there is an ordering field."""
+    where there is an ordering field.  ``by_year``: whether one partition column is a time, and its paths years."""
 
     table_type: str
     key_index: str
@@ -62,6 +62,12 @@ class Shape:
     positions: bool
     moves: bool = True
     remembers: bool = False
+    by_year: bool = False
+
+    @property
+    def has_time_paths(self) -> bool:
+        """Whether partition paths are made of the year of ``day``: Hudi's key generator of times knows one column, and one key column."""
+        return self.by_year and self.levels == 1 and not self.composite and self.moves
 
     @property
     def keeps_deletes(self) -> bool:
@@ -78,7 +84,7 @@ class Shape:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        return ("city", "day")[: self.levels]
+        return ("day",) if self.has_time_paths else ("city", "day")[: self.levels]
 
     @property
     def schema(self) -> pa.Schema:
@@ -105,6 +111,7 @@ class Shape:
             "hoodie.write.record.positions": self.positions,
             "mdt.update.partition.path": self.moves,
             "mdt.delete.keeps.ordering": self.keeps_deletes,
+            "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
         }
         return {
             "key": self.key, "partition_by": self.partition_by, "ordering": "ts" if self.ordering else None,
@@ -113,7 +120,9 @@ class Shape:
 
     def partition(self, row: Row) -> tuple[Any, ...]:
         """Return what decides the partition of ``row``."""
-        return tuple(row[name] for name in self.partition_by)
+        return (
+            (row["day"] and row["day"].year,) if self.has_time_paths else tuple(row[name] for name in self.partition_by)
+        )
 
     def updated(self, old: Row | None, new: Row) -> Row:
         """Return what a row becomes by ``new``, which has its key: under table scope it may stay in its partition."""
@@ -153,6 +162,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         positions=st.booleans(),
         moves=st.sampled_from((True, True, False)),
         remembers=st.booleans(),
+        by_year=st.booleans(),
     ).map(_possible)
 
 
@@ -195,7 +205,7 @@ def rows(shape: Shape, *, min_size: int = 1, max_size: int = 12) -> st.SearchStr
             "id": st.sampled_from(KEYS[shape.key_type].to_pylist()),
             "sub": st.integers(0, 1),
             "city": st.sampled_from(_CITIES),
-            "day": st.sampled_from((date(2026, 1, 1), date(1969, 12, 31))),
+            "day": st.sampled_from((date(2026, 1, 1), date(1969, 12, 31), date(2026, 6, 1))),
             "ts": _ordering_values(shape),
             "x": st.sampled_from(NUMBERS),
             "note": st.sampled_from(NOTES),

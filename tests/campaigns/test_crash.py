@@ -64,6 +64,16 @@ def merge_all_kinds(storage: Storage) -> None:
     merge.when_not_matched_by_source("target.id = 'k3'").update({"fare": 3.5, "ts": 0}).execute()
 
 
+def upsert_a_column(storage: Storage) -> None:
+    """Fares of rows that are there; their times stay."""
+    mdt.open(storage).upsert(rows((0, 3), 0, 9.0).drop_columns(["ts"]), partial=True)
+
+
+def upsert_the_larger(storage: Storage) -> None:
+    """Of a row that is there the larger fare stays, and a new row; twice it does the same."""
+    mdt.open(storage).upsert(rows((0, 22), 3, 1.5), mergers={"fare": "max"})
+
+
 def delete_for_good(storage: Storage) -> None:
     """Deletes of a key that lives and of one that does not; older rows of both come too late."""
     table = mdt.open(storage)
@@ -169,8 +179,15 @@ FLOWS += [
     flow("truncate", COW, "record", lambda s: mdt.open(s).truncate(), {}),
 ]  # fmt: skip
 FLOWS.append(Flow("delete that leaves tombstones", remembering, delete_for_good, BASE_STATE, deleted(BASE_STATE, (0,))))
+FLOWS += [
+    flow("partial upsert into logs", MOR, "record", upsert_a_column, {**BASE_STATE, "k0": (2, 9.0), "k3": (1, 9.0)}),
+    flow("upsert that merges a column", COW, "bloom", upsert_the_larger, {**BASE_STATE, "k0": (3, 2.0), "k22": (3, 1.5)}),
+]  # fmt: skip
 NAMES = [f.name for f in FLOWS]
-AT_NIGHT = {"insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones"}
+AT_NIGHT = {
+    "insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones", "upsert that merges a column",
+    "partial upsert into logs",
+}  # fmt: skip
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {
     "first upsert", "upsert into logs, lmdb", "delete by rewrite", "compaction beside an upsert", "clustering beside an upsert",
