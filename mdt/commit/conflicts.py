@@ -122,8 +122,11 @@ def _buckets(files: pa.Table) -> set[tuple[str, int]]:
 def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table) -> bool:
     """Return whether keys that were ``absent`` have got tombstones."""
     theirs = of_table(tombstones, 0)
-    marks = (marks_of(absent[path], None if path == TABLE else path) for path in absent)
-    return any(bool((theirs.find(one) >= 0).any()) for one in marks)
+    for path in absent:
+        keys = absent.get(path)  # None: of files in which nothing but deletes stands
+        if keys is not None and bool((theirs.find(marks_of(keys, None if path == TABLE else path)) >= 0).any()):
+            return True
+    return False
 
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pooled import PooledTable
 from reader import bag, hudi_table
 
 import mdt
@@ -26,9 +27,13 @@ def held(table: mdt.Table) -> dict[str, Any]:
     return {row["id"]: (row["at"], row["v"]) for row in table.scan().to_arrow().to_pylist()}
 
 
-@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
-def test_the_later_text_wins_whatever_its_first_bytes_are(tmp_path: Path, table_type: str) -> None:
-    table = mdt.create(tmp_path, SCHEMA, ["id"], ordering="at", table_type=table_type)
+@pytest.mark.parametrize(
+    ("kind", "table_type"), [(mdt.Table, "MERGE_ON_READ"), (mdt.Table, "COPY_ON_WRITE"), (PooledTable, "MERGE_ON_READ")]
+)
+def test_the_later_text_wins_whatever_its_first_bytes_are(
+    tmp_path: Path, kind: type[mdt.Table], table_type: str
+) -> None:
+    table = kind(mdt.create(tmp_path, SCHEMA, ["id"], ordering="at", table_type=table_type).storage)
     table.upsert(
         rows(("a", "2026-11-22T10:00", 1), ("b", "2026-11-22T10:00", 1), ("c", "\uffff", 1), ("d", "12345678", 1))
     )

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pooled import PooledTable
 from reader import bag, hudi_table
 
 import mdt
 from indexes.base import KeyHashes
+from mdt.engines.write import EngineWrite
 from mdt.errors import Invalid
 from mdt.metadata import tombstones
 from mdt.metadata.deleted_keys import standing
@@ -93,6 +95,37 @@ def test_every_way_to_insert_heeds_tombstones_and_overwrites_do_not() -> None:
     assert table.upsert(rows(("a", 2))).updated == 1, "where a key lives, its row alone decides"
     table.truncate()
     assert table.upsert(rows(("a", 3))).late == 1 and table.upsert(rows(("a", 5))).inserted == 1
+
+
+def test_tasks_leave_out_late_rows_and_count_them(tmp_path: Path) -> None:
+    made = make(tmp_path, ("a", 5), ("b", 5), ("c", 5))
+    made.delete(keys("a", "b", "c"))
+    table = PooledTable(made.storage)
+    done = table.upsert(rows(("a", 4), ("b", 6), ("d", 1)))
+    assert (done.inserted, done.updated, done.late) == (2, 0, 1)
+    done = table.upsert(rows(("a", 3), ("c", 5), ("d", 0)), partial=True)
+    assert (done.inserted, done.updated, done.late) == (1, 0, 2) and held(table) == {"b": 6, "c": 5, "d": 1}
+    assert table.insert_overwrite(rows(("a", 1))).inserted == 1 and table.check().ok
+
+
+def test_tasks_begin_again_if_a_key_of_theirs_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make(tmp_path, ("a", 5), ("m", 5), scope="table")
+    table, write, calls = PooledTable(made.storage), EngineWrite.write, list[int]()
+
+    def write_late(self: Any, *given: Any) -> Any:
+        changes = write(self, *given)
+        if not calls:
+            made.delete(rows(("n", 9)))
+        calls.append(1)
+        return changes
+
+    monkeypatch.setattr(EngineWrite, "write", write_late)
+    moved = rows(("m", 6), ("n", 7)).set_column(1, "city", pa.array(["y", "x"]))
+    done = table.upsert(moved)
+    assert (done.updated, done.inserted, done.late, done.attempts) == (1, 0, 1, 2)
+    assert held(table) == {"a": 5, "m": 6} and table.check().ok
 
 
 def test_tombstones_survive_checkpoints_compaction_clustering_cleaning_and_a_new_process() -> None:
