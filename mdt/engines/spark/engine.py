@@ -5,11 +5,14 @@ Small inputs are collected and written in process: the result is the same, an or
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
+import mmh3
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +38,7 @@ from mdt.write.blending import Kept
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _TASK_BYTES = 64 << 20
+_SPARK_SEED = 42  # of Spark's hash of 32-bit integers, which is Murmur3
 
 
 def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
@@ -149,7 +153,7 @@ class SparkEngine:
         below = sf.size(sf.filter("bounds", lambda bound: bound <= key))
         rows = rows.withColumn(BUCKET, sf.get("takers", below)).drop(*deal.places.column_names)
         rows = rows.drop("__mdt_key", "__mdt_partition", "__mdt_n")
-        return rows.repartitionById(deal.tasks, sf.col(BUCKET))
+        return _placed(rows, deal.tasks, BUCKET)
 
     def results(self, rows: DataFrame, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each partition."""
@@ -164,6 +168,20 @@ class SparkEngine:
         with in_driver("run its tasks"):
             found: list[T] = parts.mapPartitions(partial(_each, function)).collect()
         return found
+
+
+def _placed(rows: DataFrame, tasks: int, name: str) -> DataFrame:
+    """Return the rows in ``tasks`` partitions, each in that of its number in the column ``name``."""
+    if hasattr(rows, "repartitionById"):
+        return rows.repartitionById(tasks, sf.col(name))
+    # PySpark 4.0 places rows by the hash of a value: for each partition one is found that goes there.
+    values: dict[int, int] = {}
+    for value in count():
+        values.setdefault(mmh3.hash(struct.pack("<i", value), _SPARK_SEED) % tasks, value)
+        if len(values) == tasks:
+            break
+    known = sf.array(*(sf.lit(values[number]) for number in range(tasks)))
+    return rows.repartition(tasks, sf.get(known, sf.col(name) % tasks))
 
 
 def _attempt() -> int:

@@ -8,6 +8,7 @@ does not compile there, and :func:`compiled` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from typing import Any, Self
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
-from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
+from pyspark.sql.pandas import functions as pandas_functions
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
@@ -42,10 +43,20 @@ __all__ = [
     "jvm",
     "map_in_arrow",
     "session_of_java",
-    "to_arrow_schema",
+    "utc_arrow_schema",
 ]
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def _udf_of_4_0(f: Any, returnType: Any, functionType: int, kind: str = "pandas") -> Any:
+    """Do what ``vectorized_udf`` does from PySpark 4.1 on, without asking for pandas."""
+    return pandas_functions._create_pandas_udf(f, returnType, functionType)  # type: ignore[attr-defined]
+
+
+vectorized_udf = getattr(pandas_functions, "vectorized_udf", _udf_of_4_0)
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""PySpark 4.0 and 4.1 take no time zone; theirs is UTC."""
 
 PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "pyspark.java_gateway.ensure_callback_server_started": (ensure_callback_server_started, ("gw",)),
@@ -58,6 +69,11 @@ PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0}
 """Methods of the JVM's Dataset that are called from Python, with the number of their parameters."""
+
+
+def utc_arrow_schema(schema: StructType) -> pa.Schema:
+    """Return a schema of Spark as Arrow has it, timestamps in UTC.  Raises what PySpark raises for types that Arrow lacks."""
+    return to_arrow_schema(schema, **_IN_UTC)
 
 
 def java_frame(frame: DataFrame) -> Any:
