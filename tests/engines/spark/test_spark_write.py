@@ -22,7 +22,7 @@ import mdt
 from mdt.commit.recovery import pending
 from mdt.engines import tasks
 from mdt.engines import write as writes
-from mdt.engines.spark import failures
+from mdt.engines.spark import engine, failures
 from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
 from mdt.table import Table
 
@@ -393,3 +393,13 @@ def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
         assert seen == bag(hudi_table(tmp_path / name, SCHEMA)) and table.check().ok
         found.append((seen, [getattr(done, count) for count in COUNTS]))
     assert found[0] == found[1]
+
+
+def test_rows_go_to_the_partition_of_their_number_where_spark_cannot_say_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = spark.range(40).selectExpr("cast(id % 7 as int) number")
+    for kind in (type(numbers), DataFrame):
+        monkeypatch.delattr(kind, "repartitionById", raising=False)
+    placed = engine._placed(numbers, 7, "number").selectExpr("number", "spark_partition_id() place").toArrow()
+    assert len(placed) == 40 and placed["number"] == placed["place"]
