@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, conditions, life, planning
+from benchmarks import changes, clustering, conditions, keys, life, planning
 from benchmarks.harness import BENCHES, Figure, Job, run
 from benchmarks.peers import PEERS
 
@@ -26,6 +26,7 @@ LIFE = "life"
 CHANGES = "changes"
 CONDITIONS = "conditions"
 CLUSTERING = "clustering"
+KEYS = "keys"
 Reference = dict[tuple[str, str], Figure]
 
 
@@ -89,10 +90,19 @@ def measured(jobs: Iterable[Job], people: Console, out: Path | None) -> list[Fig
     return results
 
 
+def jobs_of(benches: Iterable[str], peers: Iterable[str], like: Job) -> list[Job]:
+    """Return a job like the given one for each bench and each of its peers."""
+    if unknown := [name for name in benches if name not in BENCHES]:
+        raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
+    return [replace(like, bench=bench, peer=peer) for bench in benches for peer in peers if peer in PEERS]
+
+
 def main(
     benches: Annotated[
         list[str],
-        typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING, LIFE, CHANGES, CLUSTERING])}"),
+        typer.Argument(
+            metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING, LIFE, CHANGES, CLUSTERING, KEYS])}"
+        ),
     ],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
     peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow,pyiceberg",
@@ -118,7 +128,7 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `keys` simulates key indexes of up to so many keys; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
@@ -133,20 +143,16 @@ def main(
             bench_of.run(wanted, rows, seed, repeat, partial(print, flush=True))
     if CLUSTERING in benches:
         clustering.run(rows, seed, partial(print, flush=True))
-    benches = [name for name in benches if name not in (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING)]
-    if unknown := [name for name in benches if name not in BENCHES]:
-        raise typer.BadParameter(f"unknown benches {unknown}; known are {sorted(BENCHES)}")
+    if KEYS in benches:
+        keys.run(rows, seed, repeat, partial(print, flush=True))
+    benches = [name for name in benches if name not in (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS)]
     people = Console(stderr=True, width=116)
-    jobs = [
-        Job(bench, peer, rows, seed, shuffled, repeat, integers)
-        for bench in benches
-        for peer in chosen(peers)
-        if peer in PEERS
-    ]
-    results = measured(jobs, people, out)
+    results = measured(
+        jobs_of(benches, chosen(peers), Job("", "", rows, seed, shuffled, repeat, integers)), people, out
+    )
     if results:
-        keys = f"{'shuffled ' if shuffled else ''}{'integer' if integers else 'text'} keys"
-        people.print(table(results, f"trips, {rows:,} rows, {keys}"))
+        kind = f"{'shuffled ' if shuffled else ''}{'integer' if integers else 'text'} keys"
+        people.print(table(results, f"trips, {rows:,} rows, {kind}"))
     sys.exit(any(figure.error for figure in results))
 
 

@@ -31,6 +31,10 @@ _PIECE_KEYS = 16384
 """Keys per pass; bounds the memory of a pass and keeps its arrays in the cache."""
 
 
+_COMPARED_PAIRS = 1 << 20
+"""Pairs per pass of a list of ranges."""
+
+
 class SortedBytes:
     """Sorted distinct byte strings that can be searched for many keys at once.  O(bytes) memory."""
 
@@ -118,11 +122,15 @@ class IntervalTree:
         first = _bound_ranks(self._bounds, bounds[0], missing=-1)
         last = _bound_ranks(self._bounds, bounds[1], missing=2 * len(self._bounds) + 1)
         self._order = np.argsort(first, kind="stable").astype(np.int64)
-        self._first = first[self._order]
+        self._first, self._last = first[self._order], np.sort(last)
         self._levels = _levels(last[self._order])
 
     def __len__(self) -> int:
         return len(self._order)
+
+    def counts(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """Return how many ranges hold each key, a few more perhaps if some have low > high -> int64[m].  O(m log N)."""
+        return _held(self._bounds.ranks(keys), self._first, self._last)
 
     def stab(self, keys: pa.Array | pa.ChunkedArray) -> Candidates:
         """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls.
@@ -165,6 +173,47 @@ class IntervalTree:
             node[1::2] += 1
         keys, places = (np.concatenate(part) for part in zip(*found, strict=True))
         return keys + at, self._order[places]
+
+
+class IntervalList:
+    """N closed ranges of byte strings, each of which is compared with every key; a missing bound is unbounded."""
+
+    def __init__(self, low: pa.Array, high: pa.Array) -> None:
+        """As :class:`IntervalTree`."""
+        bounds = [_binary(low), _binary(high)]
+        self._bounds = SortedBytes(pa.concat_arrays(bounds))
+        self._first = _bound_ranks(self._bounds, bounds[0], missing=-1)
+        self._last = _bound_ranks(self._bounds, bounds[1], missing=2 * len(self._bounds) + 1)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def counts(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """Return what :meth:`IntervalTree.counts` returns."""
+        return _held(self._bounds.ranks(keys), np.sort(self._first), np.sort(self._last))
+
+    def stab(self, keys: pa.Array | pa.ChunkedArray) -> Candidates:
+        """Return what :meth:`IntervalTree.stab` returns.  O(m N).
+
+        >>> found = IntervalList(pa.array(["a", "c"]), pa.array(["d", None])).stab(pa.array(["b", "e"]))
+        >>> found.key.tolist(), found.group.tolist()
+        ([0, 1], [0, 1])
+        """
+        ranks = self._bounds.ranks(keys)
+        step = max(1, _COMPARED_PAIRS // max(1, len(self)))
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        for at in range(0, len(ranks), step):
+            piece = ranks[at : at + step, None]
+            key, place = np.nonzero((self._first <= piece) & (piece <= self._last))
+            found.append((key + at, place))
+        key, group = (np.concatenate(part) for part in zip(*found, strict=True))
+        return Candidates(key, group)
+
+
+def _held(ranks: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:
+    """Return for each rank how many ranges have begun and not ended, from their sorted bounds."""
+    held = first.searchsorted(ranks, "right") - last.searchsorted(ranks, "left")
+    return np.maximum(held, 0).astype(np.int64)
 
 
 def _binary(bounds: pa.Array) -> pa.Array:

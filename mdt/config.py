@@ -168,7 +168,46 @@ class Options:
         "share of absent keys that a Bloom filter of ours may let pass",
         minimum=1e-9,
         maximum=0.5,
+        aliases=("hoodie.index.bloom.fpp",),
     )
+    bloom_ranges: bool = _option(
+        "mdt.bloom.ranges", True, "look-ups by the Bloom index compare keys with the ranges of file groups first; false: with the filters alone",
+        aliases=("hoodie.bloom.index.prune.by.ranges",),
+    )  # fmt: skip
+    bloom_tree: bool = _option(
+        "mdt.bloom.tree",
+        True,
+        "they do so by an interval tree; false: range by range",
+        aliases=("hoodie.bloom.index.use.treebased.filter",),
+    )
+    bloom_caching: bool = _option(
+        "mdt.bloom.caching", True, "what they have opened and verified of the Bloom index stays open in the process",
+        aliases=("hoodie.bloom.index.use.caching",),
+    )  # fmt: skip
+    bloom_parallelism: int = _option(
+        "mdt.bloom.parallelism", 0, "threads that share the keys of a look-up by the Bloom index; 0: those that write files",
+        minimum=0, maximum=1 << 20, aliases=("hoodie.bloom.index.parallelism",),
+    )  # fmt: skip
+    bloom_pairs: int = _option(
+        "mdt.bloom.pairs", 2_000_000, "pairs of a key and a file group that each of these threads holds at a time, some 50 bytes each",
+        minimum=1, maximum=1 << 40, aliases=("hoodie.bloom.index.keys.per.bucket",),
+    )  # fmt: skip
+    bloom_filter_type: str = _option(
+        "mdt.bloom.filter.type", "SIMPLE", "form of the filter in Parquet footers, for Hudi: of the size of the file's keys, or rows of one size",
+        choices=("SIMPLE", "DYNAMIC_V0"), aliases=("hoodie.bloom.index.filter.type",),
+    )  # fmt: skip
+    bloom_entries: int = _option(
+        "mdt.bloom.entries",
+        60_000,
+        "keys of a row of a DYNAMIC_V0 filter",
+        minimum=1,
+        maximum=1 << 24,
+        aliases=("hoodie.index.bloom.num_entries",),
+    )
+    bloom_entries_max: int = _option(
+        "mdt.bloom.entries.max", 100_000, "keys up to which a DYNAMIC_V0 filter gets more rows", minimum=1, maximum=1 << 30,
+        aliases=("hoodie.bloom.index.filter.dynamic.max.entries",),
+    )  # fmt: skip
     max_file_bytes: int = _option(
         "mdt.max.file.bytes", 120 * _MEBI, "size at which a base file is full", minimum=1024, maximum=1 << 40,
         aliases=("hoodie.parquet.max.file.size",),
@@ -294,7 +333,7 @@ def parse_options(mapping: Mapping[str, object] | None = None) -> Options:
     Traceback (most recent call last):
         ...
     mdt.errors.Invalid: unknown option 'mdt.row.group.row'
-      hint: did you mean mdt.row.group.rows or mdt.compression?
+      hint: did you mean mdt.row.group.rows or mdt.bloom.tree?
     """
     values: dict[str, Any] = {}
     names: dict[str, str] = {}

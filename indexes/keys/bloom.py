@@ -37,8 +37,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
+from threading import Lock
 from typing import ClassVar
 
 import numpy as np
@@ -47,7 +51,7 @@ import pyarrow as pa
 
 from indexes import bloom
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
-from indexes.interval_tree import IntervalTree
+from indexes.interval_tree import IntervalList, IntervalTree
 
 BOUND_BYTES_MAX = 64
 """Longer bounds are cut: they cost space and hardly separate better."""
@@ -60,6 +64,13 @@ _CRC = struct.Struct("<I")
 _NO_BOUND = 255
 _PAIRS_PER_PASS = 2_000_000
 """Bounds the memory of a pass when every range holds every key."""
+
+
+TREE, LIST, NONE = "tree", "list", "none"
+OPENED_MAX = 64
+"""Key parts that stay open; a table has a few."""
+_KEYS_PER_THREAD_MIN = 4096
+"""Fewer keys are not worth a thread."""
 
 
 class BloomKeyIndex(KeyIndex):
@@ -77,10 +88,22 @@ class BloomKeyIndex(KeyIndex):
     name: ClassVar[str] = "bloom/1"
     can_index_log_files: ClassVar[bool] = False
 
-    def __init__(self, fpp: float | str = 0.01) -> None:
-        """``fpp``: false-positive probability of each filter, between 0 and 1; ValueError for anything else."""
+    def __init__(
+        self, fpp: float | str = 0.01, ranges: str = TREE, caching: str = "true", threads: int | str = 1,
+        pairs: int | str = _PAIRS_PER_PASS,
+    ) -> None:  # fmt: skip
+        """``fpp``: false-positive probability of each filter, between 0 and 1.  Of a look-up: ``ranges``: by what keys are compared with ranges,
+        TREE, LIST or NONE (with the filters alone); ``caching``: "true" to keep what was opened; ``threads`` that share the
+        keys; ``pairs`` of keys and filters that a thread holds at a time.
+
+        Raises ValueError for anything else.
+        """
         self._fpp = float(fpp)
         bloom.keys_per_block(self._fpp)
+        self._ranges, self._threads, self._pairs = ranges, int(threads), int(pairs)
+        self._kept = _Kept(OPENED_MAX if caching == "true" else 0)
+        if ranges not in (TREE, LIST, NONE) or caching not in ("true", "false") or min(self._threads, self._pairs) < 1:
+            raise ValueError(f"ranges={ranges!r}, caching={caching!r}, threads={threads!r}, pairs={pairs!r} cannot be")
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`.  O(n).  Raises ValueError for more than GROUPS_MAX groups."""
@@ -94,18 +117,17 @@ class BloomKeyIndex(KeyIndex):
         return _encode(_KeyPart(groups, present, blocks, low, high, np.frombuffer(filters, np.uint8)))
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
-        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part first: O(key part)."""
-        opened = _open(key_part)
-        tree = IntervalTree(_bound_array(opened.low), _bound_array(opened.high))
-        filters = bloom.filter_set(opened.filters.data, opened.blocks)
-        step = max(1, _PAIRS_PER_PASS // max(1, len(opened.group)))
+        """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part when it is first opened: O(key part)."""
+        opened = self._kept.opened(key_part, self._ranges)
+        passes = opened.passes(keys, self._pairs, self._threads)
         found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-        for start in range(0, len(keys), step):
-            pairs = tree.stab(keys.slice(start, step))
-            maybe = filters.probe_pairs(pairs.group, pairs.key + start, hashes)
-            found.append((pairs.key[maybe] + start, opened.group[pairs.group[maybe]]))
+        if self._threads > 1 and len(passes) > 1:
+            with ThreadPoolExecutor(self._threads) as pool:
+                found += pool.map(lambda at: opened.probed(keys[at], at.start, hashes), passes)
+        else:
+            found += [opened.probed(keys[at], at.start, hashes) for at in passes]
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
-        return _unique(key, group, opened)
+        return _unique(key, group, opened.part)
 
     def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  O(bytes): the entries are kept one by one."""
@@ -134,6 +156,73 @@ class _KeyPart:
     low: list[bytes | None]
     high: list[bytes | None]
     filters: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A key part that can be asked.  ``ranges``: None, and every key is compared with every filter."""
+
+    part: _KeyPart
+    ranges: IntervalTree | IntervalList | None
+    filters: bloom.FilterSet
+
+    @classmethod
+    def of(cls, key_part: bytes | memoryview, ranges: str) -> _Opened:
+        part = _open(key_part)
+        made: IntervalTree | IntervalList | None = None
+        if ranges != NONE:
+            made = (IntervalTree if ranges == TREE else IntervalList)(_bound_array(part.low), _bound_array(part.high))
+        return cls(part, made, bloom.filter_set(part.filters.data, part.blocks))
+
+    def passes(self, keys: pa.Array, pairs: int, threads: int) -> list[slice]:
+        """Cut ``keys`` so that each part makes about ``pairs`` pairs, in as many parts as threads at least if that pays."""
+        if not len(keys):
+            return []
+        counts = np.full(len(keys), len(self.part.group)) if self.ranges is None else self.ranges.counts(keys)
+        ends = np.cumsum(counts + 1)
+        if threads > 1 and len(keys) > _KEYS_PER_THREAD_MIN:
+            pairs = min(pairs, -(-int(ends[-1]) // threads))
+        cuts = np.unique(ends.searchsorted(np.arange(pairs, int(ends[-1]), pairs), "right"))
+        cuts = cuts[(cuts > 0) & (cuts < len(keys))].tolist()
+        return [slice(start, stop) for start, stop in pairwise([0, *cuts, len(keys)])]
+
+    def probed(self, keys: pa.Array, start: int, hashes: KeyHashes) -> tuple[Int64Array, Int64Array]:
+        """Return (key, group) that may be, for ``keys``, the first of which is key ``start``."""
+        if self.ranges is None:
+            count = len(self.part.group)
+            key, entry = np.repeat(np.arange(len(keys)), count), np.tile(np.arange(count), len(keys))
+        else:
+            pairs = self.ranges.stab(keys)
+            key, entry = pairs.key, pairs.group
+        maybe = self.filters.probe_pairs(entry, key + start, hashes)
+        return key[maybe] + start, self.part.group[entry[maybe]]
+
+
+class _Kept:
+    """What was opened last, by the bytes in memory that it was made of, which nobody can change."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._found: OrderedDict[tuple[int, int, int], tuple[object, _Opened]] = OrderedDict()
+        self._lock = Lock()
+
+    def opened(self, key_part: bytes | memoryview, ranges: str) -> _Opened:
+        """Return a key part that was verified, now or before.  Raises ValueError."""
+        view = memoryview(key_part).cast("B")
+        if not self._size_max or not view.readonly or not len(view):
+            return _Opened.of(view, ranges)
+        key = id(view.obj), int(np.frombuffer(view, np.uint8).ctypes.data), len(view)
+        with self._lock:
+            known = self._found.get(key)
+            if known is not None:
+                self._found.move_to_end(key)
+                return known[1]
+        made = _Opened.of(view, ranges)
+        with self._lock:
+            self._found[key] = view.obj, made  # the object stays, so that no other one gets its address
+            while len(self._found) > self._size_max:
+                self._found.popitem(last=False)
+        return made
 
 
 def _open(key_part: bytes | memoryview) -> _KeyPart:

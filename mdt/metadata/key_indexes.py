@@ -11,6 +11,7 @@ from indexes import registry
 from indexes.base import TABLE, KeyIndex
 from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
+from mdt.limits import THREADS_MAX
 
 _BLOOM = "bloom/1"
 _SHORT = {
@@ -24,10 +25,10 @@ _SHORT = {
 """The indexes of this package are kept by their short names, as tables have always had them."""
 
 
-def find(text: str, *, bloom_fpp: float = 0.01, packages: Mapping[str, str] | None = None) -> KeyIndex:
+def find(text: str, options: Options | None = None, *, packages: Mapping[str, str] | None = None) -> KeyIndex:
     """Return the key index of a specification.
 
-    ``bloom_fpp``: for a Bloom filter whose specification does not say.  ``packages``: index name -> package that had it.
+    ``options``: for a Bloom index whose specification does not say.  ``packages``: index name -> package that had it.
     Raises Unsupported, naming the package, if this process has no such index.
     """
     spec = registry.parse_spec(text)
@@ -39,7 +40,7 @@ def find(text: str, *, bloom_fpp: float = 0.01, packages: Mapping[str, str] | No
             f"the key index {text!r} is not available: {found.reason}", hint=f"{hint}; reading does without"
         )
     try:
-        return found(**({"fpp": bloom_fpp} if found.name == _BLOOM and not spec.options else spec.options))
+        return found(**{**(_bloom_options(options) if found.name == _BLOOM and options else {}), **spec.options})
     except (TypeError, ValueError) as error:
         raise Invalid(f"the key index {text!r} cannot be used: its options are not possible: {error}") from error
 
@@ -126,6 +127,16 @@ def _agree(options: Options, key_index: str, scope: str) -> None:
             f"the index type {options.index_type} is key_index={kind!r} with scope={hudi_scope!r}, not {key_index!r} with {scope!r}",
             hint="give one of the two; key index and scope are fixed at creation",
         )
+
+
+def _bloom_options(options: Options) -> dict[str, str]:
+    """Return what a Bloom index is told of the table's options."""
+    ranges = ("tree" if options.bloom_tree else "list") if options.bloom_ranges else "none"
+    threads = options.bloom_parallelism or options.threads("writer")
+    return {
+        "fpp": str(options.bloom_fpp), "ranges": ranges, "caching": str(options.bloom_caching).lower(),
+        "threads": str(min(threads, THREADS_MAX)), "pairs": str(options.bloom_pairs),
+    }  # fmt: skip
 
 
 def named(text: object) -> str:

@@ -292,8 +292,8 @@ class Metadata:
         """Return the key index of the table.  Raises Unsupported if its class is not installed."""
         definition = snapshot.definition
         if self._key_index is None or self._key_index[0] is not definition:
-            fpp = self.options(definition).bloom_fpp
-            found = key_indexes.find(definition.key_index, bloom_fpp=fpp, packages=definition.packages)
+            options = self.options(definition)
+            found = key_indexes.find(definition.key_index, options, packages=definition.packages)
             self._key_index = definition, found
         return self._key_index[1]
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from indexes import hudi_bloom
 from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.hashing import hash_keys
 from indexes.rising import is_rising
@@ -36,6 +35,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
 from mdt.write.assign import NEW
+from mdt.write.footer_bloom import footer_bloom
 from mdt.write.moved_rows import Moved, moved_rows, positions, taken, with_constants, without_constants
 from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
@@ -149,6 +149,7 @@ class WriteJob:
             min_key=key_bounds[0],
             max_key=key_bounds[1],
             bloom=bloom,
+            bloom_type=self.options.bloom_filter_type,
             compression=self.options.compression,
             page_bytes=self.options.page_bytes,
         )
@@ -167,7 +168,7 @@ class WriteJob:
         keys = plain(content.table[RECORD_KEY])
         bloom = None
         if self.options.write_footer_bloom:
-            bloom = hudi_bloom.simple(keys, max(1, len(keys)), self.options.bloom_fpp).encode("ascii")
+            bloom = footer_bloom(keys, self.options)
         parquet = self._parquet(content.table, content.hashes, content.ordering, key_bounds=_bounds(keys), bloom=bloom)
         self.metadata.storage.create(paths.partition_file(work.partition, name), parquet.data)
         inserts, gained = work.inserts, self._gained(work)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexes.interval_tree import IntervalTree, SortedBytes
+from indexes.interval_tree import IntervalList, IntervalTree, SortedBytes
 
 PIECES = st.sampled_from([b"", b"a", b"b", b"\0", b"\xff", b"aaaaaaaa", b"\0" * 8, b"aaaaaaab", b"a" * 17])
 STRINGS = st.builds(lambda *parts: b"".join(parts), PIECES, PIECES, PIECES)
@@ -83,3 +83,18 @@ def test_ranks_are_places_among_the_sorted_strings(strings, keys):
     place = sorted(set(strings))
     expected = [2 * sum(s < key for s in place) + (key in place) for key in keys]
     assert known.ranks(pa.array(keys, pa.binary())).tolist() == expected
+
+
+@given(
+    st.lists(st.tuples(st.text("abc", max_size=3), st.text("abc", max_size=3)), max_size=30),
+    st.lists(st.text("abcd", max_size=3), max_size=20),
+)
+def test_a_list_answers_as_a_tree_and_both_count_what_they_answer(ranges, asked):
+    ranges = [sorted(pair) for pair in ranges]
+    low, high = (pa.array([pair[i] for pair in ranges], pa.string()) for i in (0, 1))
+    keys = pa.array(asked, pa.string())
+    tree, flat = IntervalTree(low, high), IntervalList(low, high)
+    found = [set(zip(one.key.tolist(), one.group.tolist(), strict=True)) for one in (tree.stab(keys), flat.stab(keys))]
+    assert found[0] == found[1]
+    counted = np.bincount([key for key, _ in found[0]], minlength=len(asked)).tolist()
+    assert tree.counts(keys).tolist() == flat.counts(keys).tolist() == counted

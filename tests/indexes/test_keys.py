@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexes.base import Candidates, KeyHashes
+from indexes.hashing import hash_keys
 from indexes.key_testing import KeyIndexConformance, first_failure, hashed, keys
 from indexes.keys import bloom, record
 from indexes.keys.bloom import BloomKeyIndex
@@ -21,6 +22,51 @@ from indexes.keys.simple import SimpleKeyIndex
 
 class TestBloom(KeyIndexConformance):
     index = BloomKeyIndex()
+
+
+class TestBloomByAList(KeyIndexConformance):
+    index = BloomKeyIndex(ranges="list", caching="false")
+
+
+class TestBloomOnThreads(KeyIndexConformance):
+    """Without ranges; every look-up in passes of a few keys."""
+
+    index = BloomKeyIndex(ranges="none", threads="2", pairs="999")
+
+
+@pytest.mark.parametrize("wrong", [{"ranges": "x"}, {"caching": "1"}, {"threads": 0}, {"pairs": "0"}])
+def test_impossible_ways_to_look_up_are_refused(wrong):
+    with pytest.raises(ValueError, match="cannot be"):
+        BloomKeyIndex(**wrong)
+
+
+def test_every_way_to_look_up_gives_the_same_but_for_false_positives():
+    rng = np.random.default_rng(3)
+    texts = pa.array([f"k{n:06d}" for n in rng.integers(0, 400_000, 9_000)])
+    part = BloomKeyIndex().build(texts, hash_keys(texts, 7), rng.integers(0, 40, 9_000), 40)
+    asked = pa.array([f"k{n:06d}" for n in rng.integers(0, 400_000, 9_000)])
+    ways = [{}, {"ranges": "list"}, {"threads": "3"}, {"pairs": "100"}, {"caching": "false"}]
+    found = [BloomKeyIndex(**way).locate(part, asked, hash_keys(asked, 7)) for way in ways]
+    sets = [set(zip(one.key.tolist(), one.group.tolist(), strict=True)) for one in found]
+    assert all(one == sets[0] for one in sets) and sets[0]
+    every = BloomKeyIndex(ranges="none").locate(part, asked, hash_keys(asked, 7))
+    assert set(zip(every.key.tolist(), every.group.tolist(), strict=True)) >= sets[0]
+
+
+def test_a_key_part_that_was_opened_is_not_verified_again_but_another_one_is():
+    texts = pa.array(["a", "b"])
+    index, part = BloomKeyIndex(), BloomKeyIndex().build(texts, hash_keys(texts, 7), np.array([0, 1]), 2)
+    whole = bytes(part) + bytes(part)
+    for piece in (memoryview(whole)[: len(part)], memoryview(whole)[len(part) :]):
+        assert index.locate(piece, texts, hash_keys(texts, 7)).group.tolist() == [0, 1]
+    assert len(index._kept._found) == 2
+    index.locate(memoryview(whole)[: len(part)], texts, hash_keys(texts, 7))
+    assert len(index._kept._found) == 2
+    writable = bytearray(part)
+    index.locate(memoryview(writable), texts, hash_keys(texts, 7))
+    writable[50] ^= 1
+    with pytest.raises(ValueError, match="damaged"):
+        index.locate(memoryview(writable), texts, hash_keys(texts, 7))
 
 
 class TestRecord(KeyIndexConformance):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import mdt
+from indexes import hudi_bloom
 from indexes.keys.bucket import BucketKeyIndex
 from mdt.commit.conflicts import check
 from mdt.config import INDEX_TYPES
@@ -57,6 +59,26 @@ def test_a_simple_index_lets_keys_live_in_every_group_of_their_partition_and_kee
     assert again.scan("id = 'k00007' and city = 'c1'").to_arrow().num_rows == 1
     done = again.delete(rows(range(3_005, 3_020)))
     assert done.deleted == 5 and again.check().ok
+
+
+def test_hudi_s_options_of_the_bloom_index_are_taken_and_change_no_answer() -> None:
+    words = {
+        "hoodie.index.bloom.fpp": "0.001", "hoodie.bloom.index.prune.by.ranges": "false", "hoodie.bloom.index.use.treebased.filter": "false",
+        "hoodie.bloom.index.use.caching": "false", "hoodie.bloom.index.parallelism": "2", "hoodie.bloom.index.keys.per.bucket": "100",
+        "hoodie.bloom.index.filter.type": "DYNAMIC_V0", "hoodie.index.bloom.num_entries": "50",
+        "hoodie.bloom.index.filter.dynamic.max.entries": "200",
+    }  # fmt: skip
+    table = made(options=words)
+    table.bulk_insert(rows(range(300)))
+    done = table.upsert(rows(range(200, 400), 1.0))
+    assert (done.inserted, done.updated) == (100, 100) and table.check().ok
+    name = next(file["name"] for file in table.files().to_pylist() if file["partition"] == "city=c0")
+    found = pq.read_metadata(pa.BufferReader(table.storage.read(f"city=c0/{name}"))).metadata
+    assert found[b"hoodie_bloom_filter_type_code"] == b"DYNAMIC_V0"
+    held = hudi_bloom.may_contain(
+        found[b"org.apache.hudi.bloomfilter"], "DYNAMIC_V0", pa.array(["k00000", "k00003", "k00001"])
+    )
+    assert held.tolist() == [True, True, False]
 
 
 BUCKETS = "bucket(buckets='4')"
