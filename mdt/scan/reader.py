@@ -150,9 +150,14 @@ class _Reader:
 
     def run(self, task: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of one task."""
-        if isinstance(task, RowGroups):
-            return self._late(task) if self._is_late(task) else self._filtered(self._groups(task, self._schema), task)
-        return self._filtered(read_pages(self._storage, task.wanted, self._schema), None)
+        if isinstance(task, Rows):
+            return self._filtered(read_pages(self._storage, task.wanted, self._schema), None)
+        if self._is_late(task):
+            return self._late(task)
+        if self._plan.snapshot.vector(task.scan.file) is None:
+            return self._filtered(self._groups(task, self._schema), task)
+        # Live rows are copied: the memory that they were decoded into serves the next row group again.
+        return pa.concat_tables([self._filtered(self._groups(one, self._schema), one) for one in task.each()])
 
     def _filtered(self, table: pa.Table, task: RowGroups | None) -> pa.Table:
         mask = None if task is None else self._mask(task)

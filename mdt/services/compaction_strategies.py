@@ -25,7 +25,8 @@ class Dirty:
     """n file groups that hold log files or dead rows, by rising ``group``, their number in the snapshot; arrays [n].
 
     ``partition``: paths.  ``bytes``: of all files, ``log_bytes``, ``log_files``: of log files.  ``rows``: in all files, ``dead``: of them.
-    ``begun``: seq in which the oldest file of the group was written.
+    ``begun``: seq in which the oldest file of the group was written.  ``commits``: log files that it has got since it has its base file,
+    also those that have been joined.
     """
 
     group: Int64Array
@@ -36,6 +37,7 @@ class Dirty:
     rows: Int64Array
     dead: Int64Array
     begun: Int64Array
+    commits: Int64Array
 
     def taken(self, order: Int64Array) -> Dirty:
         """Return some of the groups, in another order."""
@@ -114,15 +116,16 @@ def dirty(snapshot: Snapshot, groups: Sequence[int] | None = None) -> Dirty:
     files, is_log, dead = files[here], is_log[here], dead[here]
     place = np.searchsorted(group, of_file[here])
     size = snapshot.files.numpy("size")[files]
-    begun = np.full(len(group), np.iinfo(np.int64).max)
+    begun, commits = np.full(len(group), np.iinfo(np.int64).max), np.zeros(len(group), np.int64)
     np.minimum.at(begun, place, snapshot.segment_ids[files] >> 20)
+    np.maximum.at(commits, place, snapshot.files.numpy("log_version")[files])
 
     def total(values: npt.NDArray[np.generic]) -> Int64Array:
         return np.bincount(place, values.astype(np.float64), len(group)).astype(np.int64)
 
     return Dirty(
         group, snapshot.file_groups.partitions(group), total(size), total(size * is_log), total(is_log),
-        total(snapshot.rows[files]), total(dead), begun,
+        total(snapshot.rows[files]), total(dead), begun, commits,
     )  # fmt: skip
 
 

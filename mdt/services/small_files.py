@@ -1,7 +1,8 @@
 """What keeps the number of live files low when commits are small: steps that a table does by itself after a write.
 
 Log files: those of about one size become one, where there are many in a file group, so that each row is moved once for every size.  When log
-files or dead rows have become a part of the group that is worth reading all of it, or the group is small anyway, it gets a base file instead.
+files or dead rows have become a part of the group that is worth reading all of it, or a smaller part in so many commits that one rewriting
+hardly counts, or the group is small anyway, it gets a base file instead.
 Joining: file groups that inserts have made are joined where there are many of about the same size, in the order of their keys.
 
 Law: when the steps have nothing to do, a file group has less than ``LOGS_FACTOR * mdt.compact.log.files`` log files, and a partition less than
@@ -38,6 +39,10 @@ REWRITTEN_BYTES_MAX = 1 << 20
 LOG_SHARE = 5
 """A file group is compacted when log files have this part of its bytes, or dead rows this part of its rows: so each byte of a log file costs
 five of a base file once, and readers read a quarter more than they must at most."""
+PAID_SHARE = 20
+PAID_BYTES = 100 << 10
+"""It is compacted from this smaller part on, too, when its commits have paid for that: each for so many bytes, a fifth of what it costs itself.
+A commit of a few rows costs as much as half a MiB of a base file; one of many rows does not pay more, and waits for LOG_SHARE."""
 LOGS_FACTOR = 6
 """Times ``mdt.compact.log.files`` of log files that a file group may have: they are of some four sizes, and those with deletes cannot be joined."""
 JOINED_MIN = 8
@@ -59,7 +64,9 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywh
     def due(found: Dirty) -> npt.NDArray[np.float64]:
         limit = options.compact_log_files
         is_small = found.bytes <= REWRITTEN_BYTES_MAX
-        pays = (found.log_bytes * LOG_SHARE >= found.bytes) | (found.dead * LOG_SHARE >= found.rows)
+        share = np.maximum(found.log_bytes / found.bytes.clip(1), found.dead / found.rows.clip(1))
+        is_paid = found.commits * PAID_BYTES >= found.bytes
+        pays = (share >= 1 / LOG_SHARE) | ((share >= 1 / PAID_SHARE) & is_paid)
         is_due = (found.log_files >= limit) & (is_small | pays | (found.log_files >= LOGS_FACTOR * limit))
         return np.where(is_due, found.log_files, np.nan)
 

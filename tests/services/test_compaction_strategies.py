@@ -102,4 +102,5 @@ def test_what_is_told_of_dirty_groups_is_what_stands_there() -> None:
         assert found.log_files[at] == sum(row["kind"] == LOG for row in mine)
         assert found.rows[at] == sum(row["rows"] for row in mine)
     assert found.dead.tolist() == [90, 3, 95]
+    assert found.commits.tolist() == found.log_files.tolist(), "none was joined"
     count("strategies compared with listings", len(names))

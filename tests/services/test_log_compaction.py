@@ -124,6 +124,18 @@ def test_a_group_is_compacted_when_log_files_are_a_fifth_of_it(tmp_path: Path) -
     assert operations(table)["compact"] >= 1 and table.check().ok
 
 
+def test_a_group_is_compacted_earlier_when_its_commits_have_paid_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in (8, 80):
+        table = loaded(tmp_path / str(part))
+        monkeypatch.setattr(small_files, "PAID_BYTES", sum(table.files()["size"].to_pylist()) // part)
+        for number in range(1, 16):
+            table.upsert(rows(range(100 * number, 100 * number + 100), float(number)))
+        assert operations(table)["compact"] == (part == 8), "a fourteenth of the rows is dead"
+        assert table.check().ok
+
+
 def test_a_log_compaction_leaves_out_a_group_that_changed_meanwhile(tmp_path: Path) -> None:
     table = loaded(tmp_path / "t", **{"mdt.services.auto": False, "mdt.max.file.bytes": 40_000})
     groups = range(table.snapshot().file_groups.count)
