@@ -12,7 +12,7 @@ JOINED_MIN file groups of each of SIZES sizes, besides those that are not small 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,16 @@ from mdt.services.clustering_plan import Unit
 from mdt.services.compaction import Compaction
 from mdt.services.compaction_strategies import Dirty, dirty
 from mdt.services.curves import SORT
+from mdt.services.cutting import Cutting, parts
 from mdt.services.log_compaction import LogCompaction, joined, size_of
 from mdt.services.repeated_keys import apart
 
 BUDGET_BYTES = 64 << 20
 """Bytes that one step reads at most, unless a single file group has more."""
+STEP_BYTES = 16 << 20
+STEP_TIMES = 12
+"""A compaction after a write reads no more than this, or so many times what the write has written if that is more: so it follows the writes, and
+each pays for its part."""
 REWRITTEN_BYTES_MAX = 1 << 20
 """A file group of so many bytes is rewritten as quickly as its log files are joined."""
 LOG_SHARE = 5
@@ -64,16 +69,38 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywh
     def due(found: Dirty) -> npt.NDArray[np.float64]:
         limit = options.compact_log_files
         is_small = found.bytes <= REWRITTEN_BYTES_MAX
-        share = np.maximum(found.log_bytes / found.bytes.clip(1), found.dead / found.rows.clip(1))
         is_paid = found.commits * PAID_BYTES >= found.bytes
-        pays = (share >= 1 / LOG_SHARE) | ((share >= 1 / PAID_SHARE) & is_paid)
+        times = np.where(is_paid, PAID_SHARE, LOG_SHARE)
+        pays = (found.log_bytes * times >= found.bytes) | (found.dead * times >= found.rows)
         is_due = (found.log_files >= limit) & (is_small | pays | (found.log_files >= LOGS_FACTOR * limit))
         return np.where(is_due, found.log_files, np.nan)
 
-    if not groups or np.isnan(due(dirty(snapshot, groups))).all():
+    found = dirty(snapshot, groups) if groups else None
+    if found is None or np.isnan(due(found)).all():
         return False
-    operation = Compaction(metadata, options, strategy=due, budget_bytes=BUDGET_BYTES)
+    cutting = _cutting(metadata, snapshot, options, found.taken(np.flatnonzero(due(found) >= 0)))
+    if cutting is not None:
+        return run(metadata, cutting, attempts=options.commit_attempts).record is not None
+    budget = BUDGET_BYTES if everywhere else max(STEP_BYTES, STEP_TIMES * _written(metadata, snapshot))
+    operation = Compaction(metadata, options, strategy=due, budget_bytes=budget)
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
+
+
+def _cutting(metadata: Metadata, snapshot: Snapshot, options: Options, due: Dirty) -> Cutting | None:
+    """Return the cutting of the largest file group that is to be cut, of those that are ``due``; None if none is."""
+    count = parts(due)
+    if snapshot.definition.keys_repeat or count.max() == 1:
+        return None
+    largest = int(np.argmax(np.where(count > 1, due.bytes, 0)))
+    names = snapshot.file_groups.names(due.group[largest : largest + 1].tolist())
+    options = replace(options, max_file_bytes=int(due.bytes[largest] // count[largest]))
+    return Cutting(metadata, options, snapshot.definition.key, SORT, names=names)
+
+
+def _written(metadata: Metadata, snapshot: Snapshot) -> int:
+    """Return the bytes of data files that the newest commit has written."""
+    record = metadata.record(snapshot.seq)
+    return 0 if record is None else sum(record.table("files")["size"].to_pylist())
 
 
 def compact_logs(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywhere: bool = False) -> bool:

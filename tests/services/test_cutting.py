@@ -1,0 +1,84 @@
+"""File groups that large commits would have rewritten as a whole again and again are cut, and stay what they are to every reader."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from reader import bag, hudi_table
+
+import mdt
+from mdt.metadata.file_group import BASE
+from mdt.services import cutting, small_files
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64())])
+LOADED = 20_000
+
+
+@pytest.fixture(autouse=True)
+def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_files, "REWRITTEN_BYTES_MAX", 0)
+    monkeypatch.setattr(small_files, "STEP_BYTES", 0)
+    monkeypatch.setattr(small_files, "STEP_TIMES", 0)
+    monkeypatch.setattr(cutting, "PART_BYTES", 100_000)
+    monkeypatch.setattr(cutting, "PART_ROWS", 100)
+
+
+def rows(ids: Any, ts: int) -> pa.Table:
+    return pa.table(
+        [pa.array(ids, pa.int64()), pa.array([ts] * len(ids)), 7919.0 * np.array(ids) % LOADED], schema=SCHEMA
+    )
+
+
+def written(path: Path, batch: int, commits: int, by: str = "id") -> mdt.Table:
+    """Return a table of LOADED rows in the order of a column after so many upserts of ``batch`` rows each, spread over all keys."""
+    options = {"mdt.durable": False, "mdt.compact.log.files": 4, "mdt.small.file.bytes": 0, "mdt.row.group.rows": 1_000}
+    table = mdt.create(
+        path, SCHEMA, ["id"], table_type="MERGE_ON_READ", key_index="record", ordering="ts", options=options
+    )
+    table.bulk_insert(rows(range(LOADED), 0))
+    if by != "id":
+        table.cluster(by=[by])
+    rng = np.random.default_rng(5)
+    for ts in range(1, commits + 1):
+        assert table.upsert(rows(np.sort(rng.choice(LOADED, batch, replace=False)), ts)).warnings == ()
+    return table
+
+
+def base_files(table: mdt.Table, path: Path) -> list[pa.Table]:
+    return [pq.read_table(path / file["name"]) for file in table.files().to_pylist() if file["kind"] == BASE]
+
+
+def operations(table: mdt.Table) -> Counter[str]:
+    return Counter(table.history()["operation"].to_pylist())
+
+
+@pytest.mark.parametrize("by", ["id", "x"])
+def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tmp_path: Path, by: str) -> None:
+    table = written(tmp_path / "t", 1_000, 7, by)
+    assert operations(table)["cluster"] == 1 + (by == "x"), "it is cut once"
+    parts = [one.column(by).to_numpy() for one in base_files(table, tmp_path / "t")]
+    rising = [bool((np.diff(part) > 0).all()) for part in parts]
+    assert rising.count(True) == (4 if by == "id" else 3), (
+        "new rows stand in their order, or behind an order that somebody chose"
+    )
+    assert table.scan().count() == LOADED and table.check().ok
+    assert bag(hudi_table(tmp_path / "t", SCHEMA)) == bag(table.scan().to_arrow())
+
+
+def test_each_write_then_compacts_a_part_of_the_table(tmp_path: Path) -> None:
+    table = written(tmp_path / "t", 1_000, 24)
+    seqs = [row["seq"] for row in table.history().to_pylist() if row["operation"] == "compact"]
+    records = [record for seq in seqs if (record := table.metadata.record(seq)) is not None]
+    assert len(records) > 3 and {len(record.table("files")) for record in records} == {1}
+    assert table.scan().count() == LOADED and table.check().ok
+
+
+def test_small_commits_leave_a_file_group_whole(tmp_path: Path) -> None:
+    table = written(tmp_path / "t", 90, 30)
+    assert operations(table)["cluster"] == 0 and table.snapshot().file_groups.count == 1
