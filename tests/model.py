@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("records_decoded_once")
 
 _STEPS = 12
 DEFAULTS = small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE
-CUT = small_files.PAID_SHARE, cutting.PART_BYTES, cutting.PART_ROWS
+CUT = cutting.PART_BYTES, cutting.PART_ROWS
 INDEXES = (
     "bitmap(note)", "bitmap(x)", "bitmap(ts)", "bitmap(day)", "bitmap(id)", "bloom(id)", "bloom(x)", "bloom(city)",
     "text(note)", "text(note, tokenizer='ngram(2)')", "column_stats(sub)",
@@ -84,15 +84,14 @@ class TableAgainstDictionary(MergeRules, PastRules):
         self.schema = shape.schema
         small_files.JOINED_MIN = shape.joined_min
         if shape.joins_logs:
-            small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE, small_files.PAID_SHARE = 0, 0, 0
-        elif shape.joined_min > 2:  # else what is cut is joined again
-            cutting.PART_BYTES, cutting.PART_ROWS = 500, 1
+            small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = 0, 0
+        cutting.PART_BYTES, cutting.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT  # else it is joined again
         mdt.create(self._storage(), shape.schema, **shape.arguments())
         self.table, self.other = self._opened(), self._opened()
 
     def teardown(self) -> None:
         small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
-        small_files.PAID_SHARE, cutting.PART_BYTES, cutting.PART_ROWS = CUT
+        cutting.PART_BYTES, cutting.PART_ROWS = CUT
         if hasattr(self, "table") and sys.exc_info()[0] is None:  # else the step that failed is what to show
             count("log compactions in the model", self.table.history()["operation"].to_pylist().count("log_compact"))
             report = self.table.check()

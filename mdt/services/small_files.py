@@ -44,9 +44,9 @@ REWRITTEN_BYTES_MAX = 1 << 20
 LOG_SHARE = 5
 """A file group is compacted when log files have this part of its bytes, or dead rows this part of its rows: so each byte of a log file costs
 five of a base file once, and readers read a quarter more than they must at most."""
-PAID_SHARE = 20
+PAID_TIMES = 4
 PAID_BYTES = 100 << 10
-"""It is compacted from this smaller part on, too, when its commits have paid for that: each for so many bytes, a fifth of what it costs itself.
+"""It is compacted from a part on that is so many times smaller, too, when its commits have paid for that: each for so many bytes, a fifth of what it costs itself.
 A commit of a few rows costs as much as half a MiB of a base file; one of many rows does not pay more, and waits for LOG_SHARE."""
 LOGS_FACTOR = 6
 """Times ``mdt.compact.log.files`` of log files that a file group may have: they are of some four sizes, and those with deletes cannot be joined."""
@@ -70,7 +70,7 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywh
         limit = options.compact_log_files
         is_small = found.bytes <= REWRITTEN_BYTES_MAX
         is_paid = found.commits * PAID_BYTES >= found.bytes
-        times = np.where(is_paid, PAID_SHARE, LOG_SHARE)
+        times = np.where(is_paid, PAID_TIMES * LOG_SHARE, LOG_SHARE)
         pays = (found.log_bytes * times >= found.bytes) | (found.dead * times >= found.rows)
         is_due = (found.log_files >= limit) & (is_small | pays | (found.log_files >= LOGS_FACTOR * limit))
         return np.where(is_due, found.log_files, np.nan)
