@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, conditions, keys, life, planning
+from benchmarks import changes, clustering, conditions, keys, life, planning, writers
 from benchmarks.harness import BENCHES, Figure, Job, run
 from benchmarks.peers import PEERS
 
@@ -27,6 +27,9 @@ CHANGES = "changes"
 CONDITIONS = "conditions"
 CLUSTERING = "clustering"
 KEYS = "keys"
+WRITERS = "writers"
+OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, WRITERS)
+"""Benches with a workload or a form of their own."""
 Reference = dict[tuple[str, str], Figure]
 
 
@@ -100,9 +103,7 @@ def jobs_of(benches: Iterable[str], peers: Iterable[str], like: Job) -> list[Job
 def main(
     benches: Annotated[
         list[str],
-        typer.Argument(
-            metavar="BENCH...", help=f"any of {', '.join([*BENCHES, PLANNING, LIFE, CHANGES, CLUSTERING, KEYS])}"
-        ),
+        typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, *OWN])}"),
     ],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
     peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow,pyiceberg",
@@ -121,6 +122,7 @@ def main(
     commits: Annotated[int, typer.Option(min=1, help="life: how many")] = 1_000,
     batch: Annotated[int, typer.Option(min=1, help="life: rows of a commit")] = 100,
     budget: Annotated[float, typer.Option(min=1, help="life: seconds of commits after which a peer stops")] = 3_600,
+    seconds: Annotated[float, typer.Option(min=0.1, help="writers: how long each kind of work is done")] = 5,
     ducklake: Annotated[
         str | None,
         typer.Option(
@@ -128,7 +130,7 @@ def main(
         ),
     ] = None,
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `keys` simulates key indexes of up to so many keys; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
@@ -145,7 +147,10 @@ def main(
         clustering.run(rows, seed, partial(print, flush=True))
     if KEYS in benches:
         keys.run(rows, seed, repeat, partial(print, flush=True))
-    benches = [name for name in benches if name not in (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS)]
+    if WRITERS in benches:
+        wanted = [peer for peer in chosen(peers) if peer in writers.PEERS]
+        writers.run(wanted, rows, seed, seconds, partial(print, flush=True))
+    benches = [name for name in benches if name not in OWN]
     people = Console(stderr=True, width=116)
     results = measured(
         jobs_of(benches, chosen(peers), Job("", "", rows, seed, shuffled, repeat, integers)), people, out

@@ -1,7 +1,8 @@
 """Who conflicts with whom: one pure function over what two transactions read and wrote.
 
 Two transactions conflict if both change the same file group, if one changed a file group that the other read, if one
-inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Whoever began before an alter
+inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Upserts and deletes by key that
+only add log files to a file group do not conflict over it unless one ends a row that the other has read.  Whoever began before an alter
 of the schema starts again: the version of its files would be told wrong.  Everything else commits side by side.
 """
 
@@ -11,9 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyroaring import BitMap
 
 from indexes.base import KeyHashes
 from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.file_group import LOG
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.tombstones import marks_of, of_table
 from mdt.stores.object_range import ObjectRange
@@ -36,6 +39,8 @@ class Footprint:
     specifications of indexes may say.  ``tags``: those that it adds or drops.
     ``opens``: partition path and number of the buckets of which it makes the file group.
     ``overwrites``: paths of the partitions of which it replaces whatever stands there, or TABLE.
+    ``rows``: segment -> positions of all rows that it has read or ends, if these are known one by one, and what it writes to file groups that
+    exist are log files beside what stands there; else None.
     ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
 
@@ -53,6 +58,7 @@ class Footprint:
     conditional: bool = False
     overwrites: frozenset[str] = frozenset()
     opens: frozenset[tuple[str, int]] = frozenset()
+    rows: Mapping[int, BitMap] | None = None
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -93,7 +99,7 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     if mine.everything and (len(files) or len(theirs.table("vectors")) or len(tombstones)):
         return f"commit {theirs.seq} changed files"
     changed = mine.groups & theirs.changed_groups
-    if changed:
+    if changed and not _is_beside(mine, theirs):
         return f"commit {theirs.seq} changed file group {min(changed)}"
     if mine.overwrites and (into := _written_into(mine.overwrites, files)):
         return f"commit {theirs.seq} wrote into partition {min(into)!r}"
@@ -111,6 +117,25 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
     if len(tombstones) and _found_again(mine.absent, tombstones):
         return f"commit {theirs.seq} deleted a key that this transaction found absent"
     return None
+
+
+def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
+    """Return whether both only add log files to file groups that they share, and ``theirs`` ends no row that ``mine`` has read or ends.
+
+    A key that both have found stood at the same place for both; one that ``mine`` has not found is among ``absent``.
+    """
+    if mine.rows is None or len(theirs.table("removed")) or theirs.replaced:
+        return False
+    files = theirs.table("files")
+    kinds = zip(files["file_id"].to_pylist(), files["kind"].to_pylist(), strict=True)
+    if any(kind != LOG and name in mine.groups for name, kind in kinds):
+        return False
+    ended = theirs.table("vectors")
+    for segment, positions in zip(ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True):
+        own = mine.rows.get(segment)
+        if own is not None and own.intersect(BitMap.deserialize(positions)):
+            return False
+    return True
 
 
 def _buckets(files: pa.Table) -> set[tuple[str, int]]:

@@ -27,7 +27,7 @@ from mdt.metadata import archive, commit_log, paths, skipping
 from mdt.metadata import trusted_names as names
 from mdt.metadata.additions import stats_table, summaries_table
 from mdt.metadata.commit_log import CLEANED, REMOVED, SAVED, SLICES, VECTORS, CommitRecord
-from mdt.metadata.file_group import files_table, fresh_table, shards_of
+from mdt.metadata.file_group import LOG, files_table, fresh_table, shards_of
 from mdt.metadata.key_parts import key_parts_table
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -240,9 +240,13 @@ def _is_astray(metadata: Metadata, record: CommitRecord) -> bool:
 def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
     """Return what a transaction read and has written."""
     footprint = replace(plan.footprint, token=claim.token)
-    if changes.absent is None:
-        return footprint
-    return replace(footprint, absent=changes.absent)
+    if changes.absent is not None:
+        footprint = replace(footprint, absent=changes.absent)
+    only_logs = all(file.kind == LOG or file.file_id not in footprint.groups for file in changes.files)
+    if plan.left is not None and only_logs and not changes.removed:
+        touched = {segment: rows | changes.vectors.get(segment, rows) for segment, rows in plan.left.items()}
+        footprint = replace(footprint, rows={**changes.vectors, **touched})
+    return footprint
 
 
 def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:

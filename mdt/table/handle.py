@@ -104,17 +104,15 @@ class Handle:
 
         return run(self._metadata, operation, attempts=self.options.commit_attempts)
 
-    def _upserted(self, batch: Batch, name: str, progress: Progress | None) -> WriteResult:
+    def _upserted(self, batch: Batch, name: str, action: str, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Upsert
 
-        action = self.definition.commit_action
         done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
         return self._tidied(WriteResult.of(done))
 
-    def _deleted(self, batch: Batch, progress: Progress | None) -> WriteResult:
+    def _deleted(self, batch: Batch, action: str, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Delete
 
-        action = self.definition.commit_action
         done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, progress))
         return self._tidied(WriteResult.of(done))
 

@@ -170,9 +170,11 @@ class Writer:
 
     def _written(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
         self._definition = definition = self._table._before_rows()
+        action = definition.commit_action
         if kind == "delete":
-            return self._table._deleted(joined(batches, definition), None)
-        return self._table._upserted(joined([as_altered(b, definition) for b in batches], definition), "upsert", None)
+            return self._table._deleted(joined(batches, definition), action)
+        current = [as_altered(batch, definition) for batch in batches]
+        return self._table._upserted(joined(current, definition), kind, action)
 
 
 def _in_process(data: Any) -> Any:

@@ -98,7 +98,7 @@ class Writing(Handle):
             definition = self.definition
             ordering = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
             table = self._driver_table(keys, (*definition.key, *definition.partition_by, *ordering))
-            return self._deleted(normalize_keys(table, definition), told)
+            return self._deleted(normalize_keys(table, definition), definition.commit_action, told)
 
     def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1) -> Writer:
         """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
@@ -323,7 +323,7 @@ class Writing(Handle):
             action = definition.commit_action
             inserted = self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress))
             return self._tidied(WriteResult.of(inserted))
-        return self._upserted(batch, name, progress)
+        return self._upserted(batch, name, definition.commit_action, progress)
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
         from mdt.write.blending import BlendingUpsert, batch_of, blend_of

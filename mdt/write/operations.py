@@ -182,7 +182,7 @@ class Upsert(RowOperation):
         absent = absent_keys(batch, np.flatnonzero(~located.found), definition.is_global)
         return RowPlan(
             footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts, bool(work), work, places,
-            updates, deletes, returns, inserts, batch,
+            updates, deletes, returns, inserts, batch, left=rows_left(snapshot, located, late),
         )  # fmt: skip
 
     def placed(self, snapshot: Snapshot) -> Batch:
@@ -222,6 +222,7 @@ class Delete(RowOperation):
         return RowPlan(
             footprint_of(snapshot, txn, places, work, absent), partitions_of(work), counts,
             bool(work) or bool(len(tombstones)), work, places, deletes=deletes, tombstones=tombstones,
+            left=rows_left(snapshot, located, late),
         )  # fmt: skip
 
 
@@ -229,6 +230,15 @@ def ended_besides(located: Located, late: npt.NDArray[np.bool_]) -> tuple[Locate
     """Return ``located`` with an entry for each further row of a key, and the entries of those that end: of keys that are not ``late``."""
     further = np.flatnonzero(~late[located.further.key]) + len(located.file)
     return located.with_further(), further
+
+
+def rows_left(snapshot: Snapshot, located: Located, late: npt.NDArray[np.bool_]) -> dict[int, BitMap] | None:
+    """Return the rows for which those of a batch come ``late``: segment -> positions; None where more than one row of a key may say so."""
+    rows = np.flatnonzero(late & located.found)
+    if len(rows) and len(located.further.key):
+        return None
+    segments = snapshot.segment_ids[located.file[rows]] if len(rows) else rows
+    return {segment: BitMap(located.position[found]) for segment, found in by_value(rows, segments).items()}
 
 
 def decide(

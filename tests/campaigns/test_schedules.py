@@ -130,7 +130,13 @@ def test_of_two_writers_of_one_key_with_equal_ordering_values_the_later_commit_w
 @kinds(0, 1, 2)
 def test_writers_of_different_keys_in_one_file_group_both_succeed(kind: tuple[str, str]) -> None:
     runs = explored(kind, upsert([0], 3, 3.0), upsert([2], 3, 4.0))
+    assert {run.conflicts for run in runs} == ({0} if kind[0] == MOR else {0, 1})
+
+
+def test_a_row_that_came_late_for_one_that_another_writer_deletes_is_looked_at_again() -> None:
+    runs = explored((MOR, "record"), upsert([0, 4], 1, 9.0), delete([0]))
     assert {run.conflicts for run in runs} == {0, 1}
+    assert {"k0" in ours(run.storage) for run in runs} == {False, True}
 
 
 @kinds(2, 0, 1)
@@ -444,6 +450,10 @@ MUTANTS: dict[str, tuple[Check, tuple[Actor, ...]]] = {
     ),
     "ignores file groups": (
         lambda mine, theirs, load: ORIGINAL(replace(mine, groups=frozenset()), theirs, load),
+        (upsert([0], 3, 3.0), delete([0])),
+    ),
+    "ignores that both end a row": (
+        lambda mine, theirs, load: ORIGINAL(replace(mine, rows=None if mine.rows is None else {}), theirs, load),
         (upsert([0], 3, 3.0), delete([0])),
     ),
     "ignores file groups that were replaced": (
