@@ -259,6 +259,11 @@ class Candidates:
     group: Int64Array
     whole: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
+    def pairs(self, count: int) -> tuple[Int64Array, Int64Array]:
+        """Return all pairs of ``count`` keys: int64[p], int64[p], those of :attr:`whole` groups behind the others.  O(p + w count)."""
+        everywhere = np.tile(np.arange(count), len(self.whole))
+        return np.append(self.key, everywhere), np.append(self.group, np.repeat(self.whole, count))
+
 
 class KeyIndex(ABC):
     """Finds the file groups in which record keys may live.

@@ -25,12 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexes.base import DISK, Int64Array, KeyHashes, KeyIndex, UInt64Array
+from indexes.base import DISK, Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
 from indexes.hashing import hash_keys
 from mdt import logs
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.proposals import Proposals
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
 from mdt.stores.key_store import KeyStore, MemoryStore, StoreFailed, View, open_key_store
@@ -83,7 +82,7 @@ def proposed(
     index: KeyIndex,
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None,
-) -> Proposals:
+) -> Candidates:
     """Return where keys may live, by an index that is kept beside the table.
 
     ``partition``: path of each key, if only rows there matter.  What the store does not say is looked for everywhere.
@@ -97,7 +96,7 @@ def proposed(
     none = np.empty(0, np.int64)
     files = [look_up.files[name] for name, _ in scopes if name in look_up.files]
     groups = snapshot.file_groups.of_files(np.concatenate([none, *files]))
-    return Proposals(none, none, np.unique(groups))
+    return Candidates(none, none, np.unique(groups))
 
 
 def store_of(metadata: Metadata, snapshot: Snapshot, index: KeyIndex) -> KeyStore:
@@ -135,7 +134,7 @@ class _LookUp:
         found = _parted(pa.array(partition, pa.string()), everything)
         return [(name, keys) for name, keys in found.items() if name in self.files]
 
-    def run(self, store: KeyStore, scopes: Sequence[tuple[str, Int64Array]]) -> Proposals:
+    def run(self, store: KeyStore, scopes: Sequence[tuple[str, Int64Array]]) -> Candidates:
         """Return what the runs say, after files that they do not know have been read."""
         behind = []
         with store.begin(write=False) as view:
@@ -150,7 +149,7 @@ class _LookUp:
                     whole.append(np.unique(self.snapshot.file_groups.of_files(lost)))
         none = np.empty(0, np.int64)
         key, group = (np.concatenate(column) for column in zip((none, none), *self.pairs, strict=True))
-        return Proposals(key, group, np.unique(np.concatenate(whole)))
+        return Candidates(key, group, np.unique(np.concatenate(whole)))
 
     def _found(self, view: View, scope: str, keys: Int64Array, but: Int64Array | None = None) -> bool:
         """Look keys up in the runs of a scope; return whether these know all of its files, ``but`` some."""

@@ -10,13 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.base import TABLE, Int64Array, KeyHashes, UInt64Array
+from indexes.base import TABLE, Candidates, Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
 from mdt.metadata.buckets import homes
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.proposals import Proposals
 from mdt.metadata.snapshot import Snapshot
 
 _NONE: Int64Array = np.empty(0, np.int64)
@@ -92,14 +91,16 @@ class Located:
 def propose(
     metadata: Metadata, snapshot: Snapshot, keys: pa.Array, hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None = None,
-) -> Proposals:  # fmt: skip
-    """Return a superset of where the keys live.  ``partition``: path of each, if only rows there matter.
+) -> Candidates:  # fmt: skip
+    """Return a superset of where the keys live, by numbers of file groups; a pair may come more than once, ``whole`` rises.
+
+    ``partition``: path of each key, if only rows there matter.
 
     A key part that cannot be read, or that another index wrote, makes its groups candidates for every key; where this process does not have
     the key index, every group is.
     """
     if metadata.key_index_problem(snapshot):
-        return Proposals(_NONE, _NONE, np.unique(snapshot.file_groups.of_files(snapshot.live_numbers)))
+        return Candidates(_NONE, _NONE, np.unique(snapshot.file_groups.of_files(snapshot.live_numbers)))
     index = metadata.key_index(snapshot)
     if index.kept != TABLE:
         from mdt.metadata import key_runs
@@ -124,7 +125,7 @@ def propose(
     everywhere = np.unique(np.concatenate(whole))
     key, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
     live = group >= 0
-    return Proposals(key[live], group[live], everywhere[everywhere >= 0])
+    return Candidates(key[live], group[live], everywhere[everywhere >= 0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def locate(
     return Located(file, position, group, ordering, dead_in, further, home)
 
 
-def _settle(home: Int64Array, snapshot: Snapshot, proposed: Proposals, partition: npt.NDArray[np.object_]) -> None:
+def _settle(home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]) -> None:
     """Put the file group of a key's bucket in the place of what stands for it, where there is one in the key's partition."""
     groups = snapshot.file_groups
     alive = [number for number in np.unique(proposed.group).tolist() if len(groups.members(number))]
@@ -223,7 +224,7 @@ def find(
 
 
 def _found(
-    metadata: Metadata, snapshot: Snapshot, proposed: Proposals, hashes: KeyHashes,
+    metadata: Metadata, snapshot: Snapshot, proposed: Candidates, hashes: KeyHashes,
     partition: npt.NDArray[np.object_] | None, dead: list[tuple[int, Int64Array]] | None,
 ) -> list[Hits]:  # fmt: skip
     """Return what :func:`find` does, of the groups in which keys may live."""
@@ -241,7 +242,7 @@ def _found(
 
 
 def _by_group(
-    snapshot: Snapshot, proposed: Proposals, hashes: KeyHashes, partition: npt.NDArray[np.object_] | None
+    snapshot: Snapshot, proposed: Candidates, hashes: KeyHashes, partition: npt.NDArray[np.object_] | None
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each group with the keys that may live there, by rising hash: each key map is walked in its own order, which is kind to the cache."""
     n, by_rank = len(hashes), hashes.order()
