@@ -87,7 +87,12 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywh
 
 
 def _cutting(metadata: Metadata, snapshot: Snapshot, options: Options, due: Dirty) -> Cutting | None:
-    """Return the cutting of the largest file group that is to be cut, of those that are ``due``; None if none is."""
+    """Return the cutting of the largest file group that is to be cut, of those that are ``due``; None if none is.
+
+    File groups of buckets stay whole: their keys belong together.
+    """
+    if has_buckets(snapshot.definition.key_index):
+        return None
     count = parts(due)
     if snapshot.definition.keys_repeat or count.max() == 1:
         return None

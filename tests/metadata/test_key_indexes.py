@@ -14,6 +14,7 @@ from indexes.keys.bucket import BucketKeyIndex
 from mdt.commit.conflicts import check
 from mdt.config import INDEX_TYPES
 from mdt.errors import Invalid, Unsupported
+from mdt.services import cutting
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize
 from mdt.write.operations import Upsert
@@ -156,3 +157,14 @@ def test_two_writers_that_open_the_same_bucket_do_so_one_after_the_other() -> No
     record = table.metadata.record(1)
     assert record is not None and plan.footprint.opens == {("city=c0", 0)}
     assert "made a file group for bucket 0" in str(check(plan.footprint, record, table.metadata.objects.key_map))
+
+
+def test_file_groups_of_buckets_are_neither_cut_nor_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutting, "PART_BYTES", 1)
+    monkeypatch.setattr(cutting, "PART_ROWS", 1)
+    table = made(key_index="bucket(buckets='2')", options={"mdt.compact.log.files": 2})
+    table.bulk_insert(rows(range(600)))
+    groups = set(table.files()["file_id"].to_pylist())
+    for number in range(12):
+        table.upsert(rows(range(600), float(number)))
+    assert set(table.files()["file_id"].to_pylist()) == groups and table.check().ok
