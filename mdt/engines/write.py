@@ -184,7 +184,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         places: list[tuple[Any, ...]] = [
             ("", w.group, [], [number]) for number, w in enumerate(plan.work) if w.group > NEW
         ]
-        places += [(*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW]
+        homes: list[tuple[Any, ...]] = [(*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW]
+        places += [home for home in homes if home not in places]  # without partitions an insert has no other place
         places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
         types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
