@@ -38,10 +38,10 @@ def rows(writer: int, n: int) -> pa.Table:
     return pa.table([ids, [writer] * KEYS, [n] * KEYS], schema=SCHEMA)
 
 
-def create(folder: Path) -> None:
+def create(folder: Path, partition_by: list[str]) -> None:
     """Make the table."""
     options = {**OPTIONS, "mdt.max.file.bytes": 4096}
-    mdt.create(folder / "t", SCHEMA, ["id"], partition_by=["writer"], indexes=["bitmap(n)"], options=options)
+    mdt.create(folder / "t", SCHEMA, ["id"], partition_by=partition_by, indexes=["bitmap(n)"], options=options)
 
 
 def seen(table: pa.Table) -> dict[int, int]:

@@ -22,14 +22,20 @@ MEGABYTES_MAX = 60
 """Of the directory, at the end of a soak of any length."""
 ENDED = ("services", "reads", "followed")
 """What must have ended once at least, and where it is noted."""
+PARTITIONS: list[list[str]] = [["writer"], []]
 STARVED = 5
 """Times as long a soak goes on where the machine is so busy that something has not ended once: starting a process takes seconds there."""
 
 
 def soak(folder: Path, seconds: int, seed: int) -> None:
-    """Let all actors run, kill one of them every now and then, and check what is left."""
+    """Let all actors run, kill one of them every now and then, and check what is left.
+
+    Each writer has a partition of its own, or all of them write into the same file groups.
+    """
     draw, context = random.Random(seed), multiprocessing.get_context("spawn")
-    soaking.create(folder)
+    partition_by = draw.choice(PARTITIONS)
+    print(f"seed {seed}, partitions by {partition_by}")
+    soaking.create(folder, partition_by)
     alive = {}
     for n, name in enumerate(soaking.ACTORS):
         alive[name] = context.Process(target=soaking.act, args=(name, str(folder), seed + n))
