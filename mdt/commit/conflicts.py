@@ -15,7 +15,10 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import KeyHashes
+from mdt.limits import SEGMENT_ROWS_MAX
+from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.deletion_vectors import positions
 from mdt.metadata.file_group import LOG
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.tombstones import marks_of, of_table
@@ -130,10 +133,10 @@ def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
     kinds = zip(files["file_id"].to_pylist(), files["kind"].to_pylist(), strict=True)
     if any(kind != LOG and name in mine.groups for name, kind in kinds):
         return False
-    ended = theirs.table("vectors")
-    for segment, positions in zip(ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True):
+    ended, path = theirs.table("vectors"), paths.commit(theirs.seq)
+    for segment, data in zip(ended["segment"].to_pylist(), ended["positions"].to_pylist(), strict=True):
         own = mine.rows.get(segment)
-        if own is not None and own.intersect(BitMap.deserialize(positions)):
+        if own is not None and own.intersect(positions(data, SEGMENT_ROWS_MAX, path=path)):
             return False
     return True
 

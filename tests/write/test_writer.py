@@ -219,10 +219,11 @@ def test_every_acknowledged_call_survives_a_crash() -> None:
         count("crash points of a writer that gathers")
 
 
-def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*given: Any) -> Any:
-        raise Unavailable("the store is gone")
+def fails(*given: Any) -> Any:
+    raise Unavailable("the store is gone")
 
+
+def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = gathering(mdt.open(filled(MOR, "bloom")))
     monkeypatch.setattr(writer._table, "_upserted", fails)
     with pytest.raises(Unavailable), writer:
@@ -231,9 +232,6 @@ def test_errors_reach_the_futures_and_the_end_of_the_block(monkeypatch: pytest.M
 
 
 def test_what_a_block_raises_is_not_hidden_by_what_its_writer_has_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*given: Any) -> Any:
-        raise Unavailable("the store is gone")
-
     writer = gathering(mdt.open(filled(MOR, "bloom")))
     monkeypatch.setattr(writer._table, "_upserted", fails)
     with pytest.raises(KeyError), writer:
