@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ def sorted_keys(literals: Sequence[object], type: pa.DataType) -> list[bytes]:
 def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | None:
     """Return distinct values, if all literals are of the one class of Python that Arrow reads as ``type`` does; None otherwise."""
     kind, plain = values.kind_of(type), type.value_type if pa.types.is_dictionary(type) else type
-    classes = set(map(_class_of, literals)) - {None.__class__}
+    classes = set(map(builtins.type, literals)) - {None.__class__}
     if kind == "string" and classes == {str}:
         return pa.array(literals, pa.string()).drop_null().unique().cast(plain)
     if kind != "int" or classes != {int}:
@@ -53,7 +54,3 @@ def _of_one_class(literals: Sequence[object], type: pa.DataType) -> pa.Array | N
     if plain != pa.int64():
         numbers = numbers.filter(pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)))
     return numbers.cast(plain)
-
-
-def _class_of(value: object) -> object:
-    return value.__class__

@@ -144,7 +144,10 @@ THREADS_MAX = 256
 """Threads only wait for storage; more than this wait for each other."""
 
 WHERE_BYTES_MAX = 1 << 20
-"""SQL text of one filter; the parser takes about a second for a megabyte."""
+"""SQL text of one filter, the literals of long lists aside; the parser takes about a second for a megabyte."""
+
+WHERE_LISTS_BYTES_MAX = 64 << 20
+"""SQL text of one filter with the literals of long lists: the most of them that are taken (LITERALS_MAX), as texts of 64 bytes."""
 
 WHERE_DEPTH_MAX = 100
 """Brackets within brackets of one filter: what works on a predicate calls itself for each, and Python ends at 1,000 calls."""

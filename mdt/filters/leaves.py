@@ -43,7 +43,7 @@ def leaf(column: str, op: str, value: object, schema: pa.Schema) -> Leaf:
     type = paths.type_at(schema, column)
     try:
         if op in ("in", "not in") and isinstance(value, tuple):
-            value = tuple(literals.fitted(item, type) for item in value)
+            value = literals.all_fitted(value, type)
         elif op not in ("like", "not like", "match", "not match"):
             value = literals.fitted(value, type)
     except ValueError as error:

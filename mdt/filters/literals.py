@@ -7,6 +7,7 @@ purpose is told in docs/filters.md.
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 from collections.abc import Callable
@@ -132,6 +133,16 @@ def fitted(value: Any, type: pa.DataType) -> Any:
         return value
     read = _READERS.get(values.kind_of(type) or "string")
     return value if read is None else read(value)
+
+
+def all_fitted(items: tuple[Any, ...], type: pa.DataType) -> tuple[Any, ...]:
+    """Return literals of a list as :func:`fitted` returns each."""
+    as_they_are = {*NUMBERS, bool, None.__class__}
+    if (values.kind_of(type) or "string") == "string":
+        as_they_are.add(str)
+    if as_they_are.issuperset(map(builtins.type, items)):
+        return items
+    return tuple(fitted(item, type) for item in items)
 
 
 def read_date(text: str) -> date:

@@ -95,6 +95,11 @@ def several(value: Any) -> list[Any]:
         items = found
     if len(items) > LITERALS_MAX:
         raise ValueError(f"{len(items)} values; at most {LITERALS_MAX} are taken, join tables for more")
+    classes = set(map(type, items))
+    if classes == {str} and "".join(items).isascii():
+        return list(items)
+    if classes == {int} and max(max(items), -min(items)).bit_length() <= _INTEGER_BITS_MAX:
+        return list(items)
     return [native(item) for item in items]
 
 

@@ -22,8 +22,8 @@ from mdt.errors import Invalid, Unsupported
 from mdt.filters import literals
 from mdt.filters.leaves import column_name, leaf
 from mdt.filters.parameters import Parameters
-from mdt.filters.tokens import BEYOND, RESERVED, SUPPORTED, Cursor, NotSql, caret
-from mdt.limits import LITERALS_MAX, WHERE_BYTES_MAX, WHERE_DEPTH_MAX
+from mdt.filters.tokens import BEYOND, RESERVED, SUPPORTED, Cursor, NotSql, caret, characters_besides_lists, list_items
+from mdt.limits import LITERALS_MAX, WHERE_BYTES_MAX, WHERE_DEPTH_MAX, WHERE_LISTS_BYTES_MAX
 
 _COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -68,10 +68,11 @@ def parse(text: str, schema: pa.Schema, parameters: Parameters) -> Predicate:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
         raise Invalid(f"the filter holds half a character, {text[error.start]!a}, at {error.start}") from None
-    if size > WHERE_BYTES_MAX:
+    if size > WHERE_LISTS_BYTES_MAX or (size > WHERE_BYTES_MAX and characters_besides_lists(text) > WHERE_BYTES_MAX):
         raise Invalid(
             f"the filter has {size} bytes",
-            hint=f"at most {WHERE_BYTES_MAX} are read; give long lists as parameters (id in :ids), or use a join",
+            hint=f"at most {WHERE_BYTES_MAX} are read beside long lists of numbers or texts after IN, {WHERE_LISTS_BYTES_MAX} with "
+            "them; give lists as parameters (id in :ids), or use a join",
         )
     if not text.strip():
         raise Invalid("the filter is empty", hint="leave where out to read every row")
@@ -216,8 +217,10 @@ class Conditions(Cursor):
         return self._leaf(left, "like", self._literal())
 
     def _membership(self, left: Column) -> Predicate:
-        start, items = self.token.offset, []
-        if self.is_sign(":"):
+        start, items = self.token.offset, list[object]()
+        if self.token.kind == "list":
+            items = [*list_items(self.next())]
+        elif self.is_sign(":"):
             items = list(self._several(self._parameter()))
         else:
             self.expect_sign("(")
