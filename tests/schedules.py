@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import worlds
 from worlds import State, as_state, city, deleted, rows, upserted
 
 import mdt
@@ -238,6 +239,11 @@ def joining() -> Actor:
         return Joining(metadata, _options(definition), definition.key, "sort")
 
     return Actor("joining", lambda s: driven(s, make, PAUSES), lambda state: state)
+
+
+def cutting() -> Actor:
+    """A table service that makes several file groups of one."""
+    return Actor("cutting", lambda s: driven(s, worlds.cutting, PAUSES), lambda state: state)
 
 
 def index_build() -> Actor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,17 @@ from hudi import HudiTable
 
 import mdt
 from mdt.commit import publish
+from mdt.commit.operation import Operation
 from mdt.commit.recovery import pending
 from mdt.commit.transaction import CommitResult, run, steps
+from mdt.config import Options
 from mdt.hudi.layout import layout_of
 from mdt.metadata import paths, references
 from mdt.metadata.metadata import Metadata
 from mdt.services.clustering import Clustering
 from mdt.services.compaction import Compaction
+from mdt.services.curves import SORT
+from mdt.services.cutting import Cutting
 from mdt.services.log_compaction import LogCompaction
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.table import Table
@@ -269,23 +273,40 @@ def survivors(
             yield f"{mode} {k} {operation}", storage
 
 
-def cluster_while_another_commits(storage: Storage) -> None:
-    """Cluster; when all files are written, a writer changes one of the two units."""
-    metadata = Metadata(storage)
-    driver = steps(metadata, Clustering(metadata, mdt.open(storage).options, ("fare", "id"), "sort"))
-    while next(driver, "written") != "written":
-        pass
-    mdt.open(storage).upsert(rows([0], 3, 3.0))
-    for _ in driver:
-        pass
+def cutting(metadata: Metadata) -> Cutting:
+    """Return the operation that cuts each file group of a table into files of up to two thirds of its largest file."""
+    snapshot = metadata.newest()
+    sizes = snapshot.files.numpy("size")[snapshot.live_numbers]
+    options = replace(_options(metadata), max_file_bytes=int(sizes.max(initial=0)) * 2 // 3 + 1)
+    names = snapshot.file_groups.names(range(snapshot.file_groups.count))
+    return Cutting(metadata, options, snapshot.definition.key, SORT, names=names)
 
 
-def compact_while_another_commits(storage: Storage) -> None:
-    """Compact; when all files are written, a writer changes one of the two file groups."""
+def cut(storage: Storage) -> None:
+    """Cut the file groups of a table, as :func:`cutting` says."""
     metadata = Metadata(storage)
-    driver = steps(metadata, Compaction(metadata, mdt.open(storage).options))
-    while next(driver, "written") != "written":
-        pass
-    mdt.open(storage).upsert(rows([0], 3, 3.0))
-    for _ in driver:
-        pass
+    run(metadata, cutting(metadata))
+
+
+def while_another_commits(make: Callable[[Metadata], Operation[Any]]) -> Callable[[Storage], None]:
+    """Return a flow: an operation on all file groups; when its files are written, a writer changes one of them."""
+
+    def beside(storage: Storage) -> None:
+        metadata = Metadata(storage)
+        driver = steps(metadata, make(metadata))
+        while next(driver, "written") != "written":
+            pass
+        mdt.open(storage).upsert(rows([0], 3, 3.0))
+        for _ in driver:
+            pass
+
+    return beside
+
+
+def _options(metadata: Metadata) -> Options:
+    return metadata.options(metadata.newest().definition)
+
+
+cluster_while_another_commits = while_another_commits(lambda m: Clustering(m, _options(m), ("fare", "id"), "sort"))
+compact_while_another_commits = while_another_commits(lambda m: Compaction(m, _options(m)))
+cut_while_another_commits = while_another_commits(cutting)

@@ -22,6 +22,8 @@ from worlds import (
     cluster_while_another_commits,
     compact_logs,
     compact_while_another_commits,
+    cut,
+    cut_while_another_commits,
     deleted,
     filled,
     later,
@@ -156,6 +158,9 @@ FLOWS = [
     Flow("clustering, bloom", lambda: spread(MOR, "bloom"), lambda s: mdt.open(s).cluster("fare"), CLUSTERED_STATE, CLUSTERED_STATE),
     Flow("clustering, record", lambda: spread(COW, "record"), lambda s: mdt.open(s).cluster(["fare", "id"], curve="hilbert"), CLUSTERED_STATE, CLUSTERED_STATE),
     Flow("clustering beside an upsert", lambda: spread(MOR, "record"), cluster_while_another_commits, CLUSTERED_STATE, upserted(CLUSTERED_STATE, [0], 3, 3.0)),
+    Flow("cutting, bloom", lambda: spread(MOR, "bloom"), cut, CLUSTERED_STATE, CLUSTERED_STATE),
+    flow("cutting, record", MOR, "record", cut, BASE_STATE),
+    flow("cutting beside an upsert", MOR, "record", cut_while_another_commits, upserted(BASE_STATE, [0], 3, 3.0)),
     flow("upsert that compacts the metadata", MOR, "record", upsert_mixed, MIXED, records=3),
     flow("compaction of the metadata", MOR, "bloom", lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
     flow("restore, memory", MOR, "memory", lambda s: mdt.open(s).restore(1), upserted_first()),
@@ -186,7 +191,7 @@ FLOWS += [
 NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {
     "insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones", "upsert that merges a column",
-    "partial upsert into logs",
+    "partial upsert into logs", "cutting, bloom", "cutting beside an upsert", "compaction, bloom",
 }  # fmt: skip
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {

@@ -13,6 +13,7 @@ from worlds import (
     LATER_SECONDS,
     MOR,
     assert_clean,
+    cut,
     deleted,
     filled,
     make,
@@ -47,6 +48,7 @@ FLOWS: dict[str, tuple[str, str, int, Run, Any]] = {
     "upsert that compacts the metadata": (MOR, "record", 3, upsert_mixed, MIXED),
     "delete": (MOR, "record", 32, lambda s: mdt.open(s).delete(rows((0, 3), 0, 0.0)), deleted(BASE_STATE, (0, 3))),
     "compaction": (MOR, "record", 32, lambda s: mdt.open(s).compact(), BASE_STATE),
+    "cutting": (MOR, "record", 32, cut, BASE_STATE),
     "compaction of the metadata": (MOR, "bloom", 32, lambda s: mdt.open(s).metadata.compact(), BASE_STATE),
 }
 
@@ -90,7 +92,7 @@ def test_after_a_lost_reply_rollback_alone_makes_the_table_whole(name: str) -> N
         assert_clean(storage)
 
 
-@pytest.mark.parametrize("name", ["upsert into logs, record", "upsert by rewrite", "delete", "compaction"])
+@pytest.mark.parametrize("name", ["upsert into logs, record", "upsert by rewrite", "delete", "compaction", "cutting"])
 def test_a_lost_reply_from_the_commit_on_is_a_success(name: str) -> None:
     outcome = {operation: succeeded for operation, _, succeeded in losses(name)}
     committing = next(i for i, operation in enumerate(outcome) if "/log/" in operation)

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from reader import bag, hudi_table
+from worlds import MOR, cut_while_another_commits, filled
 
 import mdt
 from mdt.metadata.file_group import BASE
 from mdt.services import cutting, small_files
+from mdt.stores.storage import MemoryStorage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64())])
 LOADED = 20_000
@@ -82,3 +84,15 @@ def test_each_write_then_compacts_a_part_of_the_table(tmp_path: Path) -> None:
 def test_small_commits_leave_a_file_group_whole(tmp_path: Path) -> None:
     table = written(tmp_path / "t", 90, 30)
     assert operations(table)["cluster"] == 0 and table.snapshot().file_groups.count == 1
+
+
+def groups_in(storage: MemoryStorage, partition: str) -> int:
+    files = mdt.open(storage).files().to_pylist()
+    return len({file["file_id"] for file in files if file["partition"] == partition})
+
+
+def test_a_file_group_that_another_writer_changes_meanwhile_stays_whole_and_the_others_are_cut() -> None:
+    storage = filled(MOR, "record")
+    assert (groups_in(storage, "city=x"), groups_in(storage, "city=y")) == (1, 1)
+    cut_while_another_commits(storage)
+    assert (groups_in(storage, "city=x"), groups_in(storage, "city=y")) == (1, 2)
