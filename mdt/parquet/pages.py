@@ -96,7 +96,8 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     known, form = wanted[0].page_map, wanted[0].form
     if form is not None:
         return form.converted(read_pages(storage, [replace(one, form=None) for one in wanted], form.stored))
-    numbers = np.array([known.columns.index(name) for name in schema.names], dtype=np.int64)
+    number_of = {name: number for number, name in enumerate(known.columns)}
+    numbers = np.array([number_of[name] for name in schema.names], dtype=np.int64)
     pages = _touched(wanted, numbers)
     described = leaves(schema)
     before = _dictionaries(pages)

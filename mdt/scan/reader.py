@@ -133,7 +133,8 @@ class _Reader:
             self._tested, self._test = pa.schema([]), None
         else:
             tested = top_levels(schema, columns(plan.predicate))
-            self._schema = pa.schema([f for f in schema if f.name in tested or f.name in names])
+            kept = tested | set(names)
+            self._schema = pa.schema([f for f in schema if f.name in kept])
             self._tested = pa.schema([f for f in self._schema if f.name in tested])
             self._rest = pa.schema([f for f in self._schema if f.name not in tested])
             self._test = _tested(plan.predicate, self._tested)

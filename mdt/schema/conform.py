@@ -68,8 +68,9 @@ def refuse_repeated(names: Sequence[str]) -> None:
 
 
 def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
-    missing = [name for name in known if name not in given]
-    unknown = [name for name in given if name not in known]
+    have, ours = frozenset(given), frozenset(known)
+    missing = [name for name in known if name not in have]
+    unknown = [name for name in given if name not in ours]
     for names, others, what in ((missing, unknown, "is missing"), (unknown, missing or known, "is not in the table")):
         for name in names:
             near = difflib.get_close_matches(name, others, n=1)
