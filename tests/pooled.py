@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
 
 import mdt
-from mdt.engines import tasks
+from mdt.engines import merging, tasks
 from mdt.engines import write as writes
 from mdt.engines.indexing import IndexRunner
 from mdt.engines.local import LocalEngine
@@ -21,6 +21,7 @@ from mdt.schema.input import to_table
 from mdt.services import indexing
 from mdt.services.indexing import BuildResult
 from mdt.services.rewriting import RewriteRunner
+from mdt.table.merging import Runner
 from mdt.testing.process_pool import process_engine
 from mdt.write.blending import Kept
 
@@ -53,6 +54,12 @@ class PooledTable(mdt.Table):
         rows = to_table(data, self.schema)
         done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
         return mdt.WriteResult.of(done, engine=processes().name)
+
+    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None]:
+        rows = to_table(source, self.schema)
+        return rows.schema.empty_table(), partial(
+            merging.merge, processes(), self.metadata, self.options, [rows], rows.schema
+        )
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:
         return EngineRewrite(processes())

@@ -7,11 +7,14 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from mdt.commit.operation import Changes, Claim
 from mdt.commit.transaction import is_written_by
 from mdt.engines.engine import Engine
 from mdt.metadata import paths
+from mdt.metadata.commit_log import NO_TOMBSTONES
+from mdt.metadata.tombstones import new_tombstones, of_table
 from mdt.stores.storage import Storage
 
 W = TypeVar("W")
@@ -29,6 +32,7 @@ def shares(engine: Engine[Any], work: Sequence[W]) -> list[Sequence[W]]:
 def merged(done: Sequence[Changes]) -> Changes:
     """Return what several tasks have written as one; lists in ``extra`` are concatenated."""
     extra: dict[str, list[Any]] = {}
+    buried = of_table(pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0)
     for changes in done:
         for name, values in changes.extra.items():
             extra.setdefault(name, []).extend(values)
@@ -38,6 +42,7 @@ def merged(done: Sequence[Changes]) -> Changes:
         vectors={segment: vector for changes in done for segment, vector in changes.vectors.items()},
         key_parts=[part for changes in done for part in changes.key_parts],
         extra=extra,
+        tombstones=new_tombstones(buried.marks, buried.ordering),
     )
 
 

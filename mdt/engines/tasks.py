@@ -27,10 +27,11 @@ from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.buckets import homes
-from mdt.metadata.deleted_keys import outlived
+from mdt.metadata.deleted_keys import outlived, scope_of
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.tombstones import marks_of, new_tombstones
 from mdt.schema.conform import conform
 from mdt.services.indexing import UncoveredShard, summaries_of
 from mdt.services.rewriting import Rewrite
@@ -52,11 +53,13 @@ from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
-INSERT, RETURN, UPDATE, DELETE, FURTHER, DROPPED = range(6)
-"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; FURTHER: a row of the key beside the one that is replaced.
+INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, ABSENT = range(9)
+"""Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row stood that moves; FURTHER: a row that ends and has no
+successor; FALLING: an update to a smaller ordering value, for which its file group gets a base file.
 
-The column ``n`` is the mean size of the task's rows in bytes of Arrow; DROPPED rows carry no data, there it is how many
-rows were late in a file group.
+The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry no data, and no bucket takes them: DROPPED says how many
+rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; ABSENT says in
+``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted.
 """
 
 CONTROL = pa.schema(
@@ -192,8 +195,8 @@ def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch
     moves = entries[np.asarray(there[entries] != names[places.keys_of(entries)])]
     located = replace(located, home=homes(metadata, snapshot, batch.keys))
     return [
-        _tagged(batch, located, np.arange(len(batch)), INSERT, names),
-        _tagged(batch, places, moves, DELETE, there),
+        tagged(batch, located, np.arange(len(batch)), INSERT, names),
+        tagged(batch, places, moves, DELETE, there),
         _dropped(batch, _NO_GROUPS),
     ]
 
@@ -217,18 +220,23 @@ def _all_kinds(
     places, further = ended_besides(located, late)
     there = snapshot.file_groups.partitions(places.group)
     return [
-        _tagged(batch, located, fresh, INSERT, names),
-        _tagged(batch, located, returning, RETURN, names),
-        _tagged(batch, located, changed, UPDATE, names),
-        _tagged(batch, located, moves, DELETE, there),
-        _tagged(batch, places, further, FURTHER, there),
+        tagged(batch, located, fresh, INSERT, names),
+        tagged(batch, located, returning, RETURN, names),
+        tagged(batch, located, changed, UPDATE, names),
+        tagged(batch, located, moves, DELETE, there),
+        tagged(batch, places, further, FURTHER, there),
         _dropped(batch, located.group[late]),
     ]
 
 
-def _tagged(
-    batch: Batch, located: Located, rows: Int64Array, kind: int, partition: np.ndarray[tuple[int], np.dtype[np.object_]]
+def tagged(
+    batch: KeyedRows,
+    located: Located,
+    rows: Int64Array,
+    kind: int,
+    partition: np.ndarray[tuple[int], np.dtype[np.object_]],
 ) -> pa.Table:
+    """Return entries ``rows`` of ``located`` with the data of their keys in ``batch``.  ``partition``: the path of each entry."""
     schema = tagged_schema(batch.table.schema)
     is_new = kind in (INSERT, RETURN)
     group = located.dead_in if kind == RETURN else located.group
@@ -250,24 +258,29 @@ def _tagged(
 
 def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
     """Return one row without data for each file group with late rows, and one (group -1) for repeated keys."""
-    schema = tagged_schema(batch.table.schema)
     group, n = np.unique(groups, return_counts=True)
-    size = len(group) + 1
-    known: dict[str, list[Any]] = {
-        "__mdt_kind": [DROPPED] * size,
-        "__mdt_group": [*group.tolist(), -1],
-        "__mdt_n": [*n.tolist(), batch.duplicates],
-    }
-    return pa.table([pa.array(known.get(f.name, [None] * size), f.type) for f in schema], schema=schema)
+    return without_data(batch.table.schema, DROPPED, __mdt_group=[*group, -1], __mdt_n=[*n, batch.duplicates])
+
+
+def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
+    """Return tagged rows with columns of CONTROL, at least one, and nulls."""
+    found = tagged_schema(schema)
+    size = len(next(iter(control.values())))
+    known = {"__mdt_kind": np.full(size, kind), **control}
+    return pa.table([pa.array(known.get(f.name, [None] * size), f.type) for f in found], schema=found)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the write tasks share: the source, the claim, and the assignment of each bucket."""
+    """What the write tasks share: the source, the claim, and the assignment of each bucket.
+
+    ``leaves_tombstones``: whether FURTHER rows were deleted, and so leave tombstones where the table keeps them.
+    """
 
     source: Source
     claim: Claim
     buckets: Sequence[Assignment]
+    leaves_tombstones: bool = False
 
 
 def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
@@ -290,13 +303,24 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
     numbers = np.unique(control[BUCKET]).tolist()
     done = (shared.run(n, slice_of(batch, located, work.buckets[n], _fates(control, batch, n))) for n in numbers)
-    return collect(shared, done, threads=1, part=f"-{attempt}")
+    changes = collect(shared, done, threads=1, part=f"-{attempt}")
+    if work.leaves_tombstones and snapshot.definition.keeps_deletes:
+        rows = np.flatnonzero(control["__mdt_kind"] == FURTHER)
+        return replace(changes, tombstones=_tombstones(snapshot, batch, rows, group[rows]))
+    return changes
+
+
+def _tombstones(snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: Int64Array) -> pa.Table:
+    """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema TOMBSTONES."""
+    assert batch.ordering is not None, "tables keep the ordering values of deletes only if there are any"
+    partition = np.asarray(snapshot.file_groups.partitions(groups))
+    return new_tombstones(marks_of(batch.hashes.take(rows), scope_of(snapshot, partition)), batch.ordering[rows])
 
 
 def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
     """Return the rows of one bucket among ``batch`` by what is done to them."""
     mine = control[BUCKET] == bucket
-    kinds = ((UPDATE,), (INSERT,), (RETURN,), (DELETE, FURTHER))
+    kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
     updates, inserts, returns, deletes = (np.flatnonzero(mine & np.isin(control["__mdt_kind"], kind)) for kind in kinds)
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
 
@@ -311,7 +335,7 @@ def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) ->
         for one in known.group_by(["place", "number"]).aggregate([]).to_pylist():
             if found := places.get((one["place"], one["number"])):
                 mine = pc.and_(pc.equal(known["place"], one["place"]), pc.equal(known["number"], one["number"]))
-                mine = pc.and_(mine, pc.not_equal(table["__mdt_kind"], DROPPED))
+                mine = pc.and_(mine, pc.less(table["__mdt_kind"], DROPPED))
                 yield from _taken(deal, table.filter(mine), found).to_batches()
 
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import KeyHashes
-from mdt.commit.conflicts import TABLE, Footprint
+from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.engines import tasks
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
-from mdt.engines.tasks import DELETE, DROPPED, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
+from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.errors import Invalid
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import NewFile
@@ -45,6 +45,7 @@ _NAMED_ROWS = 10
 _TASK_ROWS = 500_000
 Tag = Callable[[Source, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 """Gives rows of one part their CONTROL columns, in a task."""
+_TOUCHING = (UPDATE, DELETE, FURTHER, FALLING)
 _PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
 
 
@@ -101,12 +102,15 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
-        tagged, counted = self._tagged(snapshot, self._tag())
-        counts = _counts(counted)
+        tagged, counted = self._tagged(snapshot, self._tag(), snapshot.definition.key)
         if self.name != "upsert":
             with self._or_dropped(tagged):
-                self._refuse(tagged, counts)
-        work = self._assign(snapshot, counted)
+                self._refuse(tagged, _counts(counted))
+        return self._planned(snapshot, txn, tagged, counted)
+
+    def _planned(self, snapshot: Snapshot, txn: str, tagged: R, counted: Sequence[Mapping[str, Any]]) -> TaggedPlan[R]:
+        """Return the plan for rows of which it is known what becomes of them."""
+        counts, work = _counts(counted), self._assign(snapshot, counted)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
         groups |= {w.group for w in work if w.group > NEW}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work))
@@ -116,10 +120,13 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     def _tag(self) -> Tag:
         return tasks.tag
 
-    def _tagged(self, snapshot: Snapshot, tag: Tag) -> tuple[R, list[dict[str, Any]]]:
-        """Return the rows with what becomes of each, and how many there are of each kind, partition and file group."""
+    def _tagged(self, snapshot: Snapshot, tag: Tag, by: Sequence[str]) -> tuple[R, list[dict[str, Any]]]:
+        """Return the rows with what becomes of each, and how many there are of each kind, partition and file group.
+
+        ``by``: columns of the data; rows with equal ones meet in one task.
+        """
         definition = snapshot.definition
-        together = self.engine.grouped(self.data, definition.key)
+        together = self.engine.grouped(self.data, by)
         function = partial(tag, self._source(snapshot))
         tagged = self.engine.mapped(together, function, tasks.tagged_schema(definition.schema))
         with self._or_dropped(tagged):
@@ -138,13 +145,13 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Bring the rows of each bucket to one task, which writes its files."""
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
         rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
-        work = Work(self._source(snapshot), claim, plan.work)
+        work = Work(self._source(snapshot), claim, plan.work, self.name == MERGE)
         done = [decode(data) for data in self.engine.results(rows, partial(tasks.write, work))]
         changes = merged(done)
         if self.progress is not None:
             self.progress(len(changes.files), len(changes.files))
         drop_lost_attempts(self.metadata.storage, claim, plan.partitions, changes)
-        absent = _WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
+        absent = WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
         return replace(changes, absent=absent)
 
     def _source(self, snapshot: Snapshot) -> Source:
@@ -168,11 +175,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             snapshot,
             self.options,
             can_index_log_files=self.metadata.key_index(snapshot).can_index_log_files,
-            touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in (UPDATE, DELETE, FURTHER)},
+            touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in _TOUCHING},
             returns={row["__mdt_group"] for row in counted if row["__mdt_kind"] == RETURN},
             inserts=_inserts(counted),
             row_bytes_hint=STORED_SHARE * _row_bytes(counted),
             use_small_files=self.name != "bulk_insert",
+            rewritten={row["__mdt_group"] for row in counted if row["__mdt_kind"] == FALLING},
         )
 
     def _deal(self, snapshot: Snapshot, plan: TaggedPlan[R]) -> Deal:
@@ -247,7 +255,7 @@ class EngineInsert(EngineWrite[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks; the plan depends on no row of the table."""
-        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, False))
+        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, False), snapshot.definition.key)
         inserts = _inserts(counted)
         work = overwriting.assigned(snapshot, self.options, inserts, {}, STORED_SHARE * _row_bytes(counted))
         counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
@@ -271,7 +279,7 @@ class EngineOverwrite(EngineWrite[R]):
         """Tag every row in tasks, looking for keys only where they may live elsewhere; return the plan for ``snapshot``."""
         partition_by = snapshot.definition.partition_by
         looks_up = snapshot.definition.is_global and TABLE not in overwriting.overwritten(self.name, partition_by, ())
-        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, looks_up))
+        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, looks_up), snapshot.definition.key)
         inserts = _inserts(counted)
         partitions = overwriting.overwritten(self.name, partition_by, sorted({partition for partition, _ in inserts}))
         ending = Ending.of(snapshot, partitions)
@@ -297,7 +305,7 @@ class EngineOverwrite(EngineWrite[R]):
 
 def _row_bytes(counted: Sequence[Mapping[str, Any]]) -> float:
     """Return the mean bytes of a row in Arrow."""
-    written = [row for row in counted if row["__mdt_kind"] != DROPPED]
+    written = [row for row in counted if row["__mdt_kind"] < DROPPED]
     return float(sum(r["total"] for r in written) / max(1, sum(r["rows"] for r in written)))
 
 
@@ -316,13 +324,13 @@ def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     rows = {kind: sum(row["rows"] for row in counted if row["__mdt_kind"] == kind) for kind in range(DROPPED)}
     return {
         "inserted": rows[INSERT] + rows[RETURN] - rows[DELETE],
-        "updated": rows[UPDATE] + rows[DELETE],
+        "updated": rows[UPDATE] + rows[FALLING] + rows[DELETE],
         "deleted": rows[FURTHER],
         "late": _dropped(counted),
     }
 
 
-class _WrittenKeys(Mapping[str, KeyHashes]):
+class WrittenKeys(Mapping[str, KeyHashes]):
     """The keys of the files that a transaction has written, by partition: a superset of those it found absent.
 
     Loaded from their key maps when a conflict check asks, which is only when somebody else committed meanwhile.

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mdt.errors import Conflict, Invalid
-from mdt.progress import ProgressOption, shown
-from mdt.write.clauses import ALL, Action, Clause, Clauses, Condition, When
+from mdt.progress import Progress, ProgressOption, shown
+from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
 from mdt.write.merge import Merge
 from mdt.write.result import MergeResult
+from mdt.write.said import SaidClause, SaidMerge, require_parts
 from mdt.write.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from mdt.commit.transaction import CommitResult
     from mdt.table.handle import Handle
 
+Runner: TypeAlias = "Callable[[SaidMerge, pa.Schema, Progress | None], CommitResult[Any]]"
+"""Carries out what was said to a table with these columns, in tasks."""
 Params = Mapping[str, object] | None
 
 
@@ -33,13 +37,20 @@ class Merging:
     _table: Handle
     _source: Source
     _on: On
+    _said: SaidMerge
     _clauses: tuple[Clause, ...] = ()
+    _runner: Runner | None = None
 
     @classmethod
-    def of(cls, table: Handle, source: pa.Table, on: Any) -> Merging:
-        """Return a merge without clauses.  Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched."""
+    def of(cls, table: Handle, source: pa.Table, runner: Runner | None, on: Any) -> Merging:
+        """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the columns only.
+
+        Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
+        """
         rows = Source(source, table.definition)
-        return cls(table, rows, matched_on(on, rows, table.definition))
+        made = cls(table, rows, matched_on(on, rows, table.definition), SaidMerge(on), _runner=runner)
+        made._require_parts()
+        return made
 
     def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
         """Say what becomes of a row of the table that a row of the source matches."""
@@ -68,29 +79,38 @@ class Merging:
             definition = self._table.definition
             if not definition.schema.equals(self._clauses[0].definition.schema):
                 raise Conflict("the columns of the table were altered meanwhile", hint="begin the merge again")
-            operation = Merge(
-                self._table.metadata, self._table.options, self._source, self._on, self._clauses, definition.schema,
-                definition.commit_action, told,
-            )  # fmt: skip
-            done = self._table._commit(operation)
-            result = MergeResult.of_merge(done, len(self._source), storage.now_us() - since)
-            return self._table._tidied(result)
+            if self._runner is not None:
+                done = self._runner(self._said, definition.schema, told)
+            else:
+                operation = Merge(
+                    self._table.metadata, self._table.options, self._source, self._on, self._clauses,
+                    definition.schema, definition.commit_action, told,
+                )  # fmt: skip
+                done = self._table._commit(operation)
+            return self._table._tidied(MergeResult.of_merge(done, done.plan.looked, storage.now_us() - since))
 
-    def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, Condition]:
+    def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, str | None, Params]:
         if any(clause.when is when and clause.condition.is_always for clause in self._clauses):
             raise Invalid(
                 f"a clause {when.value} before this one holds for every row", hint="give conditions to all but the last"
             )
-        return self, when, self._reader.condition(when, text, params)
+        self._reader.condition(when, text, params)
+        return self, when, text, None if params is None else dict(params)
 
     @property
     def _reader(self) -> Clauses:
         definition = self._clauses[0].definition if self._clauses else self._table.definition
         return Clauses(self._source, definition, self._on.equal)
 
-    def _and(self, when: When, action: Action, condition: Condition, given: Any) -> Merging:
-        made = self._reader.clause(when, action, condition, given)
-        return replace(self, _clauses=(*self._clauses, made))
+    def _and(self, said: SaidClause) -> Merging:
+        clauses = (*self._clauses, said.read(self._reader))
+        made = replace(self, _clauses=clauses, _said=SaidMerge(self._said.on, (*self._said.clauses, said)))
+        made._require_parts()
+        return made
+
+    def _require_parts(self) -> None:
+        if self._runner is not None:
+            require_parts(self._on, self._clauses)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -99,7 +119,8 @@ class Matched:
 
     _merge: Merging
     _when: When
-    _condition: Condition
+    _condition: str | None
+    _params: Params
 
     def update(self, set: Mapping[str, Any] | str) -> Merging:
         """Set columns; the others stay.
@@ -107,11 +128,11 @@ class Matched:
         ``set``: column -> SQL text (``"source.v + target.v"``), ``mdt.col("source.v")``, or a value of Python; "*" sets every column to that of
         the source with its name.  Columns of the key cannot change, and those of the partition only under table scope: the row moves.
         """
-        return self._merge._and(self._when, Action.UPDATE, self._condition, set)
+        return self._merge._and(SaidClause(self._when, Action.UPDATE, self._condition, self._params, set))
 
     def delete(self) -> Merging:
         """Delete it."""
-        return self._merge._and(self._when, Action.DELETE, self._condition, None)
+        return self._merge._and(SaidClause(self._when, Action.DELETE, self._condition, self._params, None))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -120,8 +141,9 @@ class NotMatched:
 
     _merge: Merging
     _when: When
-    _condition: Condition
+    _condition: str | None
+    _params: Params
 
     def insert(self, values: Mapping[str, Any] | str = ALL) -> Merging:
         """Insert a row; ``values`` as for :meth:`Matched.update`, and columns that are not named are null."""
-        return self._merge._and(self._when, Action.INSERT, self._condition, values)
+        return self._merge._and(SaidClause(self._when, Action.INSERT, self._condition, self._params, values))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mdt.arguments import flag, mapping
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
 from mdt.table.handle import Handle
@@ -16,7 +17,7 @@ from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from mdt.query import Where
-    from mdt.table.merging import Merging
+    from mdt.table.merging import Merging, Runner
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
     from mdt.write.setting import Setting
@@ -154,8 +155,8 @@ class Writing(Handle):
     def merge(self, source: Any, on: Any = None) -> Merging:
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
 
-        ``source``: rows as for :meth:`upsert`, with any columns; a Spark DataFrame must be small (``mdt.spark.local.bytes.max``).  ``on``: columns that are
-        equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
+        ``source``: rows as for :meth:`upsert`, with any columns.  A Spark DataFrame above ``mdt.spark.local.bytes.max`` is merged in tasks, by key
+        only; new rows have the key by which they are matched, and it says nothing of rows that it does not match.  ``on``: columns that are equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
         partition columns.  Keys are found by the key index, other columns by a join with the rows that indexes leave.
 
         >>> rows = {"id": ["b", "x"], "city": ["Rome", "Oslo"], "fare": [2.5, 4.0], "ts": [2, 2]}
@@ -167,21 +168,19 @@ class Writing(Handle):
         from mdt.table.merging import Merging
 
         self._refuse_the_past()
-        return Merging.of(self, self._small(source), on)
+        return Merging.of(self, *self._to_merge(source), on)
 
-    def _small(self, source: Any) -> pa.Table:
-        """Return the rows of a merge, which are held in memory."""
+    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None]:
+        """Return the rows of a merge, which are held in memory; of a large DataFrame its columns, and what merges it."""
         if not is_spark(source):
-            return to_table(source, self.schema)
+            return to_table(source, self.schema), None
         from mdt.engines.spark import engine  # as below
 
         found = engine.collect_if_small(source, self.options.spark_local_bytes_max)
-        if found is None:
-            raise Unsupported(
-                f"a DataFrame of more than {self.options.spark_local_bytes_max} bytes cannot be merged: its rows go through the driver",
-                hint="raise mdt.spark.local.bytes.max if the driver has the memory, or give it in parts",
-            )
-        return found
+        if found is not None:
+            return found, None
+        columns = engine.schema_of(source)
+        return columns.empty_table(), partial(engine.merge, self._metadata, self.options, source, columns)
 
     def _where(
         self,

@@ -10,7 +10,7 @@ the row of a log file for a late one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -52,6 +52,7 @@ from mdt.write.operations import (
     partitions_of,
     write_slices,
 )
+from mdt.write.result import Looked
 from mdt.write.slices import Keys, Slice, stacked
 from mdt.write.source import Source, target_columns
 from mdt.write.text_order import is_below
@@ -85,18 +86,16 @@ class Acted:
 @dataclass(frozen=True, slots=True)
 class MergePlan(WritePlan):
     """``acted``: rows of the table; ``rows``: file group -> which of them stand there.  ``batch``: new rows, of which each place's ``inserts``
-    and each file group's ``returns`` are some.  ``scanned``: how many files were looked into; ``microseconds``: of finding all this.
+    and each file group's ``returns`` are some.
     """
 
     acted: Acted = field(kw_only=True)
+    looked: Looked = field(kw_only=True)
     rows: Mapping[int, Int64Array] = field(default_factory=dict)
     batch: Batch | None = None
     inserts: Mapping[Place, Int64Array] = field(default_factory=dict)
     returns: Mapping[int, Int64Array] = field(default_factory=dict)
     work: Sequence[Assignment] = ()
-    scanned: int = 0
-    files: int = 0
-    microseconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class Merge(Operation[MergePlan]):
         if not snapshot.definition.schema.equals(self.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
         since = self.metadata.storage.now_us()
-        return _Decision(self, snapshot).plan(txn, since)
+        return Decision(self, snapshot).plan(txn, since)
 
     def write(self, snapshot: Snapshot, plan: MergePlan, claim: Claim) -> Changes:
         """Write the next file of each file group."""
@@ -184,7 +183,40 @@ class Merge(Operation[MergePlan]):
         return rows_at(self.metadata, snapshot, KeyRows(some.file, some.position), names, threads=threads)
 
 
-class _Decision:
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What becomes of rows, before it is said who writes them.
+
+    ``found``: all pairs.  ``acted``: n rows of the table that change, ``updates``: bool[n], which of them live on, ``falls``: bool[n], which get a
+    smaller ordering value where they stand.  ``batch``: m rows that get a new place, the first ``inserted`` of them new, the others those of
+    ``acted`` that are ``moved``; None if there are none.  ``located``: where their keys stand; ``late``: bool[m], which of them are left out.
+    ``scanned``: numbers of the files that were looked into.
+    """
+
+    found: Pairs
+    acted: Acted
+    updates: npt.NDArray[np.bool_]
+    falls: npt.NDArray[np.bool_]
+    batch: Batch | None
+    inserted: int
+    located: Located
+    late: npt.NDArray[np.bool_]
+    scanned: Collection[int]
+
+    def absent(self, is_global: bool) -> dict[str, KeyHashes]:
+        """Return the keys that were found absent, as a footprint has them."""
+        known = [self.found.absent]
+        if self.batch is not None:
+            known.append(absent_keys(self.batch, np.arange(self.inserted), is_global))
+        return _together(known)
+
+    def new_rows(self) -> tuple[Int64Array, Int64Array]:
+        """Return which rows of ``batch`` are new to their file group, and which return to where a dead row of their key stands."""
+        dead_in = self.located.dead_in
+        return np.flatnonzero((dead_in < 0) & ~self.late), np.flatnonzero((dead_in >= 0) & ~self.late)
+
+
+class Decision:
     """Finds out what a merge does to one snapshot."""
 
     def __init__(self, merge: Merge, snapshot: Snapshot) -> None:
@@ -193,30 +225,41 @@ class _Decision:
         self._scanned = set[int]()
 
     def plan(self, txn: str, since: int) -> MergePlan:
+        """Return what becomes of which row, and who writes it."""
+        merge, snapshot = self._merge, self._snapshot
+        done = self.decided()
+        work, rows, inserts, returns = self._assigned(done)
+        late = int(done.late.sum())
+        counts = {
+            "inserted": done.inserted - late, "updated": int(done.updates.sum()),
+            "deleted": int((~done.updates).sum()), "late": late,
+        }  # fmt: skip
+        microseconds = merge.metadata.storage.now_us() - since
+        return MergePlan(
+            self._footprint(txn, done, work), partitions_of(work), counts, bool(work), acted=done.acted,
+            looked=Looked(len(merge.source), len(done.scanned), len(snapshot), microseconds),
+            rows=rows, batch=done.batch, inserts=inserts, returns=returns, work=work,
+        )  # fmt: skip
+
+    def decided(self) -> Decided:
+        """Return what becomes of the rows of the source, and of those of the table."""
         merge, snapshot = self._merge, self._snapshot
         found = pairs(
             merge.metadata, snapshot, merge.source, merge.on, threads=self._threads, scanned=self._scanned
         )  # fmt: skip
         if self._numbers(When.MATCHED):
             refuse_two_rows_for_one(merge.metadata, snapshot, found, snapshot.definition.key, _NAMED_KEYS)
-        acted = self._acted(found)
+        return self._decided(found, self._acted(found))
+
+    def _decided(self, found: Pairs, acted: Acted) -> Decided:
+        merge = self._merge
         updates = merge.updates(acted)
         acted = self._moved(acted, updates)
         batch, inserted = self._new_rows(found, acted)
-        located = Located.nothing() if batch is None else locate_batch(merge.metadata, snapshot, batch)
+        located = Located.nothing() if batch is None else locate_batch(merge.metadata, self._snapshot, batch)
         self._refuse_known(batch, located, inserted)
-        late = self._late(batch, located)
-        work, rows, inserts, returns = self._assigned(acted, updates, batch, located, late)
-        counts = {
-            "inserted": inserted - int(late.sum()), "updated": int(updates.sum()), "deleted": int((~updates).sum()),
-            "late": int(late.sum()),
-        }  # fmt: skip
-        footprint = self._footprint(txn, found, acted, batch, located, work, inserted)
-        return MergePlan(
-            footprint, partitions_of(work), counts, bool(work), acted=acted, rows=rows, batch=batch, inserts=inserts,
-            returns=returns, work=work, scanned=len(self._scanned), files=len(snapshot),
-            microseconds=merge.metadata.storage.now_us() - since,
-        )  # fmt: skip
+        late, falls = self._late(batch, located), self._falls(acted, updates)
+        return Decided(found, acted, updates, falls, batch, inserted, located, late, self._scanned)
 
     def _numbers(self, when: When) -> list[int]:
         return [number for number, clause in enumerate(self._merge.clauses) if clause.when is when]
@@ -342,23 +385,22 @@ class _Decision:
     # Where they are written
 
     def _assigned(
-        self, acted: Acted, updates: npt.NDArray[np.bool_], batch: Batch | None, located: Located,
-        late: npt.NDArray[np.bool_],
-    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]]:  # fmt: skip
-        merge, snapshot = self._merge, self._snapshot
-        groups = snapshot.file_groups.of_files(acted.pairs.file)
-        rows = by_value(np.arange(len(acted)), groups)
+        self, done: Decided
+    ) -> tuple[list[Assignment], dict[int, Int64Array], dict[Place, Int64Array], dict[int, Int64Array]]:
+        merge, snapshot, batch = self._merge, self._snapshot, done.batch
+        groups = snapshot.file_groups.of_files(done.acted.pairs.file)
+        rows = by_value(np.arange(len(done.acted)), groups)
         inserts, returns = dict[Place, Int64Array](), dict[int, Int64Array]()
         row_bytes = 0.0
         if batch is not None:
-            returning = np.flatnonzero((located.dead_in >= 0) & ~late)
-            returns = by_value(returning, located.dead_in[returning])
-            inserts = inserts_of(batch, np.flatnonzero((located.dead_in < 0) & ~late), located.home)
+            fresh, returning = done.new_rows()
+            returns = by_value(returning, done.located.dead_in[returning])
+            inserts = inserts_of(batch, fresh, done.located.home)
             row_bytes = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
         work = assign(
             snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
             touched=rows, returns=returns, inserts={place: len(some) for place, some in inserts.items()},
-            row_bytes_hint=row_bytes, rewritten=set(groups[self._falls(acted, updates)].tolist()),
+            row_bytes_hint=row_bytes, rewritten=set(groups[done.falls].tolist()),
         )  # fmt: skip
         return work, rows, inserts, returns
 
@@ -383,18 +425,12 @@ class _Decision:
             falls[rows] = is_below(values, target)
         return falls
 
-    def _footprint(
-        self, txn: str, found: Pairs, acted: Acted, batch: Batch | None, located: Located, work: Sequence[Assignment],
-        inserted: int,
-    ) -> Footprint:  # fmt: skip
+    def _footprint(self, txn: str, done: Decided, work: Sequence[Assignment]) -> Footprint:
         """Return everything that was read: also pairs for which no clause holds."""
         snapshot = self._snapshot
-        absent = [found.absent]
-        if batch is not None:
-            absent.append(absent_keys(batch, np.arange(inserted), snapshot.definition.is_global))
         groups = snapshot.file_groups
-        read = np.unique(groups.of_files(np.concatenate([found.file, acted.pairs.file])))
-        here = footprint_of(snapshot, txn, located, work, _together(absent))
+        read = np.unique(groups.of_files(np.concatenate([done.found.file, done.acted.pairs.file])))
+        here = footprint_of(snapshot, txn, done.located, work, done.absent(snapshot.definition.is_global))
         chooses = bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
         return replace(here, groups=here.groups | frozenset(groups.names(read.tolist())), conditional=chooses)
 

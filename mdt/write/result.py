@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from mdt.commit.transaction import CommitResult
-    from mdt.write.merge import MergePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,21 @@ class WriteResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """What a merge has looked at.
+
+    ``source_rows``: of the source; ``scanned``: how many of the ``files`` of the table; ``microseconds``: of finding out which clause holds for which
+    row; ``engine``: where.
+    """
+
+    source_rows: int
+    scanned: int
+    files: int
+    microseconds: int
+    engine: str = "arrow"
+
+
+@dataclass(frozen=True, slots=True)
 class MergeResult(WriteResult):
     """How a merge ended.
 
@@ -59,11 +73,11 @@ class MergeResult(WriteResult):
     total_ms: float = 0.0
 
     @classmethod
-    def of_merge(cls, done: CommitResult[MergePlan], source_rows: int, microseconds: int) -> MergeResult:
+    def of_merge(cls, done: CommitResult[Any], looked: Looked, microseconds: int) -> MergeResult:
         """Return what to tell of a merge that took so many ``microseconds``."""
-        plan, written = done.plan, 0 if done.record is None else len(done.record.table("files"))
+        written = 0 if done.record is None else len(done.record.table("files"))
         return replace(
-            cls.of(done), source_rows=source_rows, files_scanned=plan.scanned, files_skipped=plan.files - plan.scanned,
-            files_written=written, match_ms=plan.microseconds / 1e3, write_ms=(microseconds - plan.microseconds) / 1e3,
-            total_ms=microseconds / 1e3,
+            cls.of(done, looked.engine), source_rows=looked.source_rows, files_scanned=looked.scanned,
+            files_skipped=looked.files - looked.scanned, files_written=written, match_ms=looked.microseconds / 1e3,
+            write_ms=(microseconds - looked.microseconds) / 1e3, total_ms=microseconds / 1e3,
         )  # fmt: skip

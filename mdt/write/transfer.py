@@ -28,7 +28,7 @@ _SAME = [name for name in FILES.names if name not in _OF_OTHERS and not name.sta
 
 
 def encode(done: Changes) -> bytes:
-    """Return files, key parts, removed segments and additions to deletion vectors as bytes: what a task may have written."""
+    """Return files, key parts, removed segments, additions to deletion vectors and tombstones as bytes: what a task may have written."""
     sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
     return b"".join(map(bytes, codec.pack({}, sections)))
 
@@ -39,7 +39,10 @@ def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:
     tables = {name: codec.decode_ipc(sections[name], schema, path=_WHERE) for name, schema in SECTIONS.items()}
     vectors = {row["segment"]: BitMap.deserialize(row["positions"]) for row in tables["vectors"].to_pylist()}
     removed = tables["removed"]["segment"].to_pylist()
-    return Changes(_files(tables), removed, vectors, key_parts_of(tables["key_parts"]), extra=extra or {})
+    return Changes(
+        _files(tables), removed, vectors, key_parts_of(tables["key_parts"]), extra=extra or {},
+        tombstones=tables["tombstones"],
+    )  # fmt: skip
 
 
 def _files(tables: Mapping[str, pa.Table]) -> list[NewFile]:

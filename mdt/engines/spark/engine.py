@@ -21,6 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from mdt.commit.transaction import CommitResult
 from mdt.config import Options
+from mdt.engines import merging
 from mdt.engines import write as writes
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.spark.columns import quoted
@@ -34,6 +35,7 @@ from mdt.progress import Progress
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
 from mdt.write.blending import Kept
+from mdt.write.said import SaidMerge
 
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
@@ -99,6 +101,15 @@ def write(
     return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
 
 
+def merge(
+    metadata: Metadata, options: Options, frame: DataFrame, columns: pa.Schema, said: SaidMerge, schema: pa.Schema,
+    progress: Progress | None = None,
+) -> CommitResult[TaggedPlan[DataFrame]]:  # fmt: skip
+    """Merge ``frame`` on Spark, as :func:`mdt.engines.merging.merge` does."""
+    engine = SparkEngine(frame.sparkSession)
+    return merging.merge(engine, metadata, options, frame, columns, said, schema, progress)
+
+
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
     """An :class:`mdt.engines.engine.Engine` whose rows are DataFrames; what Spark does natively stays in the JVM."""
@@ -147,7 +158,7 @@ class SparkEngine:
         known = self.session.createDataFrame(deal.places)
         is_insert = sf.col("__mdt_kind") == INSERT
         place = sf.when(is_insert, sf.col("__mdt_partition")).otherwise("")
-        rows = rows.where(sf.col("__mdt_kind") != DROPPED)
+        rows = rows.where(sf.col("__mdt_kind") < DROPPED)
         rows = rows.join(sf.broadcast(known), (place == sf.col("place")) & (sf.col("__mdt_group") == sf.col("number")))
         key = sf.struct(*map(quoted, deal.key))
         below = sf.size(sf.filter("bounds", lambda bound: bound <= key))

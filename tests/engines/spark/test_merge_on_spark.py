@@ -27,16 +27,36 @@ def rows(table: mdt.Table, folder: Path) -> dict[str, tuple[int, int, str]]:
     return {row["id"]: (row["ts"], row["n"], row["note"]) for row in found.to_pylist()}
 
 
-def test_a_small_data_frame_is_merged_and_a_large_one_refused(spark: SparkSession, tmp_path: Path) -> None:
-    table = filled(tmp_path, 1 << 20)
-    frame = spark.sql("select 'k1' id, 'y' city, 6L ts, 10 n, 'new' note union all select 'k77', 'y', 6L, 7, 'new'")
-    merge = table.merge(frame).when_matched("source.ts > target.ts").update({"n": "source.n + target.n"})
-    done = merge.when_not_matched().insert().execute()
-    assert (done.updated, done.inserted, done.source_rows) == (1, 1, 2)
+@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
+def test_data_frames_are_merged_in_tasks_or_in_process(spark: SparkSession, tmp_path: Path, local_bytes: int) -> None:
+    table = filled(tmp_path, local_bytes, scope="table")
+    frame = spark.sql(
+        "select 'k1' key, 'x' city, 6L ts, 10 n, 'moved' note union all select 'k2', 'x', 1L, 20, 'falls' "
+        "union all select 'k3', 'y', 6L, 0, 'gone' union all select 'k4', 'x', 6L, 0, 'read' "
+        "union all select 'k77', 'y', 6L, 7, 'new' union all select 'k78', 'y', 6L, 7, 'left out'"
+    )
+    merge = table.merge(frame, "source.key = target.id").when_matched("source.note = 'gone'").delete()
+    merge = merge.when_matched("source.n > target.n").update({"n": "source.n + target.n", "ts": "source.ts", "city": "source.city"})  # fmt: skip
+    new = {"id": "source.key", "city": "source.city", "ts": "source.ts", "n": 5}
+    done = merge.when_not_matched("source.note = :new", params={"new": "new"}).insert(new).execute()
+    assert (done.updated, done.inserted, done.deleted, done.source_rows) == (2, 1, 1, 6)
+    assert (done.engine, done.files_scanned) == ("arrow" if local_bytes else "spark", 2)
     found = rows(table, tmp_path)
-    assert found["k1"] == (5, 11, "n1") and found["k77"] == (6, 7, "new")
-    with pytest.raises(Unsupported, match="more than 0 bytes cannot be merged"):
-        mdt.open(tmp_path, {"mdt.spark.local.bytes.max": 0}).merge(frame)
+    assert (found["k1"], found["k2"], found["k4"]) == ((6, 11, "n1"), (1, 22, "n2"), (5, 4, "n4"))
+    assert found["k77"] == (6, 5, None) and not {"k3", "k78"} & found.keys()
+    assert table.get("k1")["city"] == "x"
+
+
+def test_of_a_large_data_frame_errors_name_rows_and_what_needs_all_rows_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = filled(tmp_path, 0)
+    twice = spark.sql("select 'k1' id, 'y' city, 6L ts, 10 n union all select 'k1', 'y', 7L, 3")
+    with pytest.raises(Invalid, match=r"1 rows of the table match several rows of the source: \['k1'\]"):
+        table.merge(twice).when_matched().update({"n": "source.n"}).execute()
+    with pytest.raises(Unsupported, match="matched by the record key"):
+        table.merge(twice, on="n")
+    assert rows(table, tmp_path)["k1"] == (5, 1, "n1")
 
 
 @pytest.mark.parametrize("local_bytes", [0, 1 << 20])

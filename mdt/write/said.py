@@ -1,0 +1,72 @@
+"""A merge as it was said, in text: it travels to tasks, and is read where the rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from mdt.errors import Unsupported
+from mdt.schema.definition import TableDefinition
+from mdt.write.clauses import Action, Clause, Clauses, When
+from mdt.write.matching import On, matched_on
+from mdt.write.source import GIVEN, Source
+
+
+@dataclass(frozen=True, slots=True)
+class SaidClause:
+    """``condition``: SQL, None for always, with its ``params``; ``given``: column -> value, "*", or None for a delete."""
+
+    when: When
+    action: Action
+    condition: str | None
+    params: Mapping[str, object] | None
+    given: Any
+
+    def read(self, clauses: Clauses) -> Clause:
+        """Return it for rows of the source that ``clauses`` know.  Raises Invalid for what cannot be."""
+        condition = clauses.condition(self.when, self.condition, self.params)
+        return clauses.clause(self.when, self.action, condition, self.given)
+
+
+@dataclass(frozen=True, slots=True)
+class SaidMerge:
+    """``on``: as the caller gave it."""
+
+    on: Any
+    clauses: tuple[SaidClause, ...] = ()
+
+    def read(self, rows: pa.Table, definition: TableDefinition) -> tuple[Source, On, list[Clause]]:
+        """Return the merge of ``rows``.  Raises Invalid for what cannot be."""
+        source = Source(rows, definition)
+        on = matched_on(self.on, source, definition)
+        clauses = Clauses(source, definition, on.equal)
+        return source, on, [clause.read(clauses) for clause in self.clauses]
+
+
+def require_parts(on: On, clauses: Sequence[Clause]) -> None:
+    """Raise Unsupported if the rows of a source cannot be merged part by part, those of one key together."""
+    if not on.is_by_key:
+        raise Unsupported(
+            "rows of a large source are matched by the record key",
+            hint="let on say that the columns of the key are equal, or give a source that fits into mdt.spark.local.bytes.max",
+        )
+    for clause in clauses:
+        if clause.when is When.NOT_MATCHED_BY_SOURCE:
+            raise Unsupported(
+                "a large source cannot say what becomes of rows that it does not match",
+                hint="give a source that fits into mdt.spark.local.bytes.max, or delete and update them by a condition",
+            )
+        if clause.action is Action.INSERT:
+            _require_same_key(clause, on)
+
+
+def _require_same_key(clause: Clause, on: On) -> None:
+    for name in clause.definition.key:
+        if clause.values[name][1] != {GIVEN + on.equal[name]}:
+            raise Unsupported(
+                f"new rows of a large source have the key by which they are matched; {name!r} gets another one",
+                hint=f"insert it as source.{on.equal[name]}, or give a source that fits into mdt.spark.local.bytes.max",
+            )
