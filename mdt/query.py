@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SNAPSHOT, READ_OPTIMIZED = "snapshot", "read_optimized"
 """Types of queries."""
 
-Where = str | Sequence[tuple[str, str, object]] | None
+Where = str | Sequence[tuple[str, str, object]] | Predicate | None
 """SQL text, or tests (column, operator, value) that must all hold, or None for every row."""
 
 

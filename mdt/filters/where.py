@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from indexes import predicate
-from indexes.predicate import And, Leaf, Predicate
+from indexes.predicate import And, Call, Leaf, Or, Predicate, Unknown
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.filters import leaves, sql
 from mdt.filters.parameters import Parameters, is_several, native, several
@@ -17,12 +17,14 @@ _FORMS = "where takes SQL text such as \"fare > 10\", or a list of tests such as
 
 
 def parse_where(
-    where: str | Sequence[tuple[str, str, object]] | None, schema: pa.Schema, params: Mapping[str, object] | None = None
+    where: str | Sequence[tuple[str, str, object]] | Predicate | None,
+    schema: pa.Schema,
+    params: Mapping[str, object] | None = None,
 ) -> Predicate:
     """Return the predicate of a filter on rows of ``schema``.
 
     ``where``: SQL text; or tuples (column, operator of ``predicate.OPS``, value), all of which must hold; or None for
-    every row.  A field of a struct is written ``address.city``.  Names may differ in case if that leaves one candidate.
+    every row; or a predicate, whose leaves are checked as tuples are.  A field of a struct is written ``address.city``.  Names may differ in case if that leaves one candidate.
     ``params``: values for ``:name`` in SQL text; like those of the tuples they may be of Python, NumPy, pandas or Arrow, and
     for IN a list or an array of such.  Raises ``errors.Invalid`` for text that is not SQL, an unknown column, a literal
     that cannot be compared with it, a parameter too many or too few, and ``errors.Unsupported`` for SQL beyond tests of
@@ -51,6 +53,8 @@ def parse_where(
         found = And(())
     elif isinstance(where, (list, tuple)):
         found = And(tuple(_listed(item, schema) for item in where))
+    elif isinstance(where, (Leaf, And, Or, Unknown)):
+        found = _checked(where, schema)
     else:
         _refuse(where, schema)
     parameters.require_all_used()
@@ -71,6 +75,18 @@ def _listed(item: object, schema: pa.Schema) -> Leaf:
         raise
     except ValueError as error:
         raise Invalid(f"the test {_shown(item)} is not possible: {error}") from error
+
+
+def _checked(given: Predicate, schema: pa.Schema) -> Predicate:
+    """Return a predicate with its leaves as the schema has them."""
+    if isinstance(given, (And, Or)):
+        return type(given)(tuple(_checked(child, schema) for child in given.children))
+    if isinstance(given, Unknown):
+        raise Unsupported(f"{_shown(given.text)} is no test of a column")
+    if isinstance(given, Call):
+        predicate.check(given, schema)
+        return given
+    return _listed((given.column, given.op, given.value), schema)
 
 
 def _value(op: str, given: Any) -> object:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mdt.query import SNAPSHOT
-from mdt.source import reading
+from mdt.source import changing, reading
 from mdt.source.words import words
 from mdt.source.writing import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from mdt.engines.spark.statement import Statement
 
 
 class TableAnswers:
@@ -25,3 +27,7 @@ class TableAnswers:
     def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
         return reading.snapshot(spark, write(words(options), how, rows), False, SNAPSHOT)
+
+    def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
+        """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
+        return changing.change(words(options), statement)

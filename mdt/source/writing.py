@@ -44,23 +44,28 @@ def write(asked: Words, how: str, rows: DataFrame) -> tables.Table:
         if operation == "delete":
             raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
         _write(_created(asked, given), operation, asked, given)
-        return _opened(asked)
+        return opened(asked)
     if how == "ErrorIfExists":
         raise Invalid(
             f"there is a table at {asked.path} already", hint='mode("append") writes to it, mode("overwrite") replaces its rows'
         )  # fmt: skip
-    table = _opened(asked)
+    table = opened(asked)
     if how != "Ignore":
         _agree(table.definition, asked)
         _write(table, operation, asked, given)
     return table
 
 
-def _check(asked: Words) -> None:
+def require_newest(asked: Words) -> None:
     """Raise Invalid for what says how to read."""
     said = [name for name in ("as_of", "since", "until", "changes") if getattr(asked, name) is not None]
     if said:
         raise Invalid(f"{' and '.join(said)} say what is read, and rows are to be written", hint="leave them out")
+
+
+def _check(asked: Words) -> None:
+    """Raise Invalid for options that do not go together."""
+    require_newest(asked)
     if asked.operation is not None:
         one_of("operation", asked.operation, OPERATIONS)
     if (asked.evolve or asked.partial) and asked.operation not in (None, "upsert"):
@@ -86,7 +91,8 @@ def _is_there(asked: Words) -> bool:
     return bool(storage.list_dir(paths.log_dir()))
 
 
-def _opened(asked: Words) -> tables.Table:
+def opened(asked: Words) -> tables.Table:
+    """Return the table that is named, open for writing.  Raises as :func:`mdt.open` does."""
     return tables.open(asked.path, asked.options, storage_options=asked.storage or None)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -41,6 +42,7 @@ class Handle:
         self._options: Options | None = None
         self._metadata.newest()
         self._pinned: Snapshot | None = None
+        self._rests_on: int | None = None
         if as_of is not None:
             self._pinned = self.snapshot(as_of)
 
@@ -88,6 +90,16 @@ class Handle:
 
         return self._metadata.at(seq_at(self._metadata.newest(), as_of))
 
+    def resting_on(self, seq: int) -> Self:
+        """Return the same table for writes that follow from what was read at the state ``seq``.
+
+        Whatever others have committed since then conflicts with them as if they had begun there: they raise Conflict, and nothing is
+        written, if a row that they change, or a key that they found absent, is another one now.
+        """
+        found = copy(self)
+        found._rests_on = seq
+        return found
+
     def __repr__(self) -> str:
         d = self.definition
         past = () if self._pinned is None else (f"as of commit {self._pinned.seq}",)
@@ -102,6 +114,10 @@ class Handle:
     def _commit(self, operation: Operation[Any]) -> CommitResult[Any]:
         from mdt.commit.transaction import run
 
+        if self._rests_on is not None:
+            from mdt.commit.resting import Resting
+
+            operation = Resting(operation, self._metadata, self._rests_on)
         return run(self._metadata, operation, attempts=self.options.commit_attempts)
 
     def _upserted(self, batch: Batch, name: str, action: str, progress: Progress | None = None) -> WriteResult:

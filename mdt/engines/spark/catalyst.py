@@ -52,6 +52,14 @@ def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate
     return And(tuple(_convert(node, columns) for node in filters))
 
 
+def constant_of(node: Node) -> Any:
+    """Return the Python value of a literal; None for null.  Raises ValueError for anything else."""
+    try:
+        return _literal(node, node["type"])
+    except _NotUnderstood:
+        raise ValueError(f"{node['op']} is no constant") from None
+
+
 def _convert(node: Node, columns: Collection[str]) -> Predicate:
     try:
         return _known(node, columns)

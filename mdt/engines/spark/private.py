@@ -38,6 +38,7 @@ __all__ = [
     "is_of_connect",
     "is_stopped",
     "java_column",
+    "java_error",
     "java_frame",
     "java_session",
     "jvm",
@@ -157,6 +158,13 @@ def collect_garbage(spark: SparkSession) -> None:
 def frame_of_java(java: Any) -> DataFrame:
     """Return a Dataset of the JVM as a frame of its session."""
     return ClassicDataFrame(java, session_of_java(java.sparkSession()))
+
+
+def java_error(error: Exception) -> Any | None:
+    """Return the JVM's exception behind one of PySpark's, None if it came from elsewhere."""
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    return getattr(error, "_origin", None)
 
 
 def session_of_java(java: Any) -> SparkSession:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from mdt.engines.spark import private
 from mdt.engines.spark.file_index import factory_of, refusals
 from mdt.engines.spark.session import classic
+from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError
 
 
@@ -33,6 +36,9 @@ class Answers(Protocol):
         The first four are modes of ``df.write``, the others what an INSERT of SQL says.
         """
 
+    def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
+        """Carry out a statement of SQL that changes rows of the table that ``options`` name, and return its counts."""
+
 
 class _Function:
     """The java.util.function.Function that ``java/Python.java`` calls."""
@@ -44,17 +50,28 @@ class _Function:
         self._answers = answers
 
     def apply(self, request: Any) -> Any:
-        """Answer a request (see ``Python.java``) with a Dataset of the JVM, or with the text of an error."""
+        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with counts after a "=", or with an error.
+
+        That is the text of ours, or an exception of the JVM.
+        """
         what, session, options, text, rows = request
         spark = private.session_of_java(session)
         try:
             if what == "read":
                 columns = None if text is None else StructType.fromJson(json.loads(text))
                 found = self._answers.read(spark, dict(options), columns)
+            elif what == "change":
+                counts = self._answers.change(spark, dict(options), Statement(text, rows))
+                return "=" + ",".join(map(str, counts))
             else:
                 found = self._answers.write(spark, dict(options), text, private.frame_of_java(rows))
         except MdtError as error:
             return f"{type(error).__name__}: {error}"
+        except (PySparkException, Py4JJavaError) as error:
+            java = private.java_error(error)
+            if java is None:
+                raise
+            return java
         return private.java_frame(found)
 
 

@@ -7,6 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
@@ -25,11 +26,13 @@ public class Factory {
     }
 
     /** Lets format("mdt") be known in a session and reach Python. answers: what Python.java asks. Returns whether it is known. */
-    public boolean enable(SparkSession session, Function answers) {
+    public boolean enable(SparkSession session, Function answers) throws Exception {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
         install(session);
+        analyze(session.sessionState().analyzer());
         session.extensions().injectPostHocResolutionRule(new CatalogRules()); // for sessions made of this one
+        session.extensions().injectPostHocResolutionRule(new SqlRules());
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
@@ -51,6 +54,18 @@ public class Factory {
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */
     public Dataset anew(SparkSession session, LogicalPlan plan) {
         return Dataset.ofRows(session, plan);
+    }
+
+    /** Adds our rules to a session's analyzer, unless they are there. */
+    private static synchronized void analyze(Analyzer analyzer) throws Exception {
+        List rules = new ArrayList(Internals.rules(analyzer, "postHocResolutionRules"));
+        for (int i = 0; i < rules.size(); i++) {
+            if (rules.get(i) instanceof SqlRule) {
+                return;
+            }
+        }
+        rules.add(new SqlRule());
+        Internals.setRules(analyzer, "postHocResolutionRules", rules);
     }
 
     /** Adds our rules to the session's optimizer, unless they are there. */

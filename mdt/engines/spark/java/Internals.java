@@ -4,8 +4,10 @@ package mdt.spark;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.util.List;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.internal.filter2.columnindex.RowRanges;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
 
@@ -63,6 +65,27 @@ final class Internals {
         Method found = ParquetFileReader.class.getDeclaredMethod("getRowRanges", new Class[] {int.class});
         found.setAccessible(true);
         return found;
+    }
+
+    /** Returns the rules of one kind ("postHocResolutionRules") that an analyzer of Spark has. */
+    static List rules(Analyzer analyzer, String kind) throws Exception {
+        return Scala.list((scala.collection.immutable.Seq) rulesField(analyzer, kind).get(analyzer));
+    }
+
+    /** Gives an analyzer another list of rules: Spark takes them when it makes a session, and ours may be there already. */
+    static void setRules(Analyzer analyzer, String kind, List rules) throws Exception {
+        rulesField(analyzer, kind).set(analyzer, Scala.seq(rules));
+    }
+
+    private static Field rulesField(Analyzer analyzer, String kind) throws Exception {
+        for (Class each = analyzer.getClass(); each != null; each = each.getSuperclass()) {
+            try {
+                return field(each, kind);
+            } catch (NoSuchFieldException elsewhere) {
+                continue; // of a class above
+            }
+        }
+        throw new NoSuchFieldException(kind);
     }
 
     private static Field field(Class of, String name) throws Exception {

@@ -1,5 +1,6 @@
 // The way of the data source to Python, which opens, reads and writes tables (mdt/source): one function that Python hands
-// over, called with an array of what is asked. It answers with a frame, or with a text that says what is wrong.
+// over, called with an array of what is asked. It answers with a frame, with
+// a text that begins with "=", or with one that says what is wrong.
 package mdt.spark;
 
 import java.util.HashMap;
@@ -8,6 +9,7 @@ import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.unsafe.Platform;
 import scala.jdk.javaapi.CollectionConverters;
 
 final class Python {
@@ -29,13 +31,32 @@ final class Python {
         return ask(new Object[] {"write", session, options(options), how, rows});
     }
 
+    /** Carries out a statement that changes rows, and returns its counts. */
+    static Object[] change(SparkSession session, scala.collection.immutable.Map options, Statement statement) {
+        String[] told = ((String) asked(new Object[] {"change", session, options(options), statement.kind(), statement}))
+                .substring(1).split(",");
+        Object[] counts = new Object[told.length];
+        for (int i = 0; i < told.length; i++) {
+            counts[i] = Long.valueOf(told[i]);
+        }
+        return counts;
+    }
+
     private static Dataset ask(Object[] request) {
+        return (Dataset) asked(request);
+    }
+
+    /** Returns a frame, or a text that begins with "=". */
+    private static Object asked(Object[] request) {
         if (answers == null) {
             throw new IllegalStateException("Python has gone: call mdt.spark.enable(spark)");
         }
         Object answer = answers.apply(request);
-        if (answer instanceof Dataset) {
-            return (Dataset) answer;
+        if (answer instanceof Throwable) {
+            Platform.throwException((Throwable) answer); // of Spark, on its way through Python
+        }
+        if (answer instanceof Dataset || ((String) answer).startsWith("=")) {
+            return answer;
         }
         String text = (String) answer; // the name of an error of mdt, a colon, and what it says
         if (text.startsWith("Unsupported:")) {

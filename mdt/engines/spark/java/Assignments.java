@@ -1,0 +1,95 @@
+// What an UPDATE, or a clause of a MERGE, sets: names of columns of the table -> expressions of their types, cast as INSERT casts.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+final class Assignments {
+    private Assignments() {}
+
+    /** Refuses parts of columns, and values that no column of its type takes. */
+    static Map of(scala.collection.immutable.Seq given, SQLConf conf) {
+        Map found = new LinkedHashMap();
+        List assignments = Scala.list(given);
+        for (int i = 0; i < assignments.size(); i++) {
+            Assignment each = (Assignment) assignments.get(i);
+            if (!(each.key() instanceof Attribute)) {
+                throw new UnsupportedOperationException("Unsupported: " + each.key().sql()
+                        + " is a part of a column; set the whole column, as by named_struct(…)");
+            }
+            Attribute column = (Attribute) each.key();
+            if (found.put(column.name(), cast(each.value(), column, conf)) != null) {
+                throw new IllegalArgumentException("Invalid: the column " + column.name() + " is set twice");
+            }
+        }
+        return found;
+    }
+
+    /** Returns the assignments but for those of fixed columns, which must be given a value that they have. equal: lists of two equal expressions. */
+    static Map settable(Map assignments, Target target, List fixed, List equal) {
+        Map found = new LinkedHashMap(assignments);
+        for (Iterator i = fixed.iterator(); i.hasNext(); ) {
+            String name = (String) i.next();
+            Expression value = (Expression) found.remove(name);
+            if (value != null && !isSame(target.column(name), value, equal)) {
+                throw new IllegalArgumentException("Invalid: the column " + name + " belongs to the key or the partition and says "
+                        + "which row it is: leave it out, or let the condition of ON say that it is equal");
+            }
+        }
+        return found;
+    }
+
+    private static boolean isSame(Attribute column, Expression value, List equal) {
+        if (value.semanticEquals(column)) {
+            return true;
+        }
+        for (int i = 0; i < equal.size(); i++) {
+            List pair = (List) equal.get(i);
+            if (((Expression) pair.get(0)).semanticEquals(column) && ((Expression) pair.get(1)).semanticEquals(value)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static Expression cast(Expression value, Attribute column, SQLConf conf) {
+        DataType from = value.dataType();
+        DataType to = column.dataType();
+        if (from.catalogString().equals(to.catalogString())) {
+            return value;
+        }
+        String policy = conf.storeAssignmentPolicy().toString();
+        boolean fits = policy.equals("LEGACY") ? Cast$.MODULE$.canCast(from, to)
+                : policy.equals("STRICT") ? Cast$.MODULE$.canUpCast(from, to) : Cast$.MODULE$.canANSIStoreAssign(from, to);
+        boolean isNested = to instanceof StructType || to instanceof ArrayType || to instanceof MapType;
+        if (!fits || isNested && !from.catalogString().equals("void")) {
+            throw new IllegalArgumentException("Invalid: " + value.sql() + " is " + from.catalogString() + ", and the column "
+                    + column.name() + " takes " + to.catalogString());
+        }
+        Object mode = policy.equals("LEGACY") ? EvalMode$.MODULE$.LEGACY() : EvalMode$.MODULE$.ANSI();
+        return new Cast(value, to, Option.apply(conf.sessionLocalTimeZone()), (scala.Enumeration.Value) mode);
+    }
+
+    /** Returns a pair for the lists of equal expressions. */
+    static List pair(Expression one, Expression other) {
+        List pair = new ArrayList(2);
+        pair.add(one);
+        pair.add(other);
+        return pair;
+    }
+}

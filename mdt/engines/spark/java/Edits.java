@@ -1,0 +1,123 @@
+// A frame that says what becomes of which row: what t.merge of Python is given as its source. Its columns:
+//
+//     the columns that name a row of the table (null where a row is new)
+//     __mdt_m    number of the clause for a row that is in the table, 0: none
+//     __mdt_n    number of the clause for a row that is not
+//     __mdt_v0 … values that clauses set; null where the clause of the row does not use it
+//
+// A value is evaluated only for rows whose clause sets it: to others it may be an error.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.CaseWhen;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.types.DataTypes;
+import scala.Option;
+import scala.Tuple2;
+
+final class Edits {
+    private static final String[] NUMBERS = {"__mdt_m", "__mdt_n"};
+    private final List[] cases = {new ArrayList(), new ArrayList()}; // of rows in the table, and of new ones: (condition, number)
+    private final List values = new ArrayList();
+    private final List users = new ArrayList(); // of each value: the (side, number) of the clauses that set it
+    private final StringBuilder json = new StringBuilder();
+
+    /** Adds a clause. side: 0 for rows in the table, 1 for new ones; condition: of rows of the frame that edits are made of. */
+    void add(int side, Expression condition, String action, Map assignments) {
+        int number = cases[side].size() + 1;
+        cases[side].add(new Tuple2(condition, number(number)));
+        json.append(json.length() == 0 ? "[" : ",").append("{\"side\":").append(side).append(",\"action\":\"").append(action);
+        json.append("\",\"number\":").append(number).append(",\"names\":");
+        List names = new ArrayList(assignments.keySet());
+        json.append(CatalystJson.texts(names)).append(",\"values\":[");
+        for (int i = 0; i < names.size(); i++) {
+            int value = value((Expression) assignments.get(names.get(i)));
+            ((List) users.get(value)).add(new int[] {side, number});
+            json.append(i == 0 ? "" : ",").append(value);
+        }
+        json.append("]}");
+    }
+
+    private int value(Expression wanted) {
+        for (int i = 0; i < values.size(); i++) {
+            if (wanted.deterministic() && ((Expression) values.get(i)).semanticEquals(wanted)) {
+                return i;
+            }
+        }
+        values.add(wanted);
+        users.add(new ArrayList());
+        return values.size() - 1;
+    }
+
+    String clauses() {
+        return json.length() == 0 ? "[]" : json + "]";
+    }
+
+    /** Returns the plan of the edits. rows: what conditions and values are about; on: names and columns that name a row; kept: which rows without a clause count, null: none. */
+    LogicalPlan of(LogicalPlan rows, List names, List on, Expression kept) {
+        Alias[] numbers = {
+            alias(number(0), NUMBERS[0], cases[0]), alias(number(0), NUMBERS[1], cases[1])
+        };
+        List columns = new ArrayList(Scala.list(rows.output()));
+        columns.add(numbers[0]);
+        columns.add(numbers[1]);
+        Attribute[] said = {numbers[0].toAttribute(), numbers[1].toAttribute()};
+        Expression counts = new Or(new Not(is(said[0], 0)), new Not(is(said[1], 0)));
+        LogicalPlan numbered = new Filter(kept == null ? counts : new Or(counts, kept), new Project(Scala.seq(columns), rows));
+        List found = new ArrayList();
+        for (int i = 0; i < names.size(); i++) {
+            found.add(named((Expression) on.get(i), (String) names.get(i)));
+        }
+        found.add(said[0]);
+        found.add(said[1]);
+        for (int i = 0; i < values.size(); i++) {
+            found.add(named(whereUsed((Expression) values.get(i), (List) users.get(i), said), "__mdt_v" + i));
+        }
+        return new Project(Scala.seq(found), numbered);
+    }
+
+    private static Expression whereUsed(Expression value, List users, Attribute[] said) {
+        if (value instanceof Attribute || value instanceof Literal) {
+            return value;
+        }
+        Expression isUsed = null;
+        for (Iterator i = users.iterator(); i.hasNext(); ) {
+            int[] clause = (int[]) i.next();
+            Expression one = is(said[clause[0]], clause[1]);
+            isUsed = isUsed == null ? one : new Or(isUsed, one);
+        }
+        return new If(isUsed, value, Literal$.MODULE$.create(null, value.dataType()));
+    }
+
+    private static Alias alias(Literal otherwise, String name, List cases) {
+        return named(cases.isEmpty() ? otherwise : new CaseWhen(Scala.seq(cases), Option.apply(otherwise)), name);
+    }
+
+    static Alias named(Expression value, String name) {
+        return new Alias(value, name, NamedExpression$.MODULE$.newExprId(), Scala.seq(new Object[0]), Option.empty(),
+                Scala.seq(new Object[0]));
+    }
+
+    private static Expression is(Expression said, int number) {
+        return new EqualTo(said, number(number));
+    }
+
+    private static Literal number(int value) {
+        return new Literal(Integer.valueOf(value), DataTypes.IntegerType);
+    }
+}

@@ -1,0 +1,252 @@
+// MERGE INTO t USING source ON … with its clauses. Edits are made of
+//
+//     the source alone      if ON names each row by its key, and clauses look at the source only: the key index finds the rows
+//     a join with the table  otherwise, at one state of it
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.If;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.FullOuter$;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import org.apache.spark.sql.catalyst.plans.logical.InsertAction;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeAction;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.Option;
+
+public final class MergeStatement extends Statement {
+    private static final String[] COUNTS = {
+        "num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"
+    };
+    private static final int MATCHED = 0;
+    private static final int NEW = 1;
+    private static final int ALONE = 2; // in the table, and not in the source
+    private final LogicalPlan source;
+    private final Expression condition;
+    private final List[] actions = new List[3];
+    private final List[] assignments = new List[3]; // of each action a map; empty for a delete
+    private final List equal = new ArrayList(); // pairs of a column of the table and what of the source equals it
+    private final List rest = new ArrayList(); // what else the condition says
+    private List on;
+    private boolean byKey;
+    private Edits edits;
+    private Alias inTable;
+    private Alias inSource;
+
+    MergeStatement(Target target, MergeIntoTable statement) {
+        super(target);
+        if (statement.withSchemaEvolution()) {
+            throw new UnsupportedOperationException("Unsupported: MERGE WITH SCHEMA EVOLUTION; ALTER TABLE … ADD COLUMNS comes first");
+        }
+        source = statement.sourceTable();
+        condition = statement.mergeCondition();
+        SQLConf conf = target.session().sessionState().conf();
+        read(MATCHED, Scala.list(statement.matchedActions()), conf);
+        read(NEW, Scala.list(statement.notMatchedActions()), conf);
+        read(ALONE, Scala.list(statement.notMatchedBySourceActions()), conf);
+        List parts = new ArrayList();
+        split(condition, parts);
+        for (int i = 0; i < parts.size(); i++) {
+            List pair = equality((Expression) parts.get(i));
+            (pair == null ? rest : equal).add(pair == null ? parts.get(i) : pair);
+        }
+    }
+
+    private void read(int kind, List given, SQLConf conf) {
+        actions[kind] = given;
+        assignments[kind] = new ArrayList();
+        for (int i = 0; i < given.size(); i++) {
+            Object action = given.get(i);
+            Map values = new LinkedHashMap();
+            if (action instanceof UpdateAction) {
+                values = Assignments.of(((UpdateAction) action).assignments(), conf);
+            } else if (action instanceof InsertAction) {
+                values = Assignments.of(((InsertAction) action).assignments(), conf);
+            }
+            assignments[kind].add(values);
+        }
+    }
+
+    private static void split(Expression all, List parts) {
+        if (all instanceof And) {
+            split(((And) all).left(), parts);
+            split(((And) all).right(), parts);
+        } else {
+            parts.add(all);
+        }
+    }
+
+    /** Returns a column of the table and what of the source it equals, null for another condition. */
+    private List equality(Expression part) {
+        if (!(part instanceof EqualTo)) {
+            return null;
+        }
+        Expression left = ((EqualTo) part).left();
+        Expression right = ((EqualTo) part).right();
+        if (isColumn(left) && isOfSource(right)) {
+            return Assignments.pair(left, right);
+        }
+        return isColumn(right) && isOfSource(left) ? Assignments.pair(right, left) : null;
+    }
+
+    private boolean isColumn(Expression one) {
+        return one instanceof Attribute && target.plan.outputSet().contains((Attribute) one);
+    }
+
+    private boolean isOfSource(Expression one) {
+        return one.references().subsetOf(source.outputSet());
+    }
+
+    public String kind() {
+        return "MERGE";
+    }
+
+    String[] counts() {
+        return COUNTS;
+    }
+
+    public String plain() {
+        return null;
+    }
+
+    public String byKey(List key, List partition) {
+        List named = new ArrayList();
+        for (int i = 0; i < equal.size(); i++) {
+            String name = ((Attribute) ((List) equal.get(i)).get(0)).name();
+            if (named.contains(name) || !key.contains(name) && !partition.contains(name)) {
+                return null;
+            }
+            named.add(name);
+        }
+        boolean isEnough = named.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(rest)
+                && areOfSource(MATCHED) && areOfSource(NEW);
+        return isEnough ? CatalystJson.texts(named) : null;
+    }
+
+    private boolean areOfSource(int kind) {
+        List read = new ArrayList();
+        for (int i = 0; i < actions[kind].size(); i++) {
+            read.add(condition(kind, i));
+            Map values = new LinkedHashMap((Map) assignments[kind].get(i));
+            for (int k = 0; k < equal.size(); k++) { // what stands there already need not be read
+                List pair = (List) equal.get(k);
+                String name = ((Attribute) pair.get(0)).name();
+                Expression value = (Expression) values.get(name);
+                if (value != null && value.semanticEquals((Expression) pair.get(0))) {
+                    values.remove(name);
+                }
+            }
+            read.addAll(values.values());
+        }
+        return areOfSource(read);
+    }
+
+    private boolean areOfSource(List expressions) {
+        for (int i = 0; i < expressions.size(); i++) {
+            if (!isOfSource((Expression) expressions.get(i))) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private Expression condition(int kind, int number) {
+        Option said = ((MergeAction) actions[kind].get(number)).condition();
+        return said.isDefined() ? (Expression) said.get() : Literal$.MODULE$.TrueLiteral();
+    }
+
+    public void prepare(List on, List fixed, boolean byKey) {
+        this.on = on;
+        this.byKey = byKey;
+        edits = new Edits();
+        inTable = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_table");
+        inSource = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_source");
+        Expression table = inTable.toAttribute();
+        Expression given = inSource.toAttribute();
+        add(MATCHED, new And(new IsNotNull(table), new IsNotNull(given)), fixed);
+        add(ALONE, new IsNull(given), fixed);
+        add(NEW, new IsNull(table), fixed);
+    }
+
+    private void add(int kind, Expression rows, List fixed) {
+        for (int i = 0; i < actions[kind].size(); i++) {
+            Map values = (Map) assignments[kind].get(i);
+            Object action = actions[kind].get(i);
+            boolean isUpdate = action instanceof UpdateAction;
+            if (isUpdate) {
+                values = Assignments.settable(values, target, fixed, kind == MATCHED ? equal : new ArrayList());
+            }
+            Expression holds = condition(kind, i);
+            edits.add(kind == NEW ? 1 : 0, byKey ? holds : new And(rows, holds),
+                    action instanceof InsertAction ? "insert" : isUpdate ? "update" : "delete", values);
+        }
+    }
+
+    public String clauses() {
+        return edits.clauses();
+    }
+
+    public Dataset rows(long seq) {
+        return Dataset.ofRows(target.session(), byKey ? ofSource() : joined(target.at(seq)));
+    }
+
+    /** Returns edits that name rows by what equals their keys; null, which equals none, where the rest of the condition does not hold. */
+    private LogicalPlan ofSource() {
+        Expression holds = null;
+        for (int i = 0; i < rest.size(); i++) {
+            holds = holds == null ? (Expression) rest.get(i) : new And(holds, (Expression) rest.get(i));
+        }
+        List keys = new ArrayList();
+        for (int i = 0; i < on.size(); i++) {
+            for (int k = 0; k < equal.size(); k++) {
+                List pair = (List) equal.get(k);
+                if (((Attribute) pair.get(0)).name().equals(on.get(i))) {
+                    Expression value = (Expression) pair.get(1);
+                    keys.add(holds == null ? value : new If(holds, value, Literal$.MODULE$.create(null, value.dataType())));
+                }
+            }
+        }
+        return edits.of(source, on, keys, actions[MATCHED].isEmpty() ? null : Literal$.MODULE$.TrueLiteral());
+    }
+
+    /** Returns edits of pairs, of rows of the source alone, and of rows of the table alone, as far as a clause is about such. */
+    private LogicalPlan joined(LogicalPlan table) {
+        Object type = actions[ALONE].isEmpty()
+                ? (actions[NEW].isEmpty() ? (Object) Inner$.MODULE$ : (Object) RightOuter$.MODULE$)
+                : (actions[NEW].isEmpty() ? (Object) LeftOuter$.MODULE$ : (Object) FullOuter$.MODULE$);
+        LogicalPlan rows = new Join(with(table, inTable), with(source, inSource),
+                (org.apache.spark.sql.catalyst.plans.JoinType) type, Option.apply(condition), JoinHint$.MODULE$.NONE());
+        List keys = new ArrayList();
+        for (int i = 0; i < on.size(); i++) {
+            keys.add(target.column((String) on.get(i)));
+        }
+        // A row of the table that several rows of the source match is an error, whether or not a clause holds for them.
+        Expression pair = new And(new IsNotNull(inTable.toAttribute()), new IsNotNull(inSource.toAttribute()));
+        return edits.of(rows, on, keys, actions[MATCHED].isEmpty() ? null : pair);
+    }
+
+    private static LogicalPlan with(LogicalPlan rows, Alias mark) {
+        List columns = new ArrayList(Scala.list(rows.output()));
+        columns.add(mark);
+        return new Project(Scala.seq(columns), rows);
+    }
+}

@@ -1,0 +1,110 @@
+// DELETE FROM t WHERE …, and UPDATE t SET … WHERE ….
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+
+public final class RowStatement extends Statement {
+    private final Expression condition;
+    private final Map assignments; // null: the rows go
+    private Edits edits;
+    private List on;
+
+    RowStatement(Target target, DeleteFromTable statement) {
+        super(target);
+        condition = statement.condition();
+        assignments = null;
+    }
+
+    RowStatement(Target target, UpdateTable statement) {
+        super(target);
+        condition = statement.condition().isDefined() ? (Expression) statement.condition().get() : Literal$.MODULE$.TrueLiteral();
+        assignments = Assignments.of(statement.assignments(), target.session().sessionState().conf());
+    }
+
+    public String kind() {
+        return assignments == null ? "DELETE" : "UPDATE";
+    }
+
+    String[] counts() {
+        return COUNT;
+    }
+
+    public String plain() {
+        List values = new ArrayList();
+        if (assignments != null) {
+            for (Iterator i = assignments.entrySet().iterator(); i.hasNext(); ) {
+                Map.Entry each = (Map.Entry) i.next();
+                values.add(Edits.named((Expression) each.getValue(), (String) each.getKey()));
+            }
+        }
+        LogicalPlan asked = new Filter(condition, target.blank());
+        if (assignments != null) {
+            asked = new Project(Scala.seq(values), asked);
+        }
+        asked = Dataset.ofRows(target.session(), asked).queryExecution().optimizedPlan();
+        List constants = new ArrayList();
+        List names = new ArrayList();
+        if (assignments != null) {
+            if (!(asked instanceof Project)) {
+                return null;
+            }
+            List found = Scala.list(((Project) asked).projectList());
+            for (int i = 0; i < found.size(); i++) {
+                if (!(found.get(i) instanceof Alias)) {
+                    return null; // a column as it is
+                }
+                names.add(((Alias) found.get(i)).name());
+                constants.add(((Alias) found.get(i)).child());
+            }
+            asked = ((Project) asked).child();
+        }
+        List conditions = new ArrayList();
+        if (asked instanceof Filter) {
+            conditions.add(((Filter) asked).condition());
+            asked = ((Filter) asked).child();
+        }
+        boolean isPlain = asked instanceof LogicalRelation && ((LogicalRelation) asked).relation() instanceof BlankRelation;
+        return !isPlain ? null : "{\"where\":" + CatalystJson.array(conditions) + ",\"names\":" + CatalystJson.texts(names)
+                + ",\"values\":" + CatalystJson.array(constants) + "}";
+    }
+
+    public String byKey(List key, List partition) {
+        return null;
+    }
+
+    public void prepare(List on, List fixed, boolean byKey) {
+        this.on = on;
+        edits = new Edits();
+        if (assignments == null) {
+            edits.add(0, Literal$.MODULE$.TrueLiteral(), "delete", new LinkedHashMap());
+            return;
+        }
+        edits.add(0, Literal$.MODULE$.TrueLiteral(), "update", Assignments.settable(assignments, target, fixed, new ArrayList()));
+    }
+
+    public String clauses() {
+        return edits.clauses();
+    }
+
+    public Dataset rows(long seq) {
+        List columns = new ArrayList();
+        for (int i = 0; i < on.size(); i++) {
+            columns.add(target.column((String) on.get(i)));
+        }
+        return Dataset.ofRows(target.session(), edits.of(new Filter(condition, target.at(seq)), on, columns, null));
+    }
+}

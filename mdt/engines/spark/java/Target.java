@@ -1,0 +1,83 @@
+// The table of ours that a statement of SQL changes, as its plan has it: a relation, below what names it.
+package mdt.spark;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.sources.BaseRelation;
+
+final class Target {
+    final LogicalPlan plan;
+    private final LogicalRelation node;
+    private final MdtRelation table;
+
+    private Target(LogicalPlan plan, LogicalRelation node) {
+        this.plan = plan;
+        this.node = node;
+        this.table = (MdtRelation) node.relation();
+    }
+
+    /** Returns the table that a plan names, null if it is none of ours. */
+    static Target of(LogicalPlan plan) {
+        LogicalPlan below = plan;
+        while (below instanceof SubqueryAlias || below instanceof View) {
+            below = (LogicalPlan) below.children().apply(0);
+        }
+        boolean isOurs = below instanceof LogicalRelation && ((LogicalRelation) below).relation() instanceof MdtRelation;
+        return isOurs ? new Target(plan, (LogicalRelation) below) : null;
+    }
+
+    SparkSession session() {
+        return (SparkSession) table.sparkSession();
+    }
+
+    scala.collection.immutable.Map options() {
+        return table.options();
+    }
+
+    /** Returns the table's columns, which expressions of the statement name by their ids. */
+    List columns() {
+        return Scala.list(node.output());
+    }
+
+    Attribute column(String name) {
+        List columns = columns();
+        for (int i = 0; i < columns.size(); i++) {
+            if (((Attribute) columns.get(i)).name().equals(name)) {
+                return (Attribute) columns.get(i);
+            }
+        }
+        throw new IllegalArgumentException("Invalid: the catalog knows no column " + name
+                + " of the table; REFRESH TABLE, or create it there again");
+    }
+
+    /** Returns a plan of its rows after the commit seq. */
+    LogicalPlan at(long seq) {
+        Object options = table.options().updated("as_of", String.valueOf(seq));
+        return with(MdtSource.relation(
+                table.sparkSession(), (scala.collection.immutable.Map) options, table.dataSchema().json()));
+    }
+
+    /** Returns a plan that has the columns and cannot be read, for Spark's optimizer to look at. */
+    LogicalPlan blank() {
+        return with(new BlankRelation(table.sparkSession(), table.dataSchema()));
+    }
+
+    private LogicalPlan with(final BaseRelation other) {
+        return (LogicalPlan) plan.transformDown(new Replacement() {
+            Object of(Object each) {
+                return each != node ? null
+                        : node.copy(other, node.output(), node.catalogTable(), node.isStreaming(), node.stream());
+            }
+        });
+    }
+
+    /** Lets Spark read anew what it has cached of the table. */
+    void changed() {
+        session().sharedState().cacheManager().recacheByPlan(session(), node);
+    }
+}

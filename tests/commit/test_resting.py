@@ -1,0 +1,96 @@
+"""Writes that rest on what was read at a state: what others changed since then is a conflict, as if they had begun there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.errors import Conflict, Invalid
+from mdt.stores.memory import MemoryStorage
+from mdt.table import Table
+
+SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "n": pa.int64(), "ts": pa.int64()})
+
+
+def filled() -> Table:
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ")
+    table.upsert([row("a", "Oslo"), row("b", "Oslo"), row("c", "Rome")])
+    return table
+
+
+def row(key: str, city: str, n: int = 1, ts: int = 1) -> dict[str, Any]:
+    return {"id": key, "city": city, "n": n, "ts": ts}
+
+
+def rested(table: Table, others: Callable[[Table], object]) -> Any:
+    """Double n of row a and insert row x, as they follow from the state before ``others`` changed something."""
+    seq = table.snapshot().seq
+    others(table)
+    merge = table.resting_on(seq).merge([row("a", "Oslo", 2), row("x", "Rome", 9)])
+    merge = merge.when_matched().update({"n": "source.n"})
+    return merge.when_not_matched().insert({name: f"source.{name}" for name in SCHEMA.names}).execute()
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        lambda t: None,
+        lambda t: t.upsert([row("c", "Rome", 5, 2)]),
+        lambda t: t.upsert([row("new", "Bonn")]),
+        lambda t: t.delete_where("city = 'Rome'"),
+        lambda t: t.create_index("bitmap(n)"),
+    ],
+    ids=["nothing", "another partition", "another key", "other rows go", "an index"],
+)
+def test_what_others_did_to_other_rows_is_no_conflict(others: Callable[[Table], object]) -> None:
+    table = filled()
+    done = rested(table, others)
+    assert (done.updated, done.inserted) == (1, 1) and not table.check().problems
+    found = {one["id"]: one["n"] for one in table.scan().to_arrow().to_pylist()}
+    assert found["a"] == 2 and found["x"] == 9
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"),
+    [
+        (lambda t: t.upsert([row("a", "Oslo", 7, 2)]), "changed file group"),
+        (lambda t: t.upsert([row("x", "Rome", 7)]), "changed file group|found absent"),
+        (lambda t: t.update_where(values={"n": 3}, where="id = 'c'"), "condition may hold"),
+        (lambda t: t.alter(add={"more": pa.int64()}), "altered"),
+        (lambda t: t.insert_overwrite([row("a", "Oslo", 7)]), "changed file group"),
+    ],
+    ids=["the row", "the key", "rows by a condition", "the columns", "where it stands"],
+)
+def test_what_others_did_to_what_was_read_is_a_conflict_and_nothing_is_written(
+    others: Callable[[Table], object], reason: str
+) -> None:
+    table = filled()
+    with pytest.raises(Conflict, match=reason):
+        rested(table, others)
+    assert "merge" not in table.history()["operation"].to_pylist() and not table.check().problems
+
+
+def test_a_key_that_came_meanwhile_is_a_conflict_and_one_that_was_there_is_invalid() -> None:
+    table = filled()
+    seq = table.snapshot().seq
+
+    def insert(key: str) -> None:
+        table.resting_on(seq).merge([row(key, "Rome", 50)], on=["n", "city"]).when_not_matched().insert().execute()
+
+    with pytest.raises(Invalid, match="exist already"):
+        insert("c")
+    table.upsert([row("y", "Rome")])
+    with pytest.raises(Conflict, match="exist already"):
+        insert("y")
+
+
+def test_the_handle_that_rests_is_another_one() -> None:
+    table = filled()
+    seq = table.snapshot().seq
+    table.upsert([row("a", "Oslo", 7, 2)])
+    assert table.resting_on(seq) is not table
+    assert table.merge([row("a", "Oslo", 8)]).when_matched().update({"n": "source.n"}).execute().updated == 1

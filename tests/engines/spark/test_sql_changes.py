@@ -1,0 +1,417 @@
+"""DELETE, UPDATE and MERGE INTO in Spark's SQL: what each leaves is what Spark's own queries say of the rows before; hudi-rs reads the same."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+
+import mdt
+import mdt.spark
+from mdt.engines.spark.statement import Statement
+
+SCHEMA = pa.schema(
+    {
+        "id": pa.int64(),
+        "city": pa.string(),
+        "n": pa.int32(),
+        "name": pa.string(),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", "UTC"),
+        "wall": pa.timestamp("us"),
+        "price": pa.decimal128(10, 2),
+        "fare": pa.float64(),
+        "ok": pa.bool_(),
+        "address": pa.struct({"zip": pa.int32(), "street": pa.string()}),
+        "ts": pa.int64(),
+    }
+)
+TABLE, BEFORE = "changed", "before_it"
+
+
+def rows(count: int = 60) -> pa.Table:
+    names = ["it's", 'say "hi"', "back\\slash", "50%_off", "straße", None, ""]
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": i,
+                "city": ["Oslo", "Rome", "O'Hare"][i % 3],
+                "n": None if i % 7 == 3 else i % 10,
+                "name": names[i % 7],
+                "day": None if i % 11 == 5 else date(2024, 2, 1 + i % 29),
+                "at": datetime(2024, 3, 10, i % 24, 30, tzinfo=UTC) if i % 13 else None,
+                "wall": datetime(2024, 3, 10, i % 24, 30) if i % 13 else None,
+                "price": None if i % 9 == 4 else Decimal(i * 125) / 100,
+                "fare": [0.0, -0.0, float("nan"), 1.5, None, float("inf")][i % 6],
+                "ok": [True, False, None][i % 3],
+                "address": None if i % 8 == 7 else {"zip": None if i % 8 == 6 else i, "street": f"s{i % 4}"},
+                "ts": 1,
+            }
+            for i in range(count)
+        ],
+        SCHEMA,
+    )
+
+
+@pytest.fixture
+def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """A session that knows a table with rows; it lies where :func:`path` says."""
+    mdt.spark.enable(spark)
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ")
+    table.bulk_insert(rows())
+    spark.sql(f"drop table if exists {TABLE}")
+    spark.sql(f"create table {TABLE} using mdt location '{tmp_path / 't'}'")
+    yield spark
+    spark.sql(f"drop table {TABLE}")
+
+
+def path(spark: SparkSession) -> str:
+    told = spark.sql(f"describe extended {TABLE}").toArrow().to_pylist()
+    return str(next(row["data_type"] for row in told if row["col_name"] == "Location")).removeprefix("file:")
+
+
+def kept(spark: SparkSession) -> pa.Table:
+    """Keep the rows of now as a plain Parquet file, with a view of it, and return them."""
+    found = mdt.open(path(spark)).scan().to_arrow()
+    plain_copy(spark, found, Path(path(spark)).parent)
+    return found
+
+
+def plain_copy(spark: SparkSession, of: pa.Table, folder: Path) -> None:
+    file = folder / f"{uuid.uuid4()}.parquet"
+    pq.write_table(of, file)
+    spark.read.parquet(str(file)).createOrReplaceTempView(BEFORE)
+
+
+def expected(spark: SparkSession, values: Mapping[str, str], where: str) -> pa.Table:
+    """Return what Spark says that an update leaves of the rows that were kept."""
+    columns = [
+        f"if(coalesce({where}, false), cast({values[field.name]} as {field.dataType.simpleString()}), `{field.name}`) `{field.name}`"
+        if field.name in values
+        else f"`{field.name}`"
+        for field in spark.table(BEFORE).schema
+    ]
+    return spark.sql(f"select {', '.join(columns)} from {BEFORE}").toArrow().cast(SCHEMA)
+
+
+def check(spark: SparkSession, wanted: pa.Table) -> None:
+    """Require that everyone reads the rows that are ``wanted``."""
+    table = mdt.open(path(spark))
+    found = table.scan().to_arrow()
+    assert bag(found) == bag(wanted.select(SCHEMA.names))
+    assert bag(hudi_table(path(spark), SCHEMA)) == bag(found)
+    assert not table.check().problems
+
+
+def counts(spark: SparkSession, statement: str) -> tuple[int, ...]:
+    (row,) = spark.sql(statement).collect()
+    return tuple(row)
+
+
+CONDITIONS = [
+    "n = 3",
+    "n is null and city <> 'Rome'",
+    "n <> 4 or ok",
+    "not (n > 4 and ok)",
+    "n <=> null",
+    "n in (1, 2, null)",
+    "n not in (1, 2, null)",
+    "city = 'O''Hare' and name = 'it\\'s'",
+    "name like '50\\\\%%' or name = 'back\\\\slash'",
+    "name = 'say \"hi\"' or name = ''",
+    "upper(name) = 'STRASSE' and n + 1 > 3",
+    "day = date '2024-02-05' or day > '2024-02-25'",
+    "at < timestamp '2024-03-10 03:00:00'",
+    "at between '2024-03-10 01:30:00' and '2024-03-10 12:00:00+02:00'",
+    "date(at) = '2024-03-09'",
+    "wall >= timestamp_ntz '2024-03-10 20:30:00'",
+    "hour(wall) = 3 or hour(at) = 3",
+    "price > 10.255 and price < 60",
+    "price = 12.5",
+    "fare = 0 or fare = double('nan')",
+    "fare > 1e300",
+    "address.zip > 40 or address.street = 's1'",
+    "address is null",
+    "ok",
+    "id = n",
+    "id in (select max(id) from changed group by city)",
+    "exists (select 1 from before_it b where b.id = changed.id + 1 and b.n > 7)",
+    "n > (select avg(n) from changed)",
+]
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in (1, 2, 3))])
+def test_a_delete_leaves_what_its_condition_does_not_hold_for(sql: SparkSession, part: int) -> None:
+    for condition in CONDITIONS[part::4]:
+        before = kept(sql)
+        wanted = sql.sql(f"select * from {BEFORE} where not coalesce({condition.replace('changed', BEFORE)}, false)")
+        left = wanted.toArrow().cast(SCHEMA)
+        assert counts(sql, f"delete from {TABLE} where {condition}") == (len(before) - len(left),), condition
+        assert bag(mdt.open(path(sql)).scan().to_arrow()) == bag(left), condition
+        mdt.open(path(sql)).upsert(before)
+    check(sql, rows())
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"n": "7", "name": "'it''s'"}, "n = 3"),
+        ({"n": "null", "price": "3.14159", "fare": "2", "ok": "true"}, "city = 'Rome'"),
+        (
+            {"day": "'2020-02-29'", "at": "'2024-03-10 02:30:00'", "wall": "timestamp_ntz '2024-03-10 02:30:00'"},
+            "n < 5",
+        ),
+        ({"n": "n * 2 + id", "name": "concat(name, '!')", "price": "price / 3"}, "name is not null"),
+        ({"at": "at + interval 1 day", "day": "at", "wall": "at"}, "hour(at) < 12"),
+        ({"fare": "case when n > 4 then fare / 2 when ok then null else id end"}, "true"),
+        ({"address": "named_struct('zip', n, 'street', name)"}, "id % 2 = 0"),
+        ({"n": "(select count(*) from before_it)"}, "n = (select max(n) from before_it)"),
+        ({"ts": "ts - 5", "n": "1"}, "id = 5"),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, dict) else "",
+)
+def test_an_update_sets_what_an_insert_of_the_expressions_would(
+    sql: SparkSession, values: Mapping[str, str], where: str
+) -> None:
+    kept(sql)
+    wanted = expected(sql, values, where)
+    affected = sql.sql(f"select count(*) from {BEFORE} where {where}").first()
+    said = ", ".join(f"{name} = {value}" for name, value in values.items())
+    assert counts(sql, f"update {TABLE} x set {said} where {where}") == tuple(affected or ())
+    check(sql, wanted)
+
+
+def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(sql: SparkSession) -> None:
+    sql.sql(
+        f"update {TABLE} set n = 1 + 1, day = current_date() where at < '2024-03-10 03:00:00' and address.zip in (1, 2, 30)"
+    )
+    sql.sql(f"delete from {TABLE} where name like 'it%' and not (n <=> 4)")
+    sql.sql(f"update {TABLE} set n = n + 1 where ok")
+    sql.sql(f"delete from {TABLE}")
+    told = mdt.open(path(sql)).history()["operation"].to_pylist()
+    assert told[2:] == ["update_where", "delete_where", "merge", "delete_where"]
+    check(sql, SCHEMA.empty_table())
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("update changed set id = 5", "belongs to the key"),
+        ("update changed set city = concat(city, '!')", "the key or the partition"),
+        ("update changed set address.zip = 5", "is a part of a column"),
+        ("update changed set n = name", "(?i)cannot|invalid|takes int"),
+        ("update changed set n = 10000000000", "(?i)overflow|out of range"),
+        ("update changed set n = n * 1000000000", "(?i)overflow"),
+        ("update changed set n = 1, n = 2", "(?i)set twice|duplicate|conflicting"),
+        ("delete from changed where cast(name as int) = 3", "(?i)cannot be cast"),
+        ("delete from changed where nope = 3", "(?i)nope"),
+        ("delete from changed where n / 0 > 1", "(?i)divi"),
+        ("merge into changed t using (select 1L id, 5 n union all select 1L, 6) s on t.id = s.id when matched then update set n = s.n", "match several rows"),
+        ("merge into changed t using (select 1L id) s on t.id = s.id when matched then update set id = 3", "belongs to the key"),
+        ("merge into changed t using (select 1000L id) s on t.id + 1 = s.id when not matched then insert (id, city, ts) values (1, 'Rome', 1)", "exist already"),
+        ("merge into changed t using (select 77L id) s on t.id = s.id when not matched then insert (id, city) values (s.id, 'Rome')", "needs a value of the column 'ts'"),
+        ("merge with schema evolution into changed t using before_it s on t.id = s.id when matched then update set *", "SCHEMA EVOLUTION"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_carried_out_is_refused_and_nothing_is_written(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, statement: str, reason: str
+) -> None:
+    mdt.spark.enable(spark)
+    folder = tmp_path_factory.getbasetemp() / "refused_sql" / "t"
+    if not folder.exists():
+        mdt.create(folder, SCHEMA, ["id"], partition_by=["city"], ordering="ts").bulk_insert(rows())
+        spark.sql(f"drop table if exists {TABLE}")
+    plain_copy(spark, rows(), folder.parent)
+    spark.sql(f"create table if not exists {TABLE} using mdt location '{folder}'")
+    with pytest.raises(PySparkException, match=reason):
+        spark.sql(statement)
+    assert len(mdt.open(folder).history()) == 2
+
+
+Row = dict[str, Any]
+
+
+def merged(
+    sql: SparkSession, source: str, statement: str, change: Mapping[int, Row | None]
+) -> tuple[tuple[int, ...], pa.Table]:
+    """Run a MERGE, and return its counts and what the rows are with ``change``: id -> columns that are another, or None."""
+    before = {row["id"]: row for row in kept(sql).to_pylist()}
+    sql.sql(source).createOrReplaceTempView("given")
+    found = counts(sql, f"merge into {TABLE} t using given s on {statement}")
+    for key, values in change.items():
+        if values is None:
+            del before[key]
+        else:
+            before[key] = {**dict.fromkeys(SCHEMA.names), **before.get(key, {}), **values}
+    return found, pa.Table.from_pylist(list(before.values()), SCHEMA)
+
+
+SOURCE = "select * from values (1L, 'Rome', 100, 5L), (2L, 'O''Hare', null, 6L), (3L, 'Rome', 300, 7L), (99L, 'Oslo', 900, 8L), (null, 'Oslo', 1, 1L) as v(id, city, n, ts)"
+
+
+def test_a_merge_by_key_and_one_by_a_join_do_the_same(sql: SparkSession) -> None:
+    # id 3 lives in Oslo: the row of the source for Rome matches none.
+    clauses = (
+        "when matched and s.n is null then delete when matched then update set n = s.n + 1, ts = s.ts "
+        "when not matched and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+    )
+    change: dict[int, Row | None] = {
+        1: {"n": 101, "ts": 5},
+        2: None,
+        99: {"id": 99, "city": "Oslo", "n": 900, "ts": 8},
+    }
+    found, wanted = merged(sql, SOURCE, f"t.id = s.id and t.city = s.city {clauses}", change)
+    assert found == (3, 1, 1, 1)
+    check(sql, wanted)
+    mdt.open(path(sql)).truncate()
+    mdt.open(path(sql)).bulk_insert(rows())
+    found, wanted = merged(sql, SOURCE, f"t.id + 0 = s.id and t.city = s.city {clauses}", change)
+    assert found == (3, 1, 1, 1)
+    check(sql, wanted)
+
+
+def test_clauses_see_both_sides_and_rows_without_a_partner(sql: SparkSession) -> None:
+    found, wanted = merged(
+        sql,
+        SOURCE,
+        "t.id = s.id when matched and s.n > t.id + 150 then update set n = t.n + s.n, name = concat(s.city, t.city) "
+        "when not matched and s.id is not null then insert (id, city, ts, fare) values (s.id, s.city, s.ts, 1 / (s.n - 100)) "
+        "when not matched by source and t.n = 9 and t.address.street = 's1' then delete "
+        "when not matched by source and t.id >= 58 then update set n = -1, name = upper(t.name)",
+        {
+            99: {"id": 99, "city": "Oslo", "ts": 8, "fare": 1 / 800},
+            3: {"n": None, "name": "RomeOslo"},
+            58: {"n": -1, "name": "BACK\\SLASH"},
+            59: {"n": -1, "name": "50%_OFF"},
+            **{
+                row["id"]: None
+                for row in rows().to_pylist()
+                if row["n"] == 9 and row["id"] % 4 == 1 and row["id"] % 8 != 7
+            },
+        },
+    )
+    gone = 60 + 1 - len(wanted)
+    assert found == (gone + 4, 3, gone, 1) and gone > 0
+    check(sql, wanted)
+
+
+def test_a_merge_takes_all_columns_by_their_names(sql: SparkSession) -> None:
+    source = (
+        f"select id, city, 5 n, name, day, at, wall, price, fare, ok, address, 2L ts from {BEFORE} where id in (4, 5) "
+        "union all select 70L, 'New', null, 'x', null, null, null, 1.5, 2, true, null, 2L"
+    )
+    change: dict[int, Row | None] = {
+        4: {"n": 5, "ts": 2}, 5: {"n": 5, "ts": 2},
+        70: {"id": 70, "city": "New", "name": "x", "price": Decimal("1.50"), "fare": 2.0, "ok": True, "ts": 2},
+    }  # fmt: skip
+    both = "when matched then update set * when not matched then insert *"
+    kept(sql)
+    found, wanted = merged(sql, source, f"t.id = s.id and t.city = s.city {both}", change)
+    assert found == (3, 2, 0, 1)
+    check(sql, wanted)
+
+
+def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql: SparkSession) -> None:
+    statements: Sequence[tuple[str, tuple[int, ...]]] = (
+        ("with c as (select 4L id) merge into changed t using c on t.id = c.id when matched then delete", (1, 0, 1, 0)),
+        ("merge into changed t using changed s on t.id = s.id and t.city = s.city when matched and s.id < 3 then update set n = s.n + 1", (3, 3, 0, 0)),
+        ("merge into changed t using (with c as (select 5L id) select id from c) s on t.id = s.id and s.id in (select id from changed) when matched then update set n = (select max(id) from changed)", (1, 1, 0, 0)),
+        ("merge into changed t using (select 5L id) s on t.id = s.id when matched and t.n <> 59 then delete", (0, 0, 0, 0)),
+    )  # fmt: skip
+    for statement, wanted in statements:
+        assert counts(sql, statement) == wanted, statement
+    left = {row["id"]: row["n"] for row in mdt.open(path(sql)).scan().to_arrow().to_pylist()}
+    assert 4 not in left and [left[i] for i in (0, 1, 2, 5)] == [1, 2, 3, 59]
+
+
+@pytest.mark.parametrize("conflicts", [True, False])
+def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
+    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, conflicts: bool
+) -> None:
+    made = Statement.edits
+    seen: list[int] = []
+
+    def edits(self: Statement, seq: int) -> Any:
+        found = made(self, seq)
+        if not seen:
+            other = {"id": 1 if conflicts else 3, "city": "Rome" if conflicts else "Oslo", "n": 50, "ts": 9}
+            mdt.open(path(sql)).upsert([{**dict.fromkeys(SCHEMA.names), **other}])
+        seen.append(seq)
+        return found
+
+    monkeypatch.setattr(Statement, "edits", edits)
+    assert counts(sql, f"update {TABLE} set n = n + 1 where id = 1 and n + 1 > 0") == (1,)
+    found = {row["id"]: row["n"] for row in mdt.open(path(sql)).scan().to_arrow().to_pylist()}
+    assert len(seen) == (2 if conflicts else 1)
+    assert found[1] == (51 if conflicts else 2)
+
+
+def test_statements_run_in_any_thread_and_session_once_and_not_when_explained(sql: SparkSession) -> None:
+    sql.sql(f"explain extended delete from {TABLE}").collect()
+    found: list[tuple[int, ...]] = []
+
+    def run(session: SparkSession, key: int) -> None:
+        found.append(counts(session, f"delete from {TABLE} where id = {key}"))
+
+    sessions = [sql, sql.newSession(), sql.newSession()]
+    for session in sessions:
+        mdt.spark.enable(session)
+    threads = [
+        threading.Thread(target=run, args=(session, key)) for key, session in enumerate([*sessions, sql.newSession()])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(1,)] * 4
+    held = sql.sql(f"update {TABLE} set n = n + 1 where id = 11")
+    assert held.collect() == held.collect() and held.columns == ["num_affected_rows"]
+    check(sql, expected_after(sql))
+
+
+def expected_after(sql: SparkSession) -> pa.Table:
+    left = [row for row in rows().to_pylist() if row["id"] > 3]
+    return pa.Table.from_pylist([{**row, "n": 2} if row["id"] == 11 else row for row in left], SCHEMA)
+
+
+def test_views_of_a_path_take_statements_and_past_states_refuse_them(sql: SparkSession) -> None:
+    sql.sql(f"create or replace temporary view by_path using mdt options (path '{path(sql)}')")
+    sql.sql(f"create or replace temporary view of_the_past using mdt options (path '{path(sql)}', as_of '1')")
+    assert counts(sql, "delete from by_path where id < 5") == (5,)
+    assert counts(sql, "update by_path set n = n + id where id = 5") == (1,)
+    with pytest.raises(PySparkException, match="as_of say what is read"):
+        sql.sql("delete from of_the_past")
+    with pytest.raises(PySparkException):
+        sql.sql("delete from changed with (as_of = '1') where id = 7")
+    assert sql.table("by_path").count() == 55 and sql.table("of_the_past").count() == 60
+
+
+def test_a_cached_table_is_read_anew_and_keys_that_repeat_need_plain_statements(
+    sql: SparkSession, tmp_path: Path
+) -> None:
+    sql.sql(f"cache table {TABLE}")
+    assert sql.table(TABLE).count() == 60
+    sql.sql(f"delete from {TABLE} where id < 10")
+    assert sql.table(TABLE).count() == 50
+    sql.sql(f"uncache table {TABLE}")
+    twice = mdt.create(
+        tmp_path / "twice", pa.schema({"id": pa.int64(), "n": pa.int64()}), ["id"], options={"mdt.keys.repeat": True}
+    )
+    for _ in range(2):
+        twice.insert({"id": [1, 2], "n": [1, 2]}, check=False)
+    sql.sql(f"create or replace temporary view twice using mdt options (path '{tmp_path / 'twice'}')")
+    with pytest.raises(PySparkException, match="keys may repeat"):
+        sql.sql("update twice set n = n + 1")
+    assert counts(sql, "update twice set n = 5 where id = 1") == (2,)
+    assert counts(sql, "delete from twice where n = 2") == (2,)
