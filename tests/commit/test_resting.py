@@ -17,7 +17,9 @@ SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "n": pa.int64(), "ts
 
 
 def filled() -> Table:
-    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ")
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ"
+    )
     table.upsert([row("a", "Oslo"), row("b", "Oslo"), row("c", "Rome")])
     return table
 

@@ -40,7 +40,7 @@ STEP = re.compile(r"^\d+\. (.*)$", re.MULTILINE)
 ONLY_THEN = "*(only then)*"
 """Ends the steps that a flow takes in other cases than the one that is run here."""
 SPARK = "mdt.engines.spark."
-ON_SPARK = ("4",)
+ON_SPARK = ("4", "20")
 """Flows of Spark: their names are looked up, they are not run here.  What tasks do is run on threads."""
 
 
