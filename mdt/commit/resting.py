@@ -43,6 +43,9 @@ class Resting(Operation[Any]):
             if snapshot.seq == self.seq:
                 raise
             raise self._conflict(error.message) from error
+        if snapshot.seq > self.seq and plan.counts.get("inserted") and not plan.footprint.absent:
+            plan.close()  # tasks will say which keys they found absent
+            raise self._conflict(f"{snapshot.seq - self.seq} commits since then may have inserted the same keys")
         plan = replace(plan, footprint=replace(plan.footprint, conditional=True))
         for seq in range(self.seq + 1, snapshot.seq + 1):
             theirs = self.metadata.record(seq)

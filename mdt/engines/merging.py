@@ -13,7 +13,6 @@ import pyarrow as pa
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE
 from mdt.commit.operation import Changes, Claim
-from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.engines import merge_tasks
 from mdt.engines.engine import Engine, R
@@ -30,15 +29,14 @@ from mdt.write.said import SaidMerge
 def merge(
     engine: Engine[R], metadata: Metadata, options: Options, data: R, columns: pa.Schema, said: SaidMerge,
     schema: pa.Schema, progress: Progress | None = None,
-) -> CommitResult[TaggedPlan[R]]:  # fmt: skip
-    """Merge ``data``, which have these ``columns``; return how the transaction ended.  ``schema``: of the table, as it was when clauses were read."""
+) -> EngineMerge[R]:  # fmt: skip
+    """Return the operation that merges ``data``, which have these ``columns``.  ``schema``: of the table, as it was when clauses were read."""
     definition = metadata.newest().definition
     _, on, _ = said.read(columns.empty_table(), definition)
     key = tuple(on.equal[name] for name in definition.key)
-    operation = EngineMerge(
+    return EngineMerge(
         engine, metadata, options, data, MERGE, definition.commit_action, progress, said=said, key=key, schema=schema
-    )  # fmt: skip
-    return run(metadata, operation, attempts=options.commit_attempts)
+    )
 
 
 @dataclass(frozen=True, slots=True)

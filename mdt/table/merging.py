@@ -18,11 +18,11 @@ from mdt.write.source import Source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from mdt.commit.transaction import CommitResult
+    from mdt.commit.operation import Operation
     from mdt.table.handle import Handle
 
-Runner: TypeAlias = "Callable[[SaidMerge, pa.Schema, Progress | None], CommitResult[Any]]"
-"""Carries out what was said to a table with these columns, in tasks."""
+Runner: TypeAlias = "Callable[[SaidMerge, pa.Schema, Progress | None], Operation[Any]]"
+"""Makes the operation that carries out, in tasks, what was said to a table with these columns."""
 Params = Mapping[str, object] | None
 
 
@@ -79,14 +79,15 @@ class Merging:
             definition = self._table.definition
             if not definition.schema.equals(self._clauses[0].definition.schema):
                 raise Conflict("the columns of the table were altered meanwhile", hint="begin the merge again")
+            operation: Operation[Any]
             if self._runner is not None:
-                done = self._runner(self._said, definition.schema, told)
+                operation = self._runner(self._said, definition.schema, told)
             else:
                 operation = Merge(
                     self._table.metadata, self._table.options, self._source, self._on, self._clauses,
                     definition.schema, definition.commit_action, told,
                 )  # fmt: skip
-                done = self._table._commit(operation)
+            done = self._table._commit(operation)
             return self._table._tidied(MergeResult.of_merge(done, done.plan.looked, storage.now_us() - since))
 
     def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, str | None, Params]:

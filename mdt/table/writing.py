@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import flag, mapping
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Unsupported
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, to_table
 from mdt.table.handle import Handle
@@ -308,6 +308,10 @@ class Writing(Handle):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
+            if small is None and self._rests_on is not None:
+                raise Unsupported(
+                    "a large DataFrame that rests on a state is merged", hint="t.resting_on(seq).merge(frame)"
+                )
             if small is None:
                 done = engine.write(self._metadata, self.options, data, name, progress, kept)
                 return self._tidied(WriteResult.of(done, engine="spark"))

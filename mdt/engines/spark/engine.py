@@ -104,8 +104,8 @@ def write(
 def merge(
     metadata: Metadata, options: Options, frame: DataFrame, columns: pa.Schema, said: SaidMerge, schema: pa.Schema,
     progress: Progress | None = None,
-) -> CommitResult[TaggedPlan[DataFrame]]:  # fmt: skip
-    """Merge ``frame`` on Spark, as :func:`mdt.engines.merging.merge` does."""
+) -> merging.EngineMerge[DataFrame]:  # fmt: skip
+    """Return the operation that merges ``frame`` on Spark, as :func:`mdt.engines.merging.merge` does."""
     engine = SparkEngine(frame.sparkSession)
     return merging.merge(engine, metadata, options, frame, columns, said, schema, progress)
 

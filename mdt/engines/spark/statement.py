@@ -83,7 +83,7 @@ class Statement:
         return [
             EditClause(
                 one["side"], one["action"], one["number"],
-                {name: f"__mdt_v{value}" for name, value in zip(one["names"], one["values"], strict=True)},
+                dict(zip(one["names"], one["columns"], strict=True)),
             )
             for one in json.loads(self._java.clauses())
         ]  # fmt: skip

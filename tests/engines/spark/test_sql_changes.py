@@ -335,6 +335,33 @@ def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql: SparkSession) -
     assert 4 not in left and [left[i] for i in (0, 1, 2, 5)] == [1, 2, 3, 59]
 
 
+def test_rows_that_are_too_many_for_the_driver_are_changed_in_tasks(sql: SparkSession) -> None:
+    large = f"using mdt options (path '{path(sql)}', `mdt.spark.local.bytes.max` '0')"
+    sql.sql(f"create or replace temporary view changed_in_tasks {large}")
+    kept(sql)
+    wanted = expected(sql, {"n": "n + 1", "name": "upper(name)"}, "id % 3 = 1")
+    assert counts(sql, "update changed_in_tasks set n = n + 1, name = upper(name) where id % 3 = 1") == (20,)
+    check(sql, wanted)
+    before = kept(sql)
+    sql.sql(SOURCE).createOrReplaceTempView("given")
+    found = counts(
+        sql,
+        "merge into changed_in_tasks t using given s on t.id = s.id and t.city = s.city when matched and s.n is null then delete "
+        "when matched then update set n = s.n when not matched and s.n > 500 then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)",
+    )
+    left = {row["id"]: row for row in before.to_pylist()}
+    left[1]["n"] = 100
+    left[99] = {**dict.fromkeys(SCHEMA.names), "id": 99, "city": "Oslo", "n": 900, "ts": 8}
+    del left[2]
+    assert found == (3, 1, 1, 1)
+    check(sql, pa.Table.from_pylist(list(left.values()), SCHEMA))
+    with pytest.raises(PySparkException, match="have the key by which they are matched"):
+        sql.sql(
+            "merge into changed_in_tasks t using given s on t.id + 1 = s.id when not matched then insert (id, city, ts) values (s.id, 'x', 1)"
+        )
+    assert mdt.open(path(sql)).history()["operation"].to_pylist()[2:] == ["merge", "merge"]
+
+
 @pytest.mark.parametrize("conflicts", [True, False])
 def test_edits_are_made_again_if_others_change_their_rows_meanwhile(
     sql: SparkSession, monkeypatch: pytest.MonkeyPatch, conflicts: bool

@@ -31,11 +31,17 @@ import scala.Option;
 import scala.Tuple2;
 
 final class Edits {
+    private static final String VALUE = "__mdt_v";
     private static final String[] NUMBERS = {"__mdt_m", "__mdt_n"};
     private final List[] cases = {new ArrayList(), new ArrayList()}; // of rows in the table, and of new ones: (condition, number)
     private final List values = new ArrayList();
     private final List users = new ArrayList(); // of each value: the (side, number) of the clauses that set it
     private final StringBuilder json = new StringBuilder();
+    private final Map keys; // column that names a row -> its expression, where new rows may have the same; else empty
+
+    Edits(Map keys) {
+        this.keys = keys;
+    }
 
     /** Adds a clause. side: 0 for rows in the table, 1 for new ones; condition: of rows of the frame that edits are made of. */
     void add(int side, Expression condition, String action, Map assignments) {
@@ -44,13 +50,23 @@ final class Edits {
         json.append(json.length() == 0 ? "[" : ",").append("{\"side\":").append(side).append(",\"action\":\"").append(action);
         json.append("\",\"number\":").append(number).append(",\"names\":");
         List names = new ArrayList(assignments.keySet());
-        json.append(CatalystJson.texts(names)).append(",\"values\":[");
+        List columns = new ArrayList();
         for (int i = 0; i < names.size(); i++) {
-            int value = value((Expression) assignments.get(names.get(i)));
-            ((List) users.get(value)).add(new int[] {side, number});
-            json.append(i == 0 ? "" : ",").append(value);
+            String name = (String) names.get(i);
+            columns.add(column(name, (Expression) assignments.get(name), side, number));
         }
-        json.append("]}");
+        json.append(CatalystJson.texts(names)).append(",\"columns\":").append(CatalystJson.texts(columns)).append('}');
+    }
+
+    /** Returns the column of the edits from which a column of the table gets its value. */
+    private String column(String name, Expression wanted, int side, int number) {
+        Expression key = (Expression) keys.get(name);
+        if (key != null && key.semanticEquals(wanted)) {
+            return name;
+        }
+        int value = value(wanted);
+        ((List) users.get(value)).add(new int[] {side, number});
+        return VALUE + value;
     }
 
     private int value(Expression wanted) {
@@ -86,7 +102,7 @@ final class Edits {
         found.add(said[0]);
         found.add(said[1]);
         for (int i = 0; i < values.size(); i++) {
-            found.add(named(whereUsed((Expression) values.get(i), (List) users.get(i), said), "__mdt_v" + i));
+            found.add(named(whereUsed((Expression) values.get(i), (List) users.get(i), said), VALUE + i));
         }
         return new Project(Scala.seq(found), numbered);
     }

@@ -177,7 +177,12 @@ public final class MergeStatement extends Statement {
     public void prepare(List on, List fixed, boolean byKey) {
         this.on = on;
         this.byKey = byKey;
-        edits = new Edits();
+        Map keys = new LinkedHashMap();
+        for (int i = 0; byKey && rest.isEmpty() && i < equal.size(); i++) {
+            List pair = (List) equal.get(i);
+            keys.put(((Attribute) pair.get(0)).name(), pair.get(1));
+        }
+        edits = new Edits(keys);
         inTable = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_table");
         inSource = Edits.named(Literal$.MODULE$.TrueLiteral(), "__mdt_in_source");
         Expression table = inTable.toAttribute();

@@ -88,7 +88,7 @@ public final class RowStatement extends Statement {
 
     public void prepare(List on, List fixed, boolean byKey) {
         this.on = on;
-        edits = new Edits();
+        edits = new Edits(new LinkedHashMap());
         if (assignments == null) {
             edits.add(0, Literal$.MODULE$.TrueLiteral(), "delete", new LinkedHashMap());
             return;
