@@ -210,3 +210,12 @@ STORE_RETRY_SECONDS = 30
 
 STORE_TIMEOUT_SECONDS = 60
 """One request with its answer: a full base file (120 MiB) at 2 MiB a second."""
+
+OPERATIONS_AT_ONCE_MAX = 16
+"""Requests of one process to an object store: as many as a commit or a look-up of a few keys has that do not depend on each other."""
+
+LOOKED_ONCE_ROWS_MAX = 100_000
+"""Rows that are made ready in less time than an object store takes to say what has happened meanwhile."""
+
+OPERATIONS_WAITING_MAX = 32
+"""Uploads that wait for a thread hold their bytes in memory."""

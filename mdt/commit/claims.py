@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from mdt.errors import Corrupt
@@ -77,18 +78,29 @@ def _senseless(path: str, expected: str, got: str) -> Corrupt:
     return Corrupt("a claim makes no sense", path=path, offset=0, expected=expected, got=got, hint=_WHAT_TO_DO)
 
 
-def read_all(storage: Storage) -> tuple[list[Pending], list[Corrupt]]:
+Claims = tuple[list[Pending], list[Corrupt]]
+"""Those that make sense, oldest first, and what is wrong with the others."""
+
+
+def read_all(storage: Storage) -> Claims:
     """Return the claims that make sense, oldest first, and what is wrong with the others.  One listing."""
     found, aside = [], []
-    for info in storage.list_dir(paths.pending_dir()):
-        try:
-            data = storage.read_if_exists(info.path, CLAIM_BYTES_MAX)
-            if data is not None:
-                found.append(decode(data, path=info.path))
-        except Corrupt as error:
-            error.hint = _WHAT_TO_DO
-            aside.append(error)
+    reads = [partial(_read, storage, info.path) for info in storage.list_dir(paths.pending_dir())]
+    for one in storage.together(*reads):
+        if isinstance(one, Pending):
+            found.append(one)
+        elif one is not None:
+            aside.append(one)
     return sorted(found, key=lambda claim: claim.instant), aside
+
+
+def _read(storage: Storage, path: str) -> Pending | Corrupt | None:
+    try:
+        data = storage.read_if_exists(path, CLAIM_BYTES_MAX)
+        return None if data is None else decode(data, path=path)
+    except Corrupt as error:
+        error.hint = _WHAT_TO_DO
+        return error
 
 
 def usurped(claim: Pending) -> Corrupt:

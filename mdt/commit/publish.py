@@ -6,6 +6,7 @@ Nothing here decides anything.  Every function may be repeated after a crash and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,8 +33,8 @@ _OPERATIONS = {
 
 def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
     """Tell Hudi that a transaction begins."""
-    for path, content in layout_of(definition).announced(instant, action):
-        storage.put_if_absent(path, content)
+    told = layout_of(definition).announced(instant, action)
+    storage.together(*(partial(storage.put_if_absent, path, content) for path, content in told))
 
 
 def retract(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
@@ -61,17 +62,21 @@ def _hudi_action(record: CommitRecord, definition: TableDefinition) -> str:
 
 
 def oldest_unpublished(
-    storage: Storage, load: Callable[[int], CommitRecord | None], seq: int, definition: TableDefinition
+    is_there: Callable[[str], bool],
+    load: Callable[[int], CommitRecord | None],
+    seq: int,
+    definition: TableDefinition,
 ) -> int:
     """Return where publishing must start so that commit ``seq`` is not seen without those before it.
 
     Commits are published in order, so the search goes back to the newest one that is published.  ``load`` reads a commit
-    record.  A commit may be unpublished although its writer lives: it is on its way, and we came after it.
+    record, ``is_there`` says whether an instant stands at a path.  A commit may be unpublished although its writer lives: it is on its way,
+    and we came after it.
     """
     oldest = seq
     for earlier in range(seq - 1, -1, -1):
         record = load(earlier)
-        if record is None or (record.action not in NO_INSTANTS and is_published(storage, record, definition)):
+        if record is None or (record.action not in NO_INSTANTS and is_there(completed_path(record, definition))):
             break
         oldest = earlier
     return oldest

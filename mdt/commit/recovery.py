@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from mdt import logs
 from mdt.commit import claims, leftovers, publish
-from mdt.commit.claims import Pending
+from mdt.commit.claims import Claims, Pending
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.reclaim import reclaim
@@ -69,9 +69,9 @@ def pending(metadata: Metadata) -> list[Pending]:
     return sensible(metadata)[0]
 
 
-def sensible(metadata: Metadata) -> tuple[list[Pending], list[Corrupt]]:
-    """Return the claims that make sense beside the log, oldest first, and what is wrong with the others."""
-    found, aside = claims.read_all(metadata.storage)
+def sensible(metadata: Metadata, known: Claims | None = None) -> Claims:
+    """Return the claims that make sense beside the log, oldest first, and what is wrong with the others; ``known``: as in :func:`recover`."""
+    found, aside = claims.read_all(metadata.storage) if known is None else known
     if not found:
         return [], aside
     snapshot = metadata.newest()
@@ -96,15 +96,15 @@ def _usurps(snapshot: Snapshot, claim: Pending) -> bool:
     return claim.instant in snapshot.instants or claim.token in snapshot.log.tokens
 
 
-def recover(metadata: Metadata, *, after_seconds: float) -> Recovery:
+def recover(metadata: Metadata, *, after_seconds: float, known: Claims | None = None) -> Recovery:
     """Publish what committed, roll back claims older than ``after_seconds``.
 
-    0 rolls back every claim now, and removes what was left over without one.  Raises Conflict or Unavailable as any
+    ``known``: what :func:`mdt.commit.claims.read_all` has just returned, if somebody has asked.  0 rolls back every claim now, and removes what was left over without one.  Raises Conflict or Unavailable as any
     transaction does.
     """
     since = logs.started(logs.RECOVERY, metadata.storage)
     published = _publish_creation(metadata)
-    found, aside = sensible(metadata)
+    found, aside = sensible(metadata, known)
     dead: list[Pending] = []
     if found:
         published += _publish_committed(metadata, metadata.newest(), found)
@@ -166,7 +166,7 @@ def sweep(metadata: Metadata) -> int:
 
 def _publish_creation(metadata: Metadata) -> tuple[str, ...]:
     """Make what Hudi needs of an empty table if its maker died; there is no claim of it."""
-    if metadata.storage.size(paths.properties()) is not None:
+    if metadata.watch.properties is not None or metadata.storage.size(paths.properties()) is not None:
         return ()
     record = metadata.record(0)
     if record is None:

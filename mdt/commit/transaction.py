@@ -7,9 +7,10 @@ leaves only garbage that nobody refers to, everything after it can be made again
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from mdt.metadata.snapshot import Snapshot
 
 _BACKOFF_SECONDS = 0.02
 _CLEANED = "what it began on was cleaned"
+_ARCHIVED = "the log has been archived since this transaction began"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,14 @@ class CommitResult(Generic[P]):
     warnings: tuple[str, ...] = ()
 
 
-def run(metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX) -> CommitResult[P]:
-    """Carry out ``operation``.  Raises Conflict after ``attempts`` conflicts, Unavailable if storage fails."""
-    driver = steps(metadata, operation, attempts=attempts)
+def run(
+    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX, begun: Snapshot | None = None
+) -> CommitResult[P]:
+    """Carry out ``operation``, at first on ``begun``: the newest snapshot, where the caller has just looked.
+
+    Raises Conflict after ``attempts`` conflicts, Unavailable if storage fails.
+    """
+    driver = steps(metadata, operation, attempts=attempts, begun=begun)
     while True:
         try:
             next(driver)
@@ -59,17 +66,18 @@ def run(metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_A
 
 
 def steps(
-    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX
+    metadata: Metadata, operation: Operation[P], *, attempts: int = COMMIT_ATTEMPTS_MAX, begun: Snapshot | None = None
 ) -> Generator[str, None, CommitResult[P]]:
     """Carry out ``operation``, yielding the name of each phase that has just ended."""
     storage = metadata.storage
     since = logs.started(logs.COMMIT, storage)
     why = ""
     for attempt in range(1, attempts + 1):
-        snapshot = metadata.newest()
+        snapshot = metadata.newest() if begun is None else begun
+        begun = None
         yield "begun"
         txn = storage.random_hex(16)
-        committed, plan = None, _prepared(metadata, operation, snapshot, txn)
+        committed, archived, plan = None, -1, _prepared(metadata, operation, snapshot, txn)
         if plan is None:
             why = _CLEANED
         else:
@@ -77,10 +85,10 @@ def steps(
                 yield "prepared"
                 if not plan.is_needed:
                     return CommitResult(snapshot, None, plan, attempt)
-                committed, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
+                committed, archived, why = yield from _attempt(metadata, snapshot, operation, plan, txn)
         if plan is not None and committed is not None:
-            warnings = finish(metadata, committed)
-            newest = metadata.newest(watched=False)
+            warnings = finish(metadata, committed, archived)
+            newest = metadata.after(committed)
             warnings += _left_uncovered(newest)
             _log(metadata, newest.definition.name, committed, attempt, warnings, since)
             return CommitResult(newest, committed, plan, attempt, warnings)
@@ -99,39 +107,68 @@ def _prepared(metadata: Metadata, operation: Operation[P], snapshot: Snapshot, t
     """Return the plan, or None if something was not there because the table has been cleaned since ``snapshot`` was taken."""
     try:
         return operation.prepare(snapshot, txn)
-    except Missing:
-        if metadata.newest().retention == snapshot.retention:
+    except Missing as error:
+        if not _was_cleaned(metadata, snapshot, error):
             raise
         return None
 
 
+def _was_cleaned(metadata: Metadata, snapshot: Snapshot, error: Exception) -> bool:
+    """Return whether ``error`` says that something is gone, and the table has been cleaned since ``snapshot`` was taken."""
+    return isinstance(error, Missing) and metadata.newest().retention != snapshot.retention
+
+
 def _attempt(
     metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str
-) -> Generator[str, None, tuple[CommitRecord | None, str]]:
-    """Claim, write and commit; return the record, or None and which conflict was met, when nothing is left of it."""
+) -> Generator[str, None, tuple[CommitRecord | None, int, str]]:
+    """Claim, write and commit; return the record, or None, the newest one in the archive then, and which conflict was met, when nothing is left of it."""
     claim = claim_instant(metadata, snapshot, operation, plan, txn)
+    announced = metadata.storage.begin(partial(_announce, metadata, snapshot, operation, claim))
     yield "claimed"
     try:
-        changes = operation.write(snapshot, plan, claim)
-        metadata.newest()  # the last look for commits of other Hudi writers
+        changes = _written(operation, snapshot, plan, claim, announced)
+        yield "written"
+        seen = metadata.newest(to_end=False).seq  # the last look for commits of other Hudi writers
     except Exception as error:  # also what somebody's progress callback or index raises: nothing is committed
         if not isinstance(error, Unavailable):
             abandon(metadata, snapshot, claim, operation, plan)
-        if isinstance(error, Missing) and metadata.newest().retention != snapshot.retention:
-            return None, _CLEANED
-        raise
-    yield "written"
+        if not _was_cleaned(metadata, snapshot, error):
+            raise
+        return None, -1, _CLEANED
     # From here on an error leaves the outcome open: recovery decides by the log, nothing may be deleted.
-    committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes)
+    committed, why = yield from _commit(metadata, snapshot, operation, plan, claim, changes, seen)
     if committed is not None:
         yield "committed"
-    else:
-        abandon(metadata, snapshot, claim, operation, plan)
-    return committed, why
+        archived = archive.last_archived(metadata.storage)
+        if not _is_astray(metadata, committed, archived):
+            return committed, archived, ""
+        metadata.storage.delete(paths.commit(committed.seq))
+        why = _ARCHIVED
+    abandon(metadata, snapshot, claim, operation, plan)
+    return None, -1, why
+
+
+def _announce(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], claim: Claim) -> None:
+    if operation.action not in publish.NO_INSTANTS:
+        publish.announce(metadata.storage, claim.instant, operation.action, snapshot.definition)
+
+
+def _written(
+    operation: Operation[P], snapshot: Snapshot, plan: P, claim: Claim, announced: Callable[[], None]
+) -> Changes:
+    """Return what the operation writes while Hudi is told; neither is under way any more then."""
+    try:
+        changes = operation.write(snapshot, plan, claim)
+    except BaseException:
+        with suppress(MdtError):
+            announced()
+        raise
+    announced()
+    return changes
 
 
 def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, txn: str) -> Claim:
-    """Take an instant greater than all in the history, which no other transaction has; announce it to Hudi.
+    """Take an instant greater than all in the history, which no other transaction has.
 
     A claim ends with its commit, so where clocks differ the instant may have been used since ``snapshot``: the history
     is read again under the claim.
@@ -152,8 +189,6 @@ def claim_instant(metadata: Metadata, snapshot: Snapshot, operation: Operation[P
             storage.delete(paths.pending(instant))
             at = timeline.instant_us(last)
         at += 1000
-    if operation.action not in publish.NO_INSTANTS:
-        publish.announce(storage, instant, operation.action, snapshot.definition)
     return Claim(txn, instant, token)
 
 
@@ -202,12 +237,13 @@ def _columns(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _commit(
-    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, claim: Claim, changes: Changes
+    metadata: Metadata, snapshot: Snapshot, operation: Operation[P], plan: P, claim: Claim, changes: Changes, seen: int
 ) -> Generator[str, None, tuple[CommitRecord | None, str]]:
-    """Append a record behind everything that came since ``snapshot``, or say why it conflicts."""
+    """Append a record behind everything that came since ``snapshot``, or say why it conflicts.  ``seen``: the newest record a moment ago."""
     seq = snapshot.seq + 1
     while True:
-        while (theirs := metadata.record(seq)) is not None:
+        # That none follows the newest one which was seen, the commit itself finds out.
+        while seq != seen + 1 and (theirs := metadata.record(seq)) is not None:
             why = conflicts.check(_footprint(plan, claim, changes), theirs, metadata.objects.key_map)
             if why is not None:
                 part = None if theirs.alters else operation.narrow(snapshot, plan, changes, theirs)
@@ -219,22 +255,18 @@ def _commit(
         record = _record(operation, plan, claim, snapshot, changes).at(seq)
         read = commit_log.as_read(record)
         if commit_log.append(metadata.storage, record):
-            if not _is_astray(metadata, record):
-                metadata.remember(read)
-                return record, ""
-            metadata.storage.delete(paths.commit(seq))
-            return None, "the log has been archived since this transaction began"
+            return read, ""
+        seen = -1
 
 
-def _is_astray(metadata: Metadata, record: CommitRecord) -> bool:
-    """Return whether ``record`` stands under a number that was free because the record there had been archived.
+def _is_astray(metadata: Metadata, record: CommitRecord, archived: int) -> bool:
+    """Return whether ``record`` stands under a number that was free because the record there had been archived; ``archived``: the newest one that has.
 
     It happens to a transaction that slept for very long.  Nobody reads such a record: see :mod:`mdt.metadata.archive`.
     """
-    storage = metadata.storage
-    if archive.last_archived(storage) < record.seq:
+    if archived < record.seq:
         return False
-    return record.txn not in archive.read(storage, record.seq)["txn"].to_pylist()
+    return record.txn not in archive.read(metadata.storage, record.seq)["txn"].to_pylist()
 
 
 def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
@@ -249,26 +281,18 @@ def _footprint(plan: WritePlan, claim: Claim, changes: Changes) -> Footprint:
     return footprint
 
 
-def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
-    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.
+def finish(metadata: Metadata, record: CommitRecord, archived: int) -> tuple[str, ...]:
+    """Publish ``record`` after what came before it, drop its claim, compact the metadata when due.  ``archived``: the newest record in the archive.
 
     The commit stands whatever happens here: failures of storage become warnings, the next writer repeats the work.
     """
     storage = metadata.storage
     try:
-        if (
-            storage.size(paths.commit(record.seq)) is None
-        ):  # this process slept: others have published it, and archived it since
+        if archived >= record.seq:  # this process slept: others have published it, and archived it since
             storage.delete(paths.pending(record.instant))
             return ()
-        newest = metadata.newest(watched=False)
-        oldest = publish.oldest_unpublished(storage, metadata.record, record.seq, newest.definition)
-        for seq in range(oldest, record.seq + 1):
-            earlier = metadata.record(seq)
-            if earlier is not None:
-                publish.publish(storage, earlier, newest.definition)
-            elif seq >= newest.retention.first:
-                raise Internal(f"commit record {seq} has vanished")
+        newest = metadata.after(record)
+        _publish(metadata, record, newest)
         if record.action == "clean":
             reclaim(metadata, record)
         storage.delete(paths.pending(record.instant))
@@ -277,6 +301,23 @@ def finish(metadata: Metadata, record: CommitRecord) -> tuple[str, ...]:
     except MdtError as error:
         return (f"committed, but the work after it is left to the next writer: {error}",)
     return ()
+
+
+def _publish(metadata: Metadata, record: CommitRecord, newest: Snapshot) -> None:
+    """Publish ``record`` after what came before it."""
+    is_there = partial(_stands, metadata)
+    oldest = publish.oldest_unpublished(is_there, metadata.record, record.seq, newest.definition)
+    for seq in range(oldest, record.seq + 1):
+        earlier = metadata.record(seq)
+        if earlier is not None:
+            publish.publish(metadata.storage, earlier, newest.definition)
+        elif seq >= metadata.newest(watched=False).retention.first:
+            raise Internal(f"commit record {seq} has vanished")
+
+
+def _stands(metadata: Metadata, path: str) -> bool:
+    """Return whether an instant stands at ``path``; often the last look has seen it."""
+    return metadata.watch.has_seen(path) or metadata.storage.size(path) is not None
 
 
 def _left_uncovered(snapshot: Snapshot) -> tuple[str, ...]:

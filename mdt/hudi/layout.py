@@ -56,7 +56,7 @@ class Layout(Protocol):
     # order
 
     def announced(self, time: str, action: str) -> Sequence[tuple[str, bytes]]:
-        """Return (path, content) of what is written when a transaction begins, in this order.
+        """Return (path, content) of what is written when a transaction begins, in any order.
 
         Nothing of a compaction, clustering or cleaning: services that are pending are taken for another writer's (:mod:`mdt.metadata.foreign`).
         """

@@ -8,7 +8,7 @@ there when it looked last, less a margin for the clock of the other writer, or a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,8 @@ class Watch:
     def look(self, layout: Layout) -> Seen | None:
         """Return what stands in ``.hoodie`` now, None if nothing has changed since it was accepted.
 
-        The log must be read afterwards: whatever our own writers have completed by now is in it then.
+        The log must be read afterwards: whatever our own writers have completed by now is in it then.  Who has read it at the same time asks
+        :meth:`is_ahead`.
         """
         stamps = self._stamped(layout)
         if stamps is not None and stamps == self._stamps:
@@ -87,6 +88,15 @@ class Watch:
         if print == self._print and self.storage.is_remote:
             return Seen(stamps, self.properties, instants, begun, print)
         return Seen(stamps, read_properties(self.storage), instants, begun, print)
+
+    def is_ahead(self, seen: Seen, snapshot: Snapshot) -> bool:
+        """Return whether something has been completed that ``snapshot`` lacks: by another Hudi writer, or since the log was read."""
+        unknown = snapshot.unknown_instants({instant.time for instant in seen.instants})
+        return bool(_changes(instant for instant in seen.instants if instant.time in unknown))
+
+    def has_seen(self, path: str) -> bool:
+        """Return whether an instant of ours stood at ``path`` when it was looked; False says nothing."""
+        return path in self._ours
 
     def accept(self, seen: Seen | None, snapshot: Snapshot) -> None:
         """Raise Unsupported if another Hudi writer has changed the table; remember that it was looked at if not.
@@ -191,13 +201,18 @@ def _refuse_lost_records(storage: Storage, layout: Layout, first: Instant, path:
         )  # fmt: skip
 
 
-def _refuse_instants(others: list[Instant]) -> None:
-    """Raise Unsupported if any of these instants, none of them ours, changes rows or deletes files."""
-    changes = [
+def _changes(others: Iterable[Instant]) -> list[Instant]:
+    """Return which of these instants, none of them ours, change rows or delete files."""
+    return [
         instant
         for instant in others
         if instant.action not in _DATA_STAYS and (instant.state == timeline.COMPLETED or instant.action not in _COMMITS)
     ]
+
+
+def _refuse_instants(others: list[Instant]) -> None:
+    """Raise Unsupported if any of these instants, none of them ours, changes rows or deletes files."""
+    changes = _changes(others)
     commits = [i for i in changes if i.state == timeline.COMPLETED and i.action in (*_COMMITS, "replacecommit")]
     if commits:
         raise Unsupported(

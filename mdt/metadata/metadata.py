@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,7 @@ from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints,
 from mdt.metadata.column_stats import FileStats
 from mdt.metadata.columns import HISTORY
 from mdt.metadata.commit_log import CommitRecord
-from mdt.metadata.foreign import Watch, watched_since
+from mdt.metadata.foreign import Seen, Watch, watched_since
 from mdt.metadata.history import history_row
 from mdt.metadata.index_summaries import SummaryCache
 from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
@@ -96,29 +97,57 @@ class Metadata:
         """The options that take precedence over those kept with the table."""
         return self._overrides
 
-    def newest(self, *, watched: bool = True) -> Snapshot:
+    def newest(self, *, watched: bool = True, to_end: bool = True) -> Snapshot:
         """Return the newest snapshot.  O(records since the last call); one failed probe when nothing happened.
 
-        Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.
+        Raises Unsupported if another Hudi writer has changed the table, unless not ``watched``: within a transaction.  ``to_end``: whether to find
+        out that records have left the log since the last call, with all that follow; not within a transaction, whose commit finds it out.
         """
         while True:
             try:
-                return self._looked(watched)
+                return self._looked(watched, watched and to_end)
             except Missing as error:
                 self._begin_again(error)
 
-    def _looked(self, watched: bool) -> Snapshot:
+    def known(self) -> Snapshot:
+        """Return the newest snapshot that this process knows, with all of its own commits."""
+        return self._newest or self.newest(watched=False)
+
+    def after(self, record: CommitRecord) -> Snapshot:
+        """Return a snapshot that has ``record``, which stands in the log; storage is asked only for records before it that are not in memory."""
+        self.remember(record)
+        snapshot = self._newest
+        while snapshot is not None and (following := self._records.get(snapshot.seq + 1)) is not None:
+            snapshot = apply(snapshot, following)
+        if snapshot is None or snapshot.seq < record.seq:
+            return self.newest(watched=False)
+        self._newest = snapshot
+        return snapshot
+
+    def _looked(self, watched: bool, to_end: bool) -> Snapshot:
         known = self._newest
         snapshot = self._opened() if known is None else known
-        seen = self.watch.look(layout_of(snapshot.definition)) if watched else None
-        snapshot = self._replayed_on(snapshot)
-        if not self._is_end(snapshot, known, watched):
-            snapshot = self._replayed_on(self._opened_by_listing())
+        seen, following = self._asked(snapshot, watched)
+        snapshot = self._replayed_on(snapshot, following)
+        is_ahead = seen is not None and self.watch.is_ahead(seen, snapshot)
+        if is_ahead:  # the timeline may have been listed after the log was read
+            snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
+        if not self._is_end(snapshot, known, to_end or is_ahead):
+            snapshot = self._opened_by_listing()
+            snapshot = self._replayed_on(snapshot, self.record(snapshot.seq + 1))
         if self._may_be_rebased(snapshot):
             snapshot = self._rebased(snapshot)
         self._newest = snapshot
         self.watch.accept(seen, snapshot)
         return snapshot
+
+    def _asked(self, snapshot: Snapshot, watched: bool) -> tuple[Seen | None, CommitRecord | None]:
+        """Return what stands in ``.hoodie``, if it is ``watched``, and the record that follows ``snapshot``."""
+        following = partial(self.record, snapshot.seq + 1)
+        if not watched:
+            return None, following()
+        seen, record = self.storage.together(partial(self.watch.look, layout_of(snapshot.definition)), following)
+        return seen, record
 
     def _begin_again(self, error: Missing) -> None:
         """Stand on the newest checkpoint: the one before was cleaned while it was read.  Raises ``error`` if there is no newer one."""
@@ -135,7 +164,7 @@ class Metadata:
         records = min(self.options(snapshot.definition).metadata_compact_records, METADATA_COMPACT_RECORDS)
         return snapshot.seq - max(self._looked_at, snapshot.checkpoint.seq) > records
 
-    def _is_end(self, snapshot: Snapshot, known: Snapshot | None, watched: bool) -> bool:
+    def _is_end(self, snapshot: Snapshot, known: Snapshot | None, is_asked: bool) -> bool:
         """Return whether no record follows ``snapshot`` because there is none, and not because it was archived.
 
         Records go in order.  So if that of the snapshot which was ``known`` before is still there, so are all that followed it.
@@ -143,12 +172,13 @@ class Metadata:
         if known is None:
             self.last_archived = archive.last_archived(self.storage)
             return self.last_archived < snapshot.seq
-        return not watched or self.storage.size(paths.commit(known.seq)) is not None
+        return not is_asked or self.storage.size(paths.commit(known.seq)) is not None
 
-    def _replayed_on(self, snapshot: Snapshot) -> Snapshot:
-        """Return ``snapshot`` after all records that follow it."""
-        while (record := self.record(snapshot.seq + 1)) is not None:
-            snapshot = apply(snapshot, record)
+    def _replayed_on(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
+        """Return ``snapshot`` after ``following`` and all records behind that."""
+        while following is not None:
+            snapshot = apply(snapshot, following)
+            following = self.record(snapshot.seq + 1)
         return snapshot
 
     def _rebased(self, snapshot: Snapshot) -> Snapshot:

@@ -39,7 +39,7 @@ def tidy(metadata: Metadata, options: Options) -> tuple[str, ...]:
     """Let every service that is due do one step; return what went wrong."""
     if not options.services_auto:
         return ()
-    return _steps(metadata, options, STEPS)[1]
+    return _steps(metadata, options, STEPS, metadata.known())[1]
 
 
 def run_due(metadata: Metadata, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -48,10 +48,9 @@ def run_due(metadata: Metadata, options: Options) -> tuple[tuple[str, ...], tupl
 
 
 def _steps(
-    metadata: Metadata, options: Options, steps: Sequence[tuple[str, Step]]
+    metadata: Metadata, options: Options, steps: Sequence[tuple[str, Step]], snapshot: Snapshot | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     done, warnings = [], []
-    snapshot: Snapshot | None = None
     for name, step in steps:
         try:
             if snapshot is None:

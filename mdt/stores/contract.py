@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from mdt import errors
 from mdt.limits import FRAME_BYTES_MAX
+from mdt.stores.at_once import awaited
+
+T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes in memory, without a copy."""
@@ -42,6 +45,9 @@ Listing = list[ObjectInfo]
 """Objects sorted by path."""
 Names = list[str]
 """Names without directories, sorted."""
+
+Answers = list[Any]
+"""What several operations have returned, in the order in which they were given."""
 
 
 class Storage(ABC):
@@ -135,6 +141,21 @@ class Storage(ABC):
     @abstractmethod
     def size(self, path: str) -> int | None:
         """Return the size of an object in bytes, or None if it is absent."""
+
+    def begin(self, act: Callable[[], T]) -> Callable[[], T]:
+        """Begin ``act``, operations that nothing else waits for yet; return what waits for its result, which is called once.
+
+        Here it is done at once, and raises its errors; a storage on which operations take long does it in another thread.
+        """
+        found = act()
+        return lambda: found
+
+    def together(self, *acts: Callable[[], Any]) -> Answers:
+        """Return what each of ``acts`` returns, none of which depends on another: they begin in this order, and may end in any.
+
+        An error is raised when those that have begun have ended.
+        """
+        return awaited([self.begin(act) for act in acts])
 
     def __reduce__(self) -> Any:
         """Return what a pickle keeps, where another process can open the same root.  Raises ``errors.Unsupported`` elsewhere."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -20,6 +20,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from mdt import errors
+from mdt.stores.at_once import AtOnce
 from mdt.stores.contract import (
     Data,
     Listing,
@@ -36,11 +37,12 @@ from mdt.stores.contract import (
     name_taken,
 )
 from mdt.stores.options import SERVICES, StoreOptions, parse_store_options
-from mdt.stores.positioned_file import PositionedFile
+from mdt.stores.positioned_file import RangeFile
 from mdt.stores.store_errors import Place, explained, refused_options, shows_secrets
 
 _PROBE_PATH = ".hoodie/.mdt/probe"
 _PROBE_DATA = b"mdt puts this object twice to learn whether the store refuses the second one\n"
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,6 +64,7 @@ class ObjectStorage(Storage):
         self._store = _made(url, given, self._place) if store is None else store
         self._conditional_put: bool | None = None
         self._lock = threading.Lock()
+        self._at_once = AtOnce()
 
     def __repr__(self) -> str:
         return f"<objects below {self.url}>"
@@ -97,7 +100,7 @@ class ObjectStorage(Storage):
 
     def open(self, path: str) -> Any:
         """See :class:`Storage`; each read is one request, so read with ``pre_buffer``."""
-        return pa.PythonFile(_RangeFile(self, path, self._require_size(path)), mode="r")
+        return pa.PythonFile(RangeFile(self, path, self._require_size(path)), mode="r")
 
     def create(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""
@@ -163,6 +166,10 @@ class ObjectStorage(Storage):
         except errors.Missing:
             return None
 
+    def begin(self, act: Callable[[], T]) -> Callable[[], T]:
+        """See :class:`Storage`; in another thread."""
+        return self._at_once.begin(act)
+
     def uri(self, path: str) -> str:
         """See :class:`Storage`; Hadoop calls S3 ``s3a``."""
         root = "s3a" + self.url[2:] if self.url.startswith("s3://") else self.url
@@ -218,20 +225,6 @@ def _is_direct(path: str, directory: str) -> bool:
 
 class _Exists(Exception):
     """The store refused a conditional put."""
-
-
-class _RangeFile(PositionedFile):
-    """The file object that pyarrow reads through: bytes by ranged requests."""
-
-    def __init__(self, storage: ObjectStorage, path: str, size: int) -> None:
-        super().__init__(size)
-        self._storage, self._path = storage, path
-
-    def read(self, count: int | None = None) -> bytes:
-        left = max(self.size - self.at, 0)
-        data = self._storage.read(self._path, self.at, left if count is None or count < 0 else min(count, left))
-        self.at += len(data)
-        return data
 
 
 def _infos(objects: Iterable[Any]) -> list[ObjectInfo]:

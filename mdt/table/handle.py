@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
+from mdt.limits import LOOKED_ONCE_ROWS_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
@@ -111,26 +113,28 @@ class Handle:
 
         return overview.table_html(self.path, self.snapshot())
 
-    def _commit(self, operation: Operation[Any]) -> CommitResult[Any]:
+    def _commit(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
         from mdt.commit.transaction import run
 
         if self._rests_on is not None:
             from mdt.commit.resting import Resting
 
             operation = Resting(operation, self._metadata, self._rests_on)
-        return run(self._metadata, operation, attempts=self.options.commit_attempts)
+        return run(self._metadata, operation, attempts=self.options.commit_attempts, begun=begun)
 
-    def _upserted(self, batch: Batch, name: str, action: str, progress: Progress | None = None) -> WriteResult:
+    def _upserted(self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Upsert
 
-        done = self._commit(Upsert(self._metadata, self.options, batch, name, action, progress))
-        return self._tidied(WriteResult.of(done))
+        action = begun.definition.commit_action
+        operation = Upsert(self._metadata, self.options, batch, name, action, progress)
+        return self._tidied(WriteResult.of(self._commit(operation, _fresh(begun, len(batch)))))
 
-    def _deleted(self, batch: Batch, action: str, progress: Progress | None = None) -> WriteResult:
+    def _deleted(self, batch: Batch, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Delete
 
-        done = self._commit(Delete(self._metadata, self.options, batch, "delete", action, progress))
-        return self._tidied(WriteResult.of(done))
+        action = begun.definition.commit_action
+        operation = Delete(self._metadata, self.options, batch, "delete", action, progress)
+        return self._tidied(WriteResult.of(self._commit(operation, _fresh(begun, len(batch)))))
 
     def _tidied(self, result: W) -> W:
         """Let services that are due do a step each after a write; return its result with what went wrong with them."""
@@ -138,26 +142,30 @@ class Handle:
 
         return replace(result, warnings=result.warnings + inline.tidy(self._metadata, self.options))
 
-    def _before_rows(self) -> TableDefinition:
+    def _before_rows(self) -> Snapshot:
         """As :meth:`_before_write`; rows are found by the key index, so it must be there."""
         return self._before_write(by_key=True)
 
-    def _before_write(self, *, roll_back: bool = True, by_key: bool = False) -> TableDefinition:
+    def _before_write(self, *, roll_back: bool = True, by_key: bool = False) -> Snapshot:
         """Refuse what cannot be written safely, then finish or remove what crashed writers left (with ``roll_back``).
 
-        Returns what the table is.  ``by_key``: whether rows are found by the key index, which then must be there.
+        Returns the newest snapshot.  ``by_key``: whether rows are found by the key index, which then must be there.
         """
+        from mdt.commit import claims
         from mdt.commit.recovery import recover
 
         self._refuse_the_past()
         self._storage.require_conditional_put()
-        snapshot = self._metadata.newest()
+        if roll_back:
+            snapshot, found = self._storage.together(self._metadata.newest, partial(claims.read_all, self._storage))
+        else:
+            snapshot, found = self._metadata.newest(), None
         if by_key:
             self._metadata.key_index(snapshot)
         self._metadata.watch.refuse_to_write()
         if roll_back:
-            recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1)
-        return snapshot.definition
+            recover(self._metadata, after_seconds=self.options.rollback_after_seconds or 1, known=found)
+        return snapshot
 
     def _refuse_the_past(self) -> None:
         if self._pinned is not None:
@@ -165,3 +173,8 @@ class Handle:
                 f"this table shows the state after commit {self._pinned.seq} and cannot be written to",
                 hint="open it without as_of",
             )
+
+
+def _fresh(snapshot: Snapshot, rows: int) -> Snapshot | None:
+    """Return ``snapshot`` if it is hardly older than before so many rows were made ready, else None: then it pays to look again."""
+    return snapshot if rows <= LOOKED_ONCE_ROWS_MAX else None

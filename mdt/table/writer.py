@@ -169,12 +169,12 @@ class Writer:
             future.set_exception(error)
 
     def _written(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
-        self._definition = definition = self._table._before_rows()
-        action = definition.commit_action
+        begun = self._table._before_rows()
+        self._definition = definition = begun.definition
         if kind == "delete":
-            return self._table._deleted(joined(batches, definition), action)
+            return self._table._deleted(joined(batches, definition), begun)
         current = [as_altered(batch, definition) for batch in batches]
-        return self._table._upserted(joined(current, definition), kind, action)
+        return self._table._upserted(joined(current, definition), kind, begun)
 
 
 def _in_process(data: Any) -> Any:

@@ -95,11 +95,11 @@ class Writing(Handle):
         from mdt.write.normalize import normalize_keys
 
         with shown(progress, "delete") as told:
-            self._before_rows()
-            definition = self.definition
+            begun = self._before_rows()
+            definition = begun.definition
             ordering = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
             table = self._driver_table(keys, (*definition.key, *definition.partition_by, *ordering))
-            return self._deleted(normalize_keys(table, definition), definition.commit_action, told)
+            return self._deleted(normalize_keys(table, definition), begun, told)
 
     def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1) -> Writer:
         """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
@@ -194,12 +194,12 @@ class Writing(Handle):
         from mdt.write.conditional import Conditional
 
         with shown(progress, name) as told:
-            self._before_rows()
-            schema = self.definition.schema
+            begun = self._before_rows()
+            schema = begun.definition.schema
             asked = parse_where(where, schema, params)
-            action = self.definition.commit_action
+            action = begun.definition.commit_action
             operation = Conditional(self._metadata, self.options, asked, schema, action, given, told)
-            return self._tidied(WriteResult.of(self._commit(operation)))
+            return self._tidied(WriteResult.of(self._commit(operation, begun)))
 
     def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
@@ -303,7 +303,8 @@ class Writing(Handle):
         from mdt.write.overwriting import WITH_ROWS, Overwrite
         from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked
 
-        definition = self._before_rows()
+        begun = self._before_rows()
+        definition = begun.definition
         if is_spark(data):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
@@ -326,7 +327,7 @@ class Writing(Handle):
             action = definition.commit_action
             inserted = self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress))
             return self._tidied(WriteResult.of(inserted))
-        return self._upserted(batch, name, definition.commit_action, progress)
+        return self._upserted(batch, name, begun, progress)
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
         from mdt.write.blending import BlendingUpsert, batch_of, blend_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Hashable
 from typing import Any, Literal, TypeVar
 
 from mdt import errors
-from mdt.stores.contract import Data, Listing, Names, Storage, joined, temporary_name
+from mdt.stores.contract import Answers, Data, Listing, Names, Storage, joined, temporary_name
 
 Mode = Literal["before", "after", "torn", "lost_reply"]
 """How the operation fails: not made; made; made by half; made, but the answer is an error."""
@@ -35,6 +35,9 @@ class FaultyStorage(Storage):
     temporary one; a delete is not made.  After ``lost_reply`` (errors.Unavailable) the storage works again.
     With several threads the numbers stay exact, their order does not.
 
+    Operations that do not depend on each other are made one after the other, in the order in which they begin, so that the k-th is the same in
+    every run.  ``late``: each when it is waited for, the last of several first.  A process that dies may have made any of them: these are the ends.
+
     >>> from mdt.stores.memory import MemoryStorage
     >>> inner = MemoryStorage()
     >>> storage = FaultyStorage(inner, fail_at=2, mode="before")
@@ -49,7 +52,9 @@ class FaultyStorage(Storage):
     (1, None)
     """
 
-    def __init__(self, inner: Storage, fail_at: int = 0, mode: Mode = "before", *, count_reads: bool = False) -> None:
+    def __init__(
+        self, inner: Storage, fail_at: int = 0, mode: Mode = "before", *, count_reads: bool = False, late: bool = False
+    ) -> None:
         self.inner = inner
         self.url = inner.url
         self.conditional_put = inner.conditional_put
@@ -58,6 +63,7 @@ class FaultyStorage(Storage):
         self.crashed = False
         self.operations: list[str] = []
         self._count_reads = count_reads
+        self._late = late
         self._lock = threading.Lock()
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -134,6 +140,14 @@ class FaultyStorage(Storage):
         """See :class:`Storage`; never counted."""
         self._check_alive()
         self.inner.sleep(seconds)
+
+    def begin(self, act: Callable[[], Result]) -> Callable[[], Result]:
+        """See :class:`Storage`."""
+        return act if self._late else super().begin(act)
+
+    def together(self, *acts: Callable[[], Any]) -> Answers:
+        """See :class:`Storage`."""
+        return super().together(*acts[::-1])[::-1] if self._late else super().together(*acts)
 
     def uri(self, path: str) -> str:
         """See :class:`Storage`; never counted."""

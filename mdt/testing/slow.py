@@ -1,18 +1,42 @@
-"""A storage that takes its time, as an object store does."""
+"""Storages that are as an object store is: one takes its time, one counts how often it would have been waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Hashable
+from threading import RLock
+from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from mdt.stores.at_once import AtOnce
 from mdt.stores.contract import Storage
+from mdt.stores.positioned_file import RangeFile
 from mdt.testing.faulty import FaultyStorage
 
 Result = TypeVar("Result")
 
 
-class SlowStorage(FaultyStorage):
-    """``inner``, where every operation takes ``seconds`` more, and nothing is on a local disk that could be mapped.
+class FarStorage(FaultyStorage):
+    """``inner`` without what only a local disk has: files that are mapped, and stamps."""
+
+    is_remote = True
+
+    def local_path(self, path: str) -> str | None:
+        """See :class:`Storage`: there is none."""
+        return None
+
+    def stamp(self, path: str) -> Hashable | None:
+        """See :class:`Storage`: nobody knows, and nothing is asked."""
+        return None
+
+    def open(self, path: str) -> Any:
+        """See :class:`Storage`; a request for the size, and one for each read."""
+        size = self.size(path)
+        return super().open(path) if size is None else pa.PythonFile(RangeFile(self, path, size), mode="r")
+
+
+class SlowStorage(FarStorage):
+    """``inner``, where every operation takes ``seconds`` more; those that do not depend on each other take them at the same time.
 
     >>> from mdt.stores.memory import MemoryStorage
     >>> storage = SlowStorage(MemoryStorage(), 0.05)
@@ -21,15 +45,14 @@ class SlowStorage(FaultyStorage):
     True
     """
 
-    is_remote = True
-
     def __init__(self, inner: Storage, seconds: float) -> None:
         super().__init__(inner)
         self.seconds = seconds
+        self._at_once = AtOnce()
 
-    def local_path(self, path: str) -> str | None:
-        """See :class:`Storage`: there is none."""
-        return None
+    def begin(self, act: Callable[[], Result]) -> Callable[[], Result]:
+        """See :class:`Storage`; in another thread."""
+        return self._at_once.begin(act)
 
     def _look(self, name: str, path: str, act: Callable[[], Result]) -> Result:
         self.inner.sleep(self.seconds)
@@ -37,4 +60,44 @@ class SlowStorage(FaultyStorage):
 
     def _change(self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]) -> Result:
         self.inner.sleep(self.seconds)
+        return super()._change(name, path, act, tear)
+
+
+class CountingStorage(FarStorage):
+    """``inner``, which counts ``rounds``: how many times an operation takes, where those that do not depend on each other take one.
+
+    Nothing waits, and no thread but the caller's makes operations that were begun, so the number is exact.  ``made``: (round, operation).
+
+    >>> from mdt.stores.memory import MemoryStorage
+    >>> storage = CountingStorage(MemoryStorage())
+    >>> storage.together(lambda: storage.size("one"), lambda: (storage.size("two"), storage.size("three")))
+    [None, (None, None)]
+    >>> storage.rounds, storage.made
+    (2, [(1, 'size one'), (1, 'size two'), (2, 'size three')])
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner, count_reads=True)
+        self.rounds = 0
+        self.made: list[tuple[int, str]] = []
+        self._one = RLock()
+
+    def begin(self, act: Callable[[], Result]) -> Callable[[], Result]:
+        """See :class:`Storage`."""
+        with self._one:
+            before = self.rounds
+            found = act()
+            ended, self.rounds = self.rounds, before
+
+        def wait() -> Result:
+            with self._one:
+                self.rounds = max(self.rounds, ended)
+            return found
+
+        return wait
+
+    def _change(self, name: str, path: str, act: Callable[[], Result], tear: Callable[[], object]) -> Result:
+        with self._one:
+            self.rounds += 1
+            self.made.append((self.rounds, f"{name} {path}"))
         return super()._change(name, path, act, tear)
