@@ -217,5 +217,8 @@ OPERATIONS_AT_ONCE_MAX = 16
 LOOKED_ONCE_ROWS_MAX = 100_000
 """Rows that are made ready in less time than an object store takes to say what has happened meanwhile."""
 
+FAR_OBJECT_WHOLE_BYTES_MAX = 1 << 20
+"""An object store sends so much hardly later than its first byte: what is smaller is read in one request, and written beside others."""
+
 OPERATIONS_WAITING_MAX = 32
 """Uploads that wait for a thread hold their bytes in memory."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,6 +74,39 @@ class ObjectReader:
 
     def read(self, stored: ObjectRange, *, verify: bool) -> pa.Buffer:
         """Return the bytes of ``stored``.  Raises Corrupt if they are short or, with ``verify``, not as written."""
+        if self._storage.is_remote and min(stored.offset, stored.length) >= 0:
+            data = pa.py_buffer(self._storage.read(stored.path, stored.offset, stored.length))
+        else:
+            data = self._read_of_file(stored)
+        if verify and zlib.crc32(data) != stored.crc:
+            raise Corrupt(
+                "a summary is damaged", path=stored.path, offset=stored.offset,
+                expected=f"{stored.crc:08x}", got=f"{zlib.crc32(data):08x}",
+            )  # fmt: skip
+        return data
+
+    def read_key_maps(self, wanted: Iterable[ObjectRange]) -> None:
+        """Read those key maps at once that are not in memory and have room there; only where each is a request."""
+        missing, size = [], 0
+        for stored in wanted if self._storage.is_remote else ():
+            if not self.key_maps.has(stored) and size + stored.length <= KEY_MAP_CACHE_BYTES_MAX // 2:
+                missing.append(partial(self.key_map, stored))
+                size += stored.length
+        self._storage.together(*missing)
+
+    def keep_key_map(self, stored: ObjectRange, data: bytes) -> None:
+        """Keep a key map that this process has written, where reading it again would be a request."""
+        if self._storage.is_remote:
+            self.key_maps.put(stored, key_map.decode(data, path=stored.path, offset=stored.offset), stored.length)
+
+    def cache_counts(self) -> dict[str, tuple[int, int]]:
+        """Return (hits, misses) of what was looked for in memory."""
+        caches: dict[str, Recent[Any, Any]] = {
+            "key maps": self.key_maps, "page maps": self.page_maps, "footers": self.footers
+        }  # fmt: skip
+        return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
+
+    def _read_of_file(self, stored: ObjectRange) -> pa.Buffer:
         with self._lock:
             file = self._opened(stored.path)
             if stored.offset < 0 or stored.length < 0 or stored.offset + stored.length > file.size():
@@ -81,20 +115,7 @@ class ObjectReader:
                     expected=str(stored.offset + stored.length), got=str(file.size()),
                 )  # fmt: skip
             file.seek(stored.offset)
-            data = file.read_buffer(stored.length)
-        if verify and zlib.crc32(data) != stored.crc:
-            raise Corrupt(
-                "a summary is damaged", path=stored.path, offset=stored.offset,
-                expected=f"{stored.crc:08x}", got=f"{zlib.crc32(data):08x}",
-            )  # fmt: skip
-        return data
-
-    def cache_counts(self) -> dict[str, tuple[int, int]]:
-        """Return (hits, misses) of what was looked for in memory."""
-        caches: dict[str, Recent[Any, Any]] = {
-            "key maps": self.key_maps, "page maps": self.page_maps, "footers": self.footers
-        }  # fmt: skip
-        return {name: (cache.hits, cache.misses) for name, cache in caches.items()}
+            return file.read_buffer(stored.length)
 
     def _opened(self, path: str) -> pa.NativeFile:
         """Return the open object; under the lock.  Buffers that were read from a dropped one stay valid."""

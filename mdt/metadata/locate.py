@@ -17,6 +17,7 @@ from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.stores.object_range import ObjectRange
 
 _NONE: Int64Array = np.empty(0, np.int64)
 _LOOKED_UP_MAX = 64
@@ -233,12 +234,21 @@ def _found(
         if partition is not None and len(here):
             here = here[snapshot.file_groups.partitions(here) == partition[0]]
         only = np.zeros(1, np.int64)
-        return [hits for n in sorted({*here.tolist()}) for hits in _confirm(metadata, snapshot, n, only, hashes, dead)]
-    return [
-        hits
-        for group, key in _by_group(snapshot, proposed, hashes, partition)
-        for hits in _confirm(metadata, snapshot, group, key, hashes, dead)
-    ]
+        asked = [(n, only) for n in sorted({*here.tolist()})]
+    else:
+        asked = list(_by_group(snapshot, proposed, hashes, partition))
+    if metadata.storage.is_remote:
+        metadata.objects.read_key_maps(_key_maps(snapshot, asked))
+    return [hits for group, key in asked for hits in _confirm(metadata, snapshot, group, key, hashes, dead)]
+
+
+def _key_maps(snapshot: Snapshot, asked: Sequence[tuple[int, Int64Array]]) -> Iterator[ObjectRange]:
+    """Yield where the key maps of file groups stand."""
+    for group, _ in asked:
+        for i in snapshot.file_groups.members(group).tolist():
+            stored = snapshot.segment(i).key_map
+            if stored is not None:
+                yield stored
 
 
 def _by_group(

@@ -40,6 +40,10 @@ class Recent(Generic[K, V]):
             self._found.move_to_end(key)
             return known[0]
 
+    def has(self, key: K) -> bool:
+        """Return whether there is a value of ``key``; nothing is counted, and nothing gets newer."""
+        return key in self._found
+
     def put(self, key: K, value: V, size: int = 1) -> V:
         """Keep ``value`` unless ``key`` has one already; return what is kept.  One value is kept whatever its size."""
         with self._lock:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from mdt.errors import Corrupt
+from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX
 from mdt.parquet.digests import Footer, digests, parse_footer
 from mdt.parquet.segment import Segment
 from mdt.stores.positioned_file import PositionedFile
@@ -77,7 +78,7 @@ def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None 
     ``footers``: where to look for the footer before it is read and parsed, and to leave it.
     """
     path, offset = segment.path, segment.block_offset
-    source = storage.open(path)
+    source = _opened(storage, segment)
     if source.size() != segment.size:
         raise Corrupt("a data file has another size", path=path, expected=str(segment.size), got=str(source.size()))
     if not segment.is_whole_file:
@@ -90,6 +91,13 @@ def open_segment(storage: Storage, segment: Segment, *, footers: Footers | None 
             footers.put((path, offset), footer, _PARSED_BYTES * footer.metadata.serialized_size)
     checked = pa.PythonFile(_Chunks(source, footer, path, offset), mode="r")
     return pq.ParquetFile(checked, metadata=footer.metadata, pre_buffer=False)
+
+
+def _opened(storage: Storage, segment: Segment) -> Any:
+    """Return the file of ``segment`` for random access; a small one on a far storage is read whole, in one request instead of one a column."""
+    if storage.is_remote and segment.size <= FAR_OBJECT_WHOLE_BYTES_MAX:
+        return pa.BufferReader(storage.read(segment.path))
+    return storage.open(segment.path)
 
 
 def _footer(segment: Segment, source: Any) -> Footer:

@@ -65,4 +65,5 @@ def _made(metadata: Metadata, options: Options, segment: Segment) -> bytes | Non
     beside.storage = cast("Storage", kept)
     job = WriteJob.of(beside, state, options, Claim(record.txn, record.instant, record.token, attempt))
     job.run(task, Slice(segment.partition, group))
+    job.uploaded()
     return kept.created.get(segment.path)

@@ -6,8 +6,10 @@ Whoever has slices (:mod:`mdt.write.slices`) needs nothing else: an operation, a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +28,7 @@ from mdt.hudi.commit_metadata import NO_PREVIOUS
 from mdt.hudi.keys import rising, sort_keys
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import RECORD_KEY, avro_schema
+from mdt.limits import FAR_OBJECT_WHOLE_BYTES_MAX, OPERATIONS_WAITING_MAX
 from mdt.metadata import buckets, key_indexes, key_map, paths
 from mdt.metadata.file_group import BASE, NewFile
 from mdt.metadata.file_group import LOG as LOG_KIND
@@ -34,6 +37,8 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
+from mdt.stores.at_once import awaited
+from mdt.stores.contract import Data
 from mdt.write.assign import NEW
 from mdt.write.footer_bloom import footer_bloom
 from mdt.write.moved_rows import Moved, moved_rows, positions, taken, with_constants, without_constants
@@ -106,14 +111,30 @@ class WriteJob:
     options: Options
     claim: Claim
     avro_meta: str
+    _uploads: deque[Callable[[], None]] = field(default_factory=deque)
 
     @classmethod
     def of(cls, metadata: Metadata, snapshot: Snapshot, options: Options, claim: Claim) -> WriteJob:
         """Return the job of a transaction on ``snapshot``."""
         return cls(metadata, snapshot, options, claim, avro_schema(snapshot.definition, meta_fields=True))
 
+    def uploaded(self) -> None:
+        """Wait until all files that :meth:`run` has made are stored.  Raises the first error."""
+        waiting = [self._uploads.popleft() for _ in range(len(self._uploads))]
+        awaited(waiting)
+
+    def _upload(self, path: str, data: Data, size: int) -> None:
+        """Store a new object, or begin to: what is small waits for the storage, and not for others."""
+        storage = self.metadata.storage
+        if size > FAR_OBJECT_WHOLE_BYTES_MAX:
+            storage.create(path, data)
+            return
+        self._uploads.append(storage.begin(partial(storage.create, path, data)))
+        if len(self._uploads) > OPERATIONS_WAITING_MAX:
+            self._uploads.popleft()()
+
     def run(self, task: int, work: Slice) -> Written:
-        """Write the file of ``work``, the ``task``-th slice."""
+        """Make the file of ``work``, the ``task``-th slice; it is stored when :meth:`uploaded` has been called."""
         if work.is_log:
             return self._log(task, work)
         return self._base(task, work)
@@ -170,7 +191,7 @@ class WriteJob:
         if self.options.write_footer_bloom:
             bloom = footer_bloom(keys, self.options)
         parquet = self._parquet(content.table, content.hashes, content.ordering, key_bounds=_bounds(keys), bloom=bloom)
-        self.metadata.storage.create(paths.partition_file(work.partition, name), parquet.data)
+        self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
         inserts, gained = work.inserts, self._gained(work)
         if work.group == NEW and work.carried is not None:
             # All keys are new to the group, and none is covered without a key part.
@@ -261,7 +282,7 @@ class WriteJob:
             if content.fresh is not None:
                 fresh = content.fresh.serialize()
         blocks = [block, self._delete_block(work, base_instant)]
-        self.metadata.storage.create(paths.partition_file(work.partition, name), blocks)
+        self._upload(paths.partition_file(work.partition, name), blocks, sum(map(len, blocks)))
         replaced = snapshot.segment_ids[list(work.replaced)].tolist()
         older = tuple(m.name for m in members if m.kind != BASE and m.id not in replaced)
         file = self._new_file(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -17,7 +18,7 @@ from indexes.base import Int64Array, KeyHashes, KeyIndex
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.errors import Invalid
+from mdt.errors import Invalid, MdtError
 from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.hudi.partitions import partition_depth
@@ -305,8 +306,10 @@ def write_rows(
 ) -> Changes:  # fmt: skip
     """Write the files of ``plan``, whose rows are those of ``batch``."""
     shared = WriteJob.of(metadata, snapshot, options, claim)
-    new_partitions(metadata, snapshot, claim, plan.partitions)
-    return write_slices(shared, plan.work, partial(plan.slice_of, batch), progress)
+    marked = metadata.storage.begin(partial(new_partitions, metadata, snapshot, claim, plan.partitions))
+    changes = write_slices(shared, plan.work, partial(plan.slice_of, batch), progress)
+    marked()
+    return changes
 
 
 def write_slices(
@@ -323,11 +326,16 @@ def write_slices(
     def written(task: int, one: T) -> Written:
         return shared.run(task, slice_of(one))
 
-    if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
-        return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
-    with ThreadPoolExecutor(threads) as pool:
-        done = pool.map(written, range(len(work)), work)
-        return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
+    try:
+        if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
+            return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
+        with ThreadPoolExecutor(threads) as pool:
+            done = pool.map(written, range(len(work)), work)
+            return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
+    except Exception:
+        with suppress(MdtError):  # whoever removes what was written must not be overtaken
+            shared.uploaded()
+        raise
 
 
 def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partitions: Sequence[str]) -> None:
@@ -338,6 +346,9 @@ def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partiti
         content = properties.partition_metadata(claim.instant, partition_depth(partition))
         metadata.storage.put_if_absent(paths.partition_metadata(partition), content)
 
+    if metadata.storage.is_remote:
+        metadata.storage.together(*(partial(put, partition) for partition in missing))
+        return
     with ThreadPoolExecutor(metadata.options(snapshot.definition).threads("writer")) as pool:
         for _ in pool.map(put, missing):
             continue
@@ -359,7 +370,9 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     for w, shard, first_row in sharded(objects, light, threads=threads):
         file = replace(w.file, shard=shard, first_row=first_row)
         if w.key_map is not None:
-            file = replace(file, key_map=objects.add(w.key_map))
+            stored = objects.add(w.key_map)
+            shared.metadata.objects.keep_key_map(stored, w.key_map)
+            file = replace(file, key_map=stored)
         if w.page_map is not None:
             file = replace(file, page_map=objects.add(w.page_map))
         files.append(file)
@@ -371,7 +384,8 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     if grown and key_indexes.is_kept_in_table(shared.snapshot.definition.key_index):
         # what only moves rows goes on where the package of the key index is missing
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
-    objects.write(shared.metadata.storage)
+    storage = shared.metadata.storage
+    storage.together(partial(objects.write, storage), shared.uploaded)
     return Changes(files, removed, vectors, key_parts)
 
 

@@ -1,0 +1,162 @@
+"""How often a commit waits for a far storage, and that it does not matter in which order what is asked at once is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from worlds import (
+    BASE_STATE,
+    COW,
+    MODES,
+    MOR,
+    assert_clean,
+    deleted,
+    filled,
+    later,
+    make,
+    ours,
+    rows,
+    theirs,
+    upserted,
+)
+
+import mdt
+from mdt.errors import Unavailable
+from mdt.stores.at_once import AtOnce, awaited
+from mdt.stores.storage import MemoryStorage, Storage
+from mdt.testing.faulty import Crash, FaultyStorage
+from mdt.testing.slow import CountingStorage, SlowStorage
+
+UPSERTED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
+
+
+def upsert(storage: Storage) -> None:
+    mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
+
+
+def rounds(storage: CountingStorage, act: Callable[[], object]) -> list[set[str]]:
+    """Return what ``act`` asks of the storage, one set for each time that it waits: operation and folder."""
+    before, made = storage.rounds, len(storage.made)
+    act()
+    found: list[set[str]] = [set() for _ in range(storage.rounds - before)]
+    for number, operation in storage.made[made:]:
+        name, _, path = operation.partition(" ")
+        found[number - before - 1].add(f"{name} {path.removeprefix('.hoodie/.mdt/').partition('/')[0]}")
+    return found
+
+
+LOOK = [{"list_dir .hoodie", "read log", "list_dir pending"}, {"size log"}]
+CLAIM = [{"put_if_absent pending"}, {"read log"}]
+TOLD, NEW = {"put_if_absent .hoodie"}, {"create city=x", "create attachments"}
+COMMIT = [{"list_dir .hoodie", "read log"}, {"put_if_absent log"}, {"list_dir archive"}]
+PUBLISH = [{"put_if_absent .hoodie"}, {"delete pending"}]
+
+
+@pytest.mark.parametrize(
+    ("table_type", "written"), [(MOR, [TOLD | NEW]), (COW, [TOLD | {"read city=x"}, NEW])], ids=[MOR, COW]
+)
+def test_a_small_upsert_waits_as_often_as_what_it_asks_depends_on_answers(table_type: str, written: Any) -> None:
+    storage = CountingStorage(make(MemoryStorage(), table_type, "record").storage)
+    table = mdt.open(storage)
+    for number in range(3):
+        table.upsert(rows(range(8), number, 1.0))
+    assert rounds(storage, lambda: table.upsert(rows(range(0, 4, 2), 9, 3.0))) == [
+        *LOOK, *CLAIM, *written, *COMMIT, *PUBLISH
+    ]  # fmt: skip
+
+
+def test_an_upsert_into_many_file_groups_waits_no_more_often_than_one_into_one() -> None:
+    storage = CountingStorage(make(MemoryStorage(), MOR, "record", **{"mdt.services.auto": False}).storage)
+    table = mdt.open(storage)
+    cities = [f"c{number}" for number in range(12)]
+
+    def wide(ts: int) -> Any:
+        ids, at = pa.array([f"k{name}" for name in cities]), rows(range(12), ts, 1.0)
+        return at.set_column(at.column_names.index("id"), "id", ids).set_column(
+            at.column_names.index("city"), "city", pa.array(cities)
+        )
+
+    assert len(rounds(storage, lambda: table.upsert(wide(1)))) == 10, (
+        "new partitions, whose markers are put beside the files"
+    )
+    assert len(rounds(storage, lambda: table.upsert(wide(2)))) == 10
+    other = CountingStorage(storage.inner)
+    cold = mdt.open(other)
+    cold.upsert(rows(range(1), 1, 1.0))
+    assert len(rounds(other, lambda: cold.upsert(wide(3)))) == 11, (
+        "key maps that other processes wrote are read at once"
+    )
+
+
+@pytest.mark.parametrize("table_type", [MOR, COW])
+def test_a_crash_while_what_is_begun_last_ends_first_leaves_all_or_nothing(table_type: str) -> None:
+    whole = FaultyStorage(filled(table_type, "record"), late=True)
+    upsert(whole)
+    for k in range(1, len(whole.operations) + 1):
+        for mode in MODES:
+            survivor = filled(table_type, "record")
+            with pytest.raises(Crash):
+                upsert(FaultyStorage(survivor, k, mode, late=True))
+            count("crash points")
+            seen = ours(survivor)
+            assert seen in (BASE_STATE, UPSERTED) and theirs(survivor) in (BASE_STATE, seen)
+            later(survivor)
+            upsert(survivor)
+            assert ours(survivor) == UPSERTED == theirs(survivor)
+            assert_clean(survivor)
+
+
+def test_a_reply_that_is_lost_while_what_is_begun_last_ends_first_is_no_lie() -> None:
+    whole = FaultyStorage(filled(MOR, "record"), late=True)
+    upsert(whole)
+    for k in range(1, len(whole.operations) + 1):
+        storage = filled(MOR, "record")
+        try:
+            upsert(FaultyStorage(storage, k, "lost_reply", late=True))
+        except Unavailable:
+            assert ours(storage) in (BASE_STATE, UPSERTED)
+        else:
+            assert ours(storage) == UPSERTED == theirs(storage)
+        count("lost replies")
+        upsert(storage)
+        mdt.open(storage).abort()
+        assert ours(storage) == UPSERTED == theirs(storage)
+
+
+@pytest.mark.parametrize("table_type", [MOR, COW])
+def test_on_a_storage_that_takes_its_time_threads_write_the_same_rows(table_type: str) -> None:
+    inner = filled(table_type, "bloom")
+    table = mdt.open(SlowStorage(inner, 0.05))
+    table.upsert(rows(range(2, 9), 3, 3.0))
+    assert ours(inner) == UPSERTED == theirs(inner)
+    table.delete(rows((3, 8), 4, 0.0))
+    assert ours(inner) == deleted(UPSERTED, (3, 8)) == theirs(inner)
+    assert_clean(inner)
+
+
+def test_operations_that_begin_others_and_wait_for_them_need_no_more_threads_than_there_are() -> None:
+    at_once = AtOnce()
+
+    def tree(depth: int) -> int:
+        if not depth:
+            return 1
+        waiting = [at_once.begin(partial(tree, depth - 1)) for _ in range(3)]
+        return sum(wait() for wait in waiting)
+
+    assert tree(5) == 3**5
+
+
+def test_an_error_is_raised_when_everything_else_has_ended() -> None:
+    at_once, ended = AtOnce(), []
+
+    def fails() -> None:
+        raise Unavailable("no answer")
+
+    with pytest.raises(Unavailable, match="no answer"):
+        awaited([at_once.begin(fails), at_once.begin(lambda: ended.append(1))])
+    assert ended == [1]
