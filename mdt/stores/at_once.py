@@ -5,7 +5,7 @@ The threads live as long as their storage, because starting one for each questio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
 from typing import Any, TypeVar
@@ -44,21 +44,3 @@ def _done(act: Callable[[], T]) -> Callable[[], T]:
     except BaseException as error:  # noqa: BLE001 - whoever waits is told
         future.set_exception(error)
     return future.result
-
-
-def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what each of ``waiting`` returns; the first error is raised when all have ended.
-
-    >>> awaited([lambda: 1, lambda: 2])
-    [1, 2]
-    """
-    found: list[T] = []
-    failed: BaseException | None = None
-    for wait in waiting:
-        try:
-            found.append(wait())
-        except BaseException as error:  # noqa: BLE001 - what goes on behind an error is waited for
-            failed = failed or error
-    if failed is not None:
-        raise failed
-    return found

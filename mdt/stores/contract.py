@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from mdt import errors
 from mdt.limits import FRAME_BYTES_MAX
-from mdt.stores.at_once import awaited
 
 T = TypeVar("T")
 
@@ -217,6 +216,24 @@ class Storage(ABC):
                 f"the storage {self.url} cannot put an object only if it is absent, so commits could overwrite each other",
                 hint="write to a local disk, S3, GCS or Azure; reading works everywhere",
             )
+
+
+def awaited(waiting: Sequence[Callable[[], T]]) -> list[T]:
+    """Return what each of ``waiting`` returns; the first error is raised when all have ended.
+
+    >>> awaited([lambda: 1, lambda: 2])
+    [1, 2]
+    """
+    found: list[T] = []
+    failed: BaseException | None = None
+    for wait in waiting:
+        try:
+            found.append(wait())
+        except BaseException as error:  # noqa: BLE001 - what goes on behind an error is waited for
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    return found
 
 
 def check_path(path: str, *, root_allowed: bool = False) -> str:

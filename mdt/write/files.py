@@ -37,8 +37,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
-from mdt.stores.at_once import awaited
-from mdt.stores.contract import Data
+from mdt.stores.contract import Data, awaited
 from mdt.write.assign import NEW
 from mdt.write.footer_bloom import footer_bloom
 from mdt.write.moved_rows import Moved, moved_rows, positions, taken, with_constants, without_constants

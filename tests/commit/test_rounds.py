@@ -27,7 +27,8 @@ from worlds import (
 
 import mdt
 from mdt.errors import Unavailable
-from mdt.stores.at_once import AtOnce, awaited
+from mdt.stores.at_once import AtOnce
+from mdt.stores.contract import awaited
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.slow import CountingStorage, SlowStorage
