@@ -262,6 +262,14 @@ class Options:
     reader_threads: int = _option(
         "mdt.reader.threads", 0, "threads that read files; 0: one per processor", minimum=0, maximum=limits.THREADS_MAX
     )
+    write_memory_max: int = _option(
+        "mdt.write.memory.max", 1024 * _MEBI,
+        "bytes of memory for rows that are read piece by piece (readers, generators of batches, datasets); what is larger goes through a local disk",
+        minimum=1, maximum=1 << 50,
+    )  # fmt: skip
+    write_spill_dir: str = _option(
+        "mdt.write.spill.dir", "", "local directory through which they go; empty: the temporary folder of the process"
+    )
     rollback_after_seconds: int = _option(
         "mdt.rollback.after.seconds", 3600, "age at which an unfinished transaction is taken for dead",
         minimum=0, maximum=365 * 86400,

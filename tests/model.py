@@ -18,17 +18,13 @@ import pytest
 from counting import count
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from losing import lose
 from model_gathering import upserted
 from model_merge import MergeRules
 from model_past import PastRules
 from reader import BY_POSITION, bag, bag_of, hudi_table
+from spilled import SpilledTable
 from strategies import KEYS, Row, Shape, rows, shapes, smallest_ordering_value
 from worlds import compact_logs
 
@@ -63,7 +59,8 @@ def _rank(row: Row) -> Any:
 class TableAgainstDictionary(MergeRules, PastRules):
     """The model: identity -> row.  A larger ordering value wins, at equal ones the later write; a delete is absolute."""
 
-    kind_of_table = mdt.Table
+    kind_of_table: type[mdt.Table] = mdt.Table
+    kind_of_other: type[mdt.Table] = SpilledTable
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +84,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
             small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = 0, 0
         cutting.PART_BYTES, cutting.PART_ROWS = (500, 1) if shape.joined_min > 2 else CUT  # else it is joined again
         mdt.create(self._storage(), shape.schema, **shape.arguments())
-        self.table, self.other = self._opened(), self._opened()
+        self.table, self.other = self._opened(), self._opened(self.kind_of_other)
 
     def teardown(self) -> None:
         small_files.JOINED_MIN, small_files.REWRITTEN_BYTES_MAX, small_files.LOG_SHARE = DEFAULTS
@@ -293,7 +290,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
     def repair(self, data: st.DataObject, draw: random.Random) -> None:
         lose(self.table, draw)
         assert self._writer(data).repair().ok
-        self.table, self.other = self._opened(), self._opened()
+        self.table, self.other = self._opened(), self._opened(self.kind_of_other)
         self._compare_pruned(data)
 
     @rule(data=st.data(), reopen=st.booleans())
@@ -401,8 +398,8 @@ class TableAgainstDictionary(MergeRules, PastRules):
     def _storage(self) -> LocalStorage:
         return LocalStorage(self.path, durable=False)
 
-    def _opened(self) -> mdt.Table:
-        return self.kind_of_table(self._storage())
+    def _opened(self, kind: type[mdt.Table] | None = None) -> mdt.Table:
+        return (kind or self.kind_of_table)(self._storage())
 
     def _writer(self, data: st.DataObject) -> mdt.Table:
         return data.draw(st.sampled_from((self.table, self.other)), label="writer")

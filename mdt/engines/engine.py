@@ -50,6 +50,10 @@ class Engine(Protocol[R]):
         """What results call it."""
 
     @property
+    def is_here(self) -> bool:
+        """Whether tasks run in this process, so that they can be given the open table; others open it themselves."""
+
+    @property
     def processors(self) -> int:
         """How many tasks can run at a time."""
 

@@ -32,6 +32,7 @@ class LocalEngine:
     executor: Executor
     processors: int
     name: str = "arrow"
+    is_here: bool = False
     _attempts: Iterator[int] = field(default_factory=count)
 
     @classmethod
@@ -42,7 +43,7 @@ class LocalEngine:
     def grouped(self, rows: Parts, names: Sequence[str]) -> Parts:
         """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
         table = pa.concat_tables(rows)
-        return _split(table, _hashed(table, names) % self.processors, self.processors)
+        return _split(table, hashed(table, names) % self.processors, self.processors)
 
     def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema) -> Parts:
         """Return what ``function`` makes of each part."""
@@ -95,7 +96,7 @@ class LocalEngine:
             raise Unavailable(f"a task has died: {error}", hint="nothing was committed; try again") from error
 
 
-def _hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as any other value here."""
     texts = [pc.fill_null(pc.cast(table[name], pa.string()), "") for name in names]
     return hash_keys(pc.binary_join_element_wise(*texts, "\0"), 0).lo

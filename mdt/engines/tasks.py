@@ -8,7 +8,7 @@ transaction's snapshot; a process keeps it for the next task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -74,6 +74,8 @@ CONTROL = pa.schema(
     ]
 )
 BUCKET = "__mdt_bucket"
+DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
+"""Columns of CONTROL that nobody needs once buckets are dealt."""
 _NO_GROUPS: Int64Array = np.empty(0, np.int64)
 
 
@@ -97,13 +99,29 @@ class Source:
         return parse_options(dict(self.options))
 
 
-def source_of(metadata: Metadata, snapshot: Snapshot, options: Options) -> Source:
-    """Return where tasks find ``snapshot``."""
+@dataclass(frozen=True, slots=True)
+class Here(Source):
+    """A source for tasks of the process that has the table open."""
+
+    metadata: Metadata = field(kw_only=True)
+    snapshot: Snapshot = field(kw_only=True)
+    given: Options = field(kw_only=True)
+
+    def parsed(self) -> Options:
+        """Return the options."""
+        return self.given
+
+
+def source_of(metadata: Metadata, snapshot: Snapshot, options: Options, *, is_here: bool = False) -> Source:
+    """Return where tasks find ``snapshot``; ``is_here``: tasks of this process."""
     storage = metadata.storage
-    return Source(
+    place = (
         storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), snapshot.checkpoint.seq,
         tuple(storage.public_options.items()),
     )  # fmt: skip
+    if is_here:
+        return Here(*place, metadata=metadata, snapshot=snapshot, given=options)
+    return Source(*place)
 
 
 @lru_cache(maxsize=4)
@@ -117,6 +135,8 @@ def _metadata(
 
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
+    if isinstance(source, Here):
+        return source.metadata, source.snapshot
     metadata = _metadata(source.url, source.table_id, source.options, source.storage_options)
     try:
         snapshot = metadata.at(source.seq, source.checkpoint_seq)

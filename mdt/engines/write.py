@@ -155,7 +155,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         return replace(changes, absent=absent)
 
     def _source(self, snapshot: Snapshot) -> Source:
-        return source_of(self.metadata, snapshot, self.options)
+        return source_of(self.metadata, snapshot, self.options, is_here=self.engine.is_here)
 
     def _refuse(self, tagged: R, counts: Mapping[str, int]) -> None:
         """Refuse keys that exist or occur twice, as an insert must."""

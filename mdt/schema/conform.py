@@ -23,12 +23,14 @@ _SHOWN_CHARACTERS_MAX = 80
 Int64Array = npt.NDArray[np.int64]
 
 
-def conform(data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequence[str] = ()) -> pa.Table:
+def conform(
+    data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequence[str] = (), *, first: int = 0
+) -> pa.Table:
     """Return the columns of ``data``, n rows, as ``stored``; they are matched by name.
 
     ``key``: columns by which a row is called in errors, where the data has them.  Raises Invalid with one line for each
     column that is missing, unknown, of a type that does not fit, or has a value that does not, naming the first such row
-    (from 0) and its value.
+    (``first`` is the number of the first one) and its value.
 
     >>> schema = pa.schema({"id": pa.string(), "n": pa.int32()})
     >>> conform(pa.table({"n": [3.0], "id": ["a"]}), schema, schema).to_pylist()
@@ -45,8 +47,8 @@ def conform(data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequenc
     columns = []
     for field, kept in zip(declared, stored, strict=True) if not problems else ():
         try:
-            column = _stored(data, field, kept, key)
-            _require(column, kept)
+            column = _stored(data, field, kept, key, first)
+            _require(column, kept, first)
             if requires(kept.type):
                 column = pa.chunked_array([filled(chunk, kept.type) for chunk in column.chunks], kept.type)
             columns.append(column)
@@ -77,7 +79,7 @@ def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
             yield f"column {name!r} {what}" + (f" (is it {near[0]!r}?)" if near else "")
 
 
-def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str]) -> pa.ChunkedArray:
+def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int) -> pa.ChunkedArray:
     """Return column ``field`` of ``data`` as it is stored.  Raises Invalid, naming the first row that does not fit."""
     column = data[field.name]
     what = f"column {field.name!r} is {column.type}, the table has {field.type}"
@@ -97,7 +99,9 @@ def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str])
         except (ValueError, TypeError, pa.ArrowException):
             at, reason = _first_misfit(chunk, store)
             row = first + at
-            raise Invalid(f"{what}: row {row}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}") from None
+            raise Invalid(
+                f"{what}: row {before + row}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}"
+            ) from None
         first += len(chunk)
     return pa.chunked_array(chunks, kept.type)
 
@@ -182,11 +186,11 @@ def _struct_fits(source: pa.DataType, target: pa.DataType) -> bool:
 # -- required fields
 
 
-def _require(column: pa.ChunkedArray, field: pa.Field) -> None:
+def _require(column: pa.ChunkedArray, field: pa.Field, first: int) -> None:
     """Raise Invalid if a required field, ``field`` or one in it, is null where what holds it is not."""
     if not has_required(field):
         return
-    first, found = 0, dict[str, list[Int64Array]]()
+    found = dict[str, list[Int64Array]]()
     for chunk in column.chunks:
         for path, rows in _missing(chunk, field, field.name, np.arange(first, first + len(chunk))):
             found.setdefault(path, []).append(rows)

@@ -6,7 +6,8 @@ imported here.  Types are left as they come; :mod:`mdt.schema.conform` brings th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +69,55 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
 
 
+def pieces(data: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table] | None:
+    """Return the tables of which data consist that are read piece by piece; None for what is a table, or is made one as a whole.
+
+    ``schema``: as for :func:`to_table`.  These are readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators of tables or batches.  The iterator raises Invalid, or
+    what a caller's generator raises.
+
+    >>> [len(table) for table in pieces(iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]})]))]
+    [1, 2]
+    """
+    if isinstance(data, pa.Table | pa.RecordBatch | Mapping) or _is_of(data, "pandas", "DataFrame"):
+        return None
+    if _is_of(data, "pyarrow", "Dataset"):
+        return _of_reader(data, lambda: data.scanner().to_reader())
+    if _is_of(data, "pyarrow", "Scanner"):
+        return _of_reader(data, data.to_reader)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _of_reader(data, lambda: pa.RecordBatchReader.from_stream(data))
+    if isinstance(data, Iterator):
+        return _of_iterator(data, schema)
+    return None
+
+
+def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[pa.Table]:
+    try:
+        reader = made()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _no_table(data, error) from error
+    yield reader.schema.empty_table()
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise _no_table(data, error) from error
+        yield pa.Table.from_batches([batch])
+
+
+def _of_iterator(data: Iterator[Any], schema: pa.Schema | None) -> Iterator[pa.Table]:
+    """Yield tables and batches as they come; rows that are dicts together, since a type may show in the last of them."""
+    first = list(islice(data, 1))
+    if not first or isinstance(first[0], Mapping):
+        yield _of_items([*first, *data], schema)
+        return
+    for item in chain(first, data):
+        _require_table(data, item)
+        yield to_table(item)
+
+
 def to_schema(schema: Any) -> pa.Schema:
     """Return a schema of pyarrow, polars or of anything with ``__arrow_c_schema__``.  Raises Invalid for data and all else."""
     if isinstance(schema, pa.Schema):
@@ -96,11 +146,13 @@ def _checked(data: Any, read: Any) -> pa.Table:
     try:
         table = read()
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise Invalid(
-            f"data of type {type(data).__name__} is not a table: {error}", hint="make columns of one type each"
-        ) from error
+        raise _no_table(data, error) from error
     assert isinstance(table, pa.Table), "pyarrow makes tables of streams"
     return table
+
+
+def _no_table(data: Any, error: Exception) -> Invalid:
+    return Invalid(f"data of type {type(data).__name__} is not a table: {error}", hint="make columns of one type each")
 
 
 def _of_pandas(data: Any) -> pa.Table:
@@ -117,14 +169,22 @@ def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
         return pa.schema([] if schema is None else schema).empty_table()
     if all(isinstance(item, Mapping) for item in items):
         return _of_rows(items, schema)
-    wrong = next(
-        (item for item in items if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__")),
-        None,
-    )
-    if wrong is not None or isinstance(items[0], pa.Array):
-        kind = type(items[0] if wrong is None else wrong).__name__
-        raise Invalid(f"data of type {type(data).__name__} with an item of type {kind} cannot be written", hint=_TAKEN)
-    tables = [to_table(item) for item in items]
+    for item in items:
+        _require_table(data, item)
+    return joined([to_table(item) for item in items])
+
+
+def _require_table(data: Any, item: Any) -> None:
+    """Raise Invalid unless an item of data is a table or a batch."""
+    if isinstance(item, pa.Array) or not (hasattr(item, "__arrow_c_array__") or hasattr(item, "__arrow_c_stream__")):
+        raise Invalid(
+            f"data of type {type(data).__name__} with an item of type {type(item).__name__} cannot be written",
+            hint=_TAKEN,
+        )
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return tables, at least one, as one; a column that one of them lacks is null there.  Raises Invalid if they do not fit."""
     try:
         return pa.concat_tables(tables, promote_options="default")
     except (pa.ArrowException, TypeError) as error:

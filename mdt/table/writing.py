@@ -11,7 +11,7 @@ import pyarrow as pa
 from mdt.arguments import flag, mapping
 from mdt.errors import Invalid, Unsupported
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.schema.input import is_spark, to_table
+from mdt.schema.input import is_spark, pieces, to_table
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
 
@@ -317,6 +317,9 @@ class Writing(Handle):
                 done = engine.write(self._metadata, self.options, data, name, progress, kept)
                 return self._tidied(WriteResult.of(done, engine="spark"))
             data = small
+        data = self._in_memory(data, name, progress, kept)
+        if isinstance(data, WriteResult):
+            return data
         if kept is not None:
             return self._blended(to_table(data, definition.declared), kept, progress)
         batch = normalize(to_table(data, definition.declared), definition)
@@ -328,6 +331,20 @@ class Writing(Handle):
             inserted = self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress))
             return self._tidied(WriteResult.of(inserted))
         return self._upserted(batch, name, begun, progress)
+
+    def _in_memory(self, data: Any, name: str, progress: Progress | None, kept: Kept | None) -> Any:
+        """Return ``data`` as they are, or as a table if they come in pieces; of more rows than memory is to hold the result of the write."""
+        found = pieces(data, self.definition.declared)
+        if found is None:
+            return data
+        from mdt.engines import spilling
+
+        engine = spilling.engine_of(self.options, progress)
+        rows = spilling.read(found, engine, self.definition, partial_rows=kept is not None and kept.partial)
+        if isinstance(rows, pa.Table):
+            return rows
+        done = spilling.write_spilled(self._metadata, self.options, rows, name, engine, kept)
+        return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
         from mdt.write.blending import BlendingUpsert, batch_of, blend_of

@@ -116,6 +116,7 @@ class SparkEngine:
 
     session: SparkSession
     name: str = "spark"
+    is_here: bool = False
 
     @property
     def processors(self) -> int:

@@ -1,0 +1,300 @@
+"""An engine for rows that do not fit into memory: they lie in scratch files, and tasks on threads of this process take parts of them in turns.
+
+Rows are kept in parts, and a part in blocks, each a compressed Arrow batch.  What takes memory is bounded: rows that wait to be written,
+and the rows of the tasks that run at a time, as far as a single part is not larger.  Blocks of a part keep the order in which
+its rows came, so that of rows with one key the last one is the newest, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from threading import Condition, Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexes.base import Int64Array
+from mdt.engines import tasks
+from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
+from mdt.engines.local import hashed
+from mdt.progress import Progress
+from mdt.stores.scratch import Scratch
+
+PARTS = 256
+"""Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of 8 GiB take no part by itself."""
+SHARE = 8
+"""Part of the memory that rows may take of themselves; what is made of them takes the rest."""
+_CODEC = "lz4_raw"
+PartOf = Callable[[pa.Table], Int64Array]
+"""Which part each of n rows belongs to -> int64[n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where a batch lies: ``start`` and ``size`` in the scratch file; ``memory``: its bytes as Arrow."""
+
+    start: int
+    size: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spilled:
+    """Rows on disk.  ``by``: columns by whose values rows are grouped into parts, () if they are not.  ``names``: the columns that are shown."""
+
+    scratch: Scratch
+    schema: pa.Schema
+    by: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
+    parts: dict[int, list[Block]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def add(self, part: int, table: pa.Table) -> None:
+        """Write rows behind those that the part has."""
+        for batch in table.combine_chunks().to_batches():
+            plain = batch.serialize()
+            data = pa.compress(plain, _CODEC)
+            block = Block(self.scratch.append(data), len(data), len(plain))
+            with self.lock:
+                self.parts.setdefault(part, []).append(block)
+
+    def batches(self, parts: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of parts."""
+        for part in parts:
+            for block in self.parts[part]:
+                data = pa.decompress(self.scratch.read(block.start, block.size), block.memory, _CODEC)
+                batch = pa.ipc.read_record_batch(data, self.schema)
+                yield batch if self.names is None else batch.select(list(self.names))
+
+    def memory(self, part: int) -> int:
+        """Return the bytes that a part has as Arrow."""
+        return sum(block.memory for block in self.parts[part])
+
+    def runs(self, memory_max: int) -> list[tuple[list[int], int]]:
+        """Return the parts, neighbours together as far as they take no more than ``memory_max`` bytes, and what each run takes."""
+        found: list[tuple[list[int], int]] = []
+        for part in sorted(self.parts):
+            size = self.memory(part)
+            if found and found[-1][1] + size <= memory_max:
+                found[-1] = ([*found[-1][0], part], found[-1][1] + size)
+            else:
+                found.append(([part], size))
+        return found
+
+
+class Spiller:
+    """Puts rows aside into the parts of ``rows`` that ``part_of`` names, holding some ``memory_max`` bytes meanwhile.  For one thread."""
+
+    def __init__(self, rows: Spilled, part_of: PartOf, memory_max: int) -> None:
+        self._rows = rows
+        self._part_of = part_of
+        self._memory_max = memory_max
+        self._waiting: list[pa.Table] = []
+        self._memory = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Take rows, in their order behind those before."""
+        self._waiting.append(table)
+        self._memory += table.nbytes
+        if self._memory > self._memory_max:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        table = pa.concat_tables(self._waiting).combine_chunks()
+        self._waiting, self._memory = [], 0
+        part = self._part_of(table)
+        order = np.argsort(part, kind="stable")
+        parts, first = np.unique(part[order], return_index=True)
+        table = table.take(pa.array(order))
+        for number, start, end in zip(parts.tolist(), first, [*first[1:], len(table)], strict=True):
+            self._rows.add(number, table.slice(start, end - start))
+
+
+class _Room:
+    """Lets tasks in as long as all that are in need no more than ``memory_max``; one alone may need more."""
+
+    def __init__(self, memory_max: int) -> None:
+        self._memory_max = memory_max
+        self._taken = 0
+        self._changed = Condition()
+
+    def enter(self, memory: int) -> None:
+        """Wait until there is room."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._taken + memory <= self._memory_max)
+            self._taken += memory
+
+    def leave(self, memory: int) -> None:
+        """Make room."""
+        with self._changed:
+            self._taken -= memory
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class SpillingEngine:
+    """An :class:`mdt.engines.engine.Engine` whose rows lie in scratch files in ``directory``.
+
+    ``memory_max``: bytes that rows may take, what is made of them included.  ``progress``: called with the number of parts that were written, and of all.
+    """
+
+    memory_max: int
+    directory: str
+    processors: int
+    progress: Progress | None = None
+    name: str = "arrow"
+    is_here: bool = True
+    _attempts: Iterator[int] = field(default_factory=count)
+
+    @property
+    def _rows_memory(self) -> int:
+        return max(1, self.memory_max // SHARE)
+
+    def empty(self, schema: pa.Schema, by: Sequence[str] = ()) -> Spilled:
+        """Return rows of which there are none yet."""
+        return Spilled(Scratch(self.directory), schema, tuple(by))
+
+    def spiller(self, rows: Spilled, part_of: PartOf) -> Spiller:
+        """Return what puts rows aside."""
+        return Spiller(rows, part_of, self._rows_memory // 3)  # which are sorted: what came, as one table, and in order
+
+    def grouped(self, rows: Spilled, names: Sequence[str]) -> Spilled:
+        """Return the rows with equal values of the columns ``names`` in one part."""
+        if rows.by == tuple(names):
+            return rows
+        found = self.empty(rows.schema, names)
+        self._moved(rows, found, partial(part_by, tuple(names)))
+        return found
+
+    def mapped(self, rows: Spilled, function: BatchFunction, schema: pa.Schema) -> Spilled:
+        """Return what ``function`` makes of each part."""
+        found = self.empty(schema)
+
+        def one(parts: list[int], attempt: int) -> None:
+            for batch in function(rows.batches(parts), attempt):
+                found.add(parts[0], pa.Table.from_batches([batch], schema))
+
+        self._run(one, rows.runs(self._rows_memory // self.processors))
+        return found
+
+    def dropped(self, rows: Spilled) -> None:
+        """Give the space of ``rows`` back."""
+        rows.scratch.close()
+
+    def counted(self, rows: Spilled, by: Sequence[str], total: str) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+        named = [*by, "rows", "total"]
+        found = [
+            pa.table(
+                [pa.array([], rows.schema.field(name).type) for name in by] + [pa.array([], pa.int64())] * 2, named
+            )
+        ]
+        for batch in self._all(rows):
+            counts = pa.Table.from_batches([batch.select([*by, total])]).group_by(list(by))
+            found.append(
+                counts.aggregate([([], "count_all"), (total, "sum")])
+                .select([*by, "count_all", f"{total}_sum"])
+                .rename_columns(named)
+            )
+        sums = pa.concat_tables(found).group_by(list(by)).aggregate([("rows", "sum"), ("total", "sum")])
+        return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(named)
+
+    def selected(
+        self, rows: Spilled, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
+        rows_max: int | None = None, share: float = 1.0,
+    ) -> pa.Table:  # fmt: skip
+        """Return columns of the rows whose values are chosen: at most ``rows_max``, or a sample of about ``share``."""
+        wanted = {name: pa.array(list(values), rows.schema.field(name).type) for name, values in chosen.items()}
+        found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
+        for batch in self._all(rows):
+            table = pa.Table.from_batches([batch])
+            for name, values in wanted.items():
+                table = table.filter(pc.is_in(table[name], values))
+            table = table.select(list(names))
+            if rows_max is None:
+                count = int(np.ceil(len(table) * share))
+                table = table.take(pa.array(np.linspace(0, len(table), count, endpoint=False, dtype=np.int64)))
+            found.append(table)
+            if rows_max is not None and sum(map(len, found)) >= rows_max:
+                break
+        return pa.concat_tables(found).slice(0, rows_max)
+
+    def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
+        """Return the rows of buckets, a part for each."""
+        kept = pa.schema([field for field in rows.schema if field.name not in tasks.DECIDED])
+        found = self.empty(kept.append(pa.field(tasks.BUCKET, pa.int32())))
+        spiller = self.spiller(found, lambda table: table[tasks.BUCKET].to_numpy().astype(np.int64))
+        for batch in self._all(rows):
+            for dealt in tasks.bucketed(deal, iter([batch])):
+                spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.DECIDED)))
+        spiller.flush()
+        return found
+
+    def results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
+        """Return what ``function`` says of each part."""
+        runs = rows.runs(self._rows_memory // self.processors)
+        done = self._run(lambda parts, attempt: function(rows.batches(parts), attempt), runs, self.progress)
+        return [result for result in done if result is not None]
+
+    def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
+        """Return what ``function`` says of each share."""
+        with ThreadPoolExecutor(self.processors) as pool:
+            return list(pool.map(function, shares, self._attempts))
+
+    def _all(self, rows: Spilled) -> Iterator[pa.RecordBatch]:
+        return rows.batches(sorted(rows.parts))
+
+    def _moved(self, rows: Spilled, to: Spilled, part_of: PartOf) -> None:
+        spiller = self.spiller(to, part_of)
+        for batch in self._all(rows):
+            spiller.add(pa.Table.from_batches([batch]))
+        spiller.flush()
+
+    def _run(
+        self,
+        function: Callable[[list[int], int], T],
+        runs: Sequence[tuple[list[int], int]],
+        progress: Progress | None = None,
+    ) -> list[T]:
+        """Call ``function`` for each run of parts, in a task of its own; all tasks have ended when this does, or when it raises."""
+        room, total = _Room(self._rows_memory), sum(len(parts) for parts, _ in runs)
+        done: list[int] = []
+
+        def task(parts: list[int], memory: int, attempt: int) -> T:
+            try:
+                return function(parts, attempt)
+            finally:
+                pa.default_memory_pool().release_unused()
+                done.append(len(parts))
+                room.leave(memory)
+
+        def tell() -> None:
+            if progress is not None and done:
+                progress(sum(done), total)
+
+        started: list[Future[T]] = []
+        with ThreadPoolExecutor(self.processors) as pool:
+            for parts, memory in runs:
+                room.enter(memory)
+                if any(one.done() and one.exception() is not None for one in started):
+                    room.leave(memory)
+                    break
+                tell()
+                started.append(pool.submit(task, parts, memory, next(self._attempts)))
+        found = [one.result() for one in started]
+        tell()
+        return found
+
+
+def part_by(names: tuple[str, ...], table: pa.Table) -> Int64Array:
+    """Return parts of equal rows by the columns ``names`` -> int64[n]."""
+    return (hashed(table, names) % np.uint64(PARTS)).astype(np.int64)

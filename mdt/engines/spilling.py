@@ -1,0 +1,119 @@
+"""Writes whose input is read piece by piece: what is small becomes a table, what is not is checked on its way into scratch files.
+
+A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows lie on disk, so what it means is the same; only who holds the rows differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array
+from indexes.hashing import hash_keys
+from mdt.commit.transaction import CommitResult
+from mdt.config import Options
+from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine
+from mdt.engines.write import TaggedPlan, write
+from mdt.hudi.keys import record_keys
+from mdt.metadata.metadata import Metadata
+from mdt.progress import Progress
+from mdt.schema.conform import conform
+from mdt.schema.declared import plain
+from mdt.schema.definition import TableDefinition
+from mdt.schema.input import joined
+from mdt.write.blending import Kept
+
+_FILE_SHARE = 16
+"""Part of the memory that a new file may have: its rows have some three times its bytes, and are held more than once while it is made."""
+_FILE_BYTES_MIN = 1 << 20
+"""Smaller files would cost more than the memory that they save."""
+
+
+def engine_of(options: Options, progress: Progress | None = None) -> SpillingEngine:
+    """Return the engine for a write with ``options``."""
+    return SpillingEngine(
+        options.write_memory_max, options.write_spill_dir, min(options.threads("writer"), SHARE), progress
+    )
+
+
+def read(
+    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, *, partial_rows: bool = False
+) -> pa.Table | Spilled:
+    """Return the rows of ``pieces`` as one table, or put aside by their keys if they are too large.
+
+    ``partial_rows``: whether columns may be missing from all pieces.  Raises Invalid if pieces do not fit each other, or, of what is put aside, the table; rows
+    are counted from the first piece on.
+    """
+    held: list[pa.Table] = []
+    memory_max = engine.memory_max // SHARE
+    for piece in pieces:
+        held.append(piece)
+        memory_max -= piece.nbytes
+        if memory_max < 0:
+            return _put_aside(chain(held, pieces), engine, definition, partial_rows=partial_rows)
+    return joined(held)
+
+
+def _put_aside(
+    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, *, partial_rows: bool
+) -> Spilled:
+    declared, stored = definition.declared, definition.schema
+    kept = pa.schema([pa.field(field.name, plain(field.type)) for field in declared])
+    rows = engine.empty(kept, definition.key)
+    spiller = engine.spiller(rows, partial(_part_of, definition))
+    first, seen = 0, pa.schema([])
+    for piece in pieces:
+        seen = _together(seen, piece.schema)
+        whole = _with_all(piece, declared)
+        wanted = _nullable(stored, piece.column_names) if partial_rows else stored
+        checked = conform(whole, declared, wanted, definition.key, first=first)
+        spiller.add((checked if kept.types == stored.types else conform(whole, declared, kept)).cast(kept))
+        first += len(piece)
+    spiller.flush()
+    if not partial_rows:
+        conform(seen.empty_table(), declared, stored)
+        return rows
+    return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
+
+
+def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Return the columns of all pieces so far.  Raises Invalid where two pieces do not fit, as :func:`mdt.schema.input.joined` does."""
+    return joined([seen.empty_table(), given.empty_table()]).schema
+
+
+def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:
+    """Return ``stored`` with columns that may be null where they are not ``given``."""
+    have = frozenset(given)
+    return pa.schema([field if field.name in have else field.with_nullable(True) for field in stored])
+
+
+def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
+    """Return rows with nulls for the columns that they lack: another piece may have these."""
+    for field in declared:
+        if field.name not in piece.column_names:
+            piece = piece.append_column(field.name, pa.nulls(len(piece)))
+    return piece
+
+
+def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
+    """Return parts by the hash of the record key, of which each has a range: so has what key maps are asked for."""
+    hashes = hash_keys(record_keys(table, definition.key), definition.hash_seed)
+    return (hashes.hi // np.uint64(2**64 // PARTS)).astype(np.int64)
+
+
+def write_spilled(
+    metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None
+) -> CommitResult[TaggedPlan[Spilled]]:
+    """Upsert, insert, bulk_insert or overwrite with rows that were put aside, and drop them; return how the transaction ended."""
+    file_bytes = max(_FILE_BYTES_MIN, options.write_memory_max // _FILE_SHARE)
+    options = replace(options, max_file_bytes=min(options.max_file_bytes, file_bytes))
+    schema = pa.schema([rows.schema.field(name) for name in rows.names or rows.schema.names])
+    try:
+        return write(engine, metadata, options, rows, schema, name, kept=kept)
+    finally:
+        engine.dropped(rows)

@@ -1,0 +1,66 @@
+"""A file for what does not fit into memory: it has no name, so that nothing of it is left when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+
+import pyarrow as pa
+
+from mdt.errors import Invalid, Unavailable
+
+
+class Scratch:
+    """Bytes on a local disk, which go with the last reference to this object; safe to use from many threads.
+
+    >>> scratch = Scratch()
+    >>> at = scratch.append(b"abc")
+    >>> scratch.read(at, 3).to_pybytes()
+    b'abc'
+    """
+
+    def __init__(self, directory: str = "") -> None:
+        """Make a file in ``directory``; empty: in the temporary folder of the process.  Raises Invalid where none can be made."""
+        where = os.path.abspath(directory or tempfile.gettempdir())
+        try:
+            number, path = tempfile.mkstemp(prefix="mdt-", dir=where)
+            os.unlink(path)
+        except OSError as error:
+            raise Invalid(
+                f"no scratch file can be made in {where}: {error.strerror}",
+                hint="mdt.write.spill.dir names another directory",
+            ) from error
+        self._file = number
+        self._where = where
+        self._lock = threading.Lock()
+        self._end = 0
+        self.close = weakref.finalize(self, os.close, number)
+        """Give the space back; nothing can be read from then on."""
+
+    def append(self, data: bytes | pa.Buffer) -> int:
+        """Write ``data`` at the end; return where they begin.  Raises Unavailable if the disk is full."""
+        rest = memoryview(data)
+        with self._lock:
+            start, self._end = self._end, self._end + len(rest)
+        at = start
+        while len(rest):
+            try:
+                done = os.pwrite(self._file, rest, at)
+            except OSError as error:
+                raise Unavailable(
+                    f"rows cannot be put aside in {self._where}: {error.strerror}",
+                    hint="nothing was committed; mdt.write.spill.dir names a directory with more space",
+                ) from error
+            rest, at = rest[done:], at + done
+        return start
+
+    def read(self, start: int, size: int) -> pa.Buffer:
+        """Return ``size`` bytes that were written."""
+        data = os.pread(self._file, size, start)
+        while len(data) < size:
+            more = os.pread(self._file, size - len(data), start + len(data))
+            assert more, "a scratch file holds what was appended to it"
+            data += more
+        return pa.py_buffer(data)

@@ -1,0 +1,326 @@
+"""Inputs that do not fit into memory: the same as in memory, whatever happens on the way, and nothing of them is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from counting import count
+from spilled import SpilledTable, in_pieces
+from worlds import BASE_STATE, COW, MOR, assert_clean, filled, ours, rows, survivors, theirs, upserted
+
+import mdt
+from mdt.engines import spilled
+from mdt.engines.spilled import Spilled, Spiller, SpillingEngine, part_by
+from mdt.errors import Invalid, MdtError, Unavailable
+from mdt.schema.input import to_table
+from mdt.stores.scratch import Scratch
+from mdt.stores.storage import MemoryStorage, Storage
+
+SMALL = {"mdt.write.memory.max": 1}
+SCHEMA = pa.schema(
+    [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64()), ("note", pa.large_string()), ("at", pa.time64("ns"))]
+)  # fmt: skip
+
+
+def data(seed: int, size: int = 40, keys: int = 60) -> pa.Table:
+    """Random rows, of which some repeat keys."""
+    draw = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "id": [f"k{n}" for n in draw.integers(0, keys, size)], "city": draw.choice(["Oslo", "Rome", "Bern"], size),
+            "ts": draw.integers(0, 5, size), "fare": draw.random(size), "note": draw.choice(["", "é", "x" * 50], size),
+            "at": pa.array(draw.integers(0, 10**6, size) * 1000, pa.int64()).cast(pa.time64("ns")),
+        },
+        schema=SCHEMA,
+    )  # fmt: skip
+
+
+def seen(table: mdt.Table) -> list[dict[str, Any]]:
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: (row["id"], row["city"], row["ts"], row["fare"]))
+
+
+WRITES: dict[str, Callable[[mdt.Table, Any], Any]] = {
+    "upsert": lambda t, d: t.upsert(d),
+    "insert": lambda t, d: t.insert(d),
+    "bulk_insert": lambda t, d: t.bulk_insert(d),
+    "insert_overwrite": lambda t, d: t.insert_overwrite(d),
+    "insert_overwrite_table": lambda t, d: t.insert_overwrite_table(d),
+    "mergers": lambda t, d: t.upsert(d, mergers={"fare": "sum", "note": "coalesce"}),
+    "partial": lambda t, d: t.upsert(to_table(d).drop_columns(["note", "fare"]), partial=True),
+}
+
+
+@pytest.mark.parametrize("shape", [0, 3, *(pytest.param(shape, marks=pytest.mark.nightly) for shape in (1, 2, 4, 5))])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_is_the_same_whether_or_not_its_rows_fit_into_memory(name: str, shape: int) -> None:
+    """Counts, rows and errors; also which of the rows with one key stays, with ordering values and without."""
+    more = {
+        "ordering": "ts" if shape % 2 == 0 else None, "scope": "table" if shape in (2, 3) else "partition",
+        "table_type": (COW, MOR)[shape % 3 > 0], "partition_by": ["city"] if shape < 5 else [],
+    }  # fmt: skip
+    tables: list[mdt.Table] = []
+    for kind in (mdt.Table, SpilledTable):
+        storage = MemoryStorage()
+        mdt.create(storage, SCHEMA, key=["id"], **more)
+        tables.append(kind(storage))
+        tables[-1].upsert(data(1))
+    for seed in range(2, 4):
+        given = data(seed, 20 if name != "insert" else 2, 60 + 1000 * (name != "upsert") * (seed == 3))
+        found: list[Any] = []
+        for table in tables:
+            try:
+                done = WRITES[name](table, given)
+                found.append((done.inserted, done.updated, done.deleted, done.late))
+            except MdtError as error:
+                found.append((type(error), error.hint))
+        assert found[0] == found[1]
+        assert seen(tables[0]) == seen(tables[1])
+    assert_clean(tables[1].storage)
+
+
+def _forms(table: pa.Table, folder: Path) -> Iterator[Any]:
+    """Yield everything that is read piece by piece."""
+    yield table.to_reader(max_chunksize=4)
+    yield (batch for batch in table.to_batches(max_chunksize=4))
+    yield in_pieces(table)
+    ds.write_dataset(table, folder, format="parquet")
+    yield ds.dataset(folder)
+    yield ds.dataset(folder).scanner(batch_size=4)
+    yield type("Stream", (), {"__arrow_c_stream__": lambda _, schema=None: table.__arrow_c_stream__(schema)})()
+
+
+def test_whatever_comes_in_pieces_may_be_larger_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_aside = []
+    monkeypatch.setattr(Spiller, "flush", lambda self, flush=Spiller.flush: put_aside.append(flush(self)))
+    given = data(1, 30, 1000)
+    for number, form in enumerate(_forms(given, tmp_path)):
+        table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
+        put_aside.clear()
+        assert table.upsert(form).inserted == 30
+        assert put_aside, f"form {number} was held in memory"
+        assert seen(table) == sorted(given.to_pylist(), key=lambda row: row["id"])
+
+
+def test_what_a_caller_holds_in_memory_and_what_is_small_goes_through_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scratch, "__init__", lambda *_: pytest.fail("a scratch file"))
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
+    assert table.upsert(data(1)).inserted
+    assert table.upsert(data(1).to_pandas().assign(at=None)).updated
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"])
+    assert table.upsert(data(1).to_reader(max_chunksize=4)).inserted
+    assert table.upsert(iter([])).inserted == 0
+    assert table.upsert(row for row in data(2).to_pylist()).updated
+
+
+@pytest.mark.parametrize(
+    ("pieces", "why"),
+    [
+        ([data(1), data(2).append_column("more", [[1] * 40])], "'more' is not in the table"),
+        ([data(1).drop_columns(["at"])] * 2, "'at' is missing"),
+        ([data(1), data(2).set_column(2, "ts", [["x"] * 40])], "the pieces of the data have different columns"),
+        ([data(1).slice(0, 30), data(2).set_column(0, "id", [[None] * 40])], "null"),
+        ([data(1), 7], "an item of type int"),
+    ],
+)
+def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces: list[Any], why: str) -> None:
+    for kind in (mdt.Table, SpilledTable):
+        storage = MemoryStorage()
+        mdt.create(storage, SCHEMA, key=["id"])
+        with pytest.raises(Invalid, match=why):
+            mdt.Table._write_rows(kind(storage), iter(pieces), "upsert", None)
+        assert mdt.open(storage).scan().count() == 0
+        assert_clean(storage)
+
+
+def test_a_value_that_does_not_fit_is_named_by_its_row_in_all_of_the_data() -> None:
+    table = mdt.create(MemoryStorage(), pa.schema({"id": pa.string(), "n": pa.int8()}), key=["id"], options=SMALL)
+    pieces = [pa.table({"id": [f"k{n}"], "n": [n if n != 7 else 300]}) for n in range(10)]
+    with pytest.raises(Invalid, match=r"row 7 \(id='k7'\) has 300"):
+        table.upsert(iter(pieces))
+
+
+def test_a_column_that_some_pieces_lack_is_null_there() -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
+    table.upsert(iter([data(1).drop_columns(["note"]), data(2)]))
+    expected = mdt.create(MemoryStorage(), SCHEMA, key=["id"])
+    expected.upsert([data(1).drop_columns(["note"]), data(2)])
+    assert seen(table) == seen(expected)
+
+
+def failing(after: int) -> Iterator[pa.RecordBatch]:
+    for number, batch in enumerate(data(5, 40, 1000).to_batches(max_chunksize=4)):
+        if number == after:
+            raise OSError("the source is gone")
+        yield batch
+
+
+@pytest.mark.parametrize("as_reader", [False, True])
+@pytest.mark.parametrize("after", [1, 9])
+def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path: Path, after: int, as_reader: bool) -> None:
+    folder, aside = tmp_path / "t", tmp_path / "aside"
+    aside.mkdir()
+    table = mdt.create(str(folder), SCHEMA, key=["id"], options=SMALL | {"mdt.write.spill.dir": str(aside)})
+    table.upsert(data(1))
+    before = sorted(str(path) for path in folder.rglob("*"))
+    opened = len(os.listdir("/proc/self/fd"))
+    given = failing(after)
+    with pytest.raises(OSError, match="the source is gone"):
+        table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, given) if as_reader else given)
+    assert sorted(str(path) for path in folder.rglob("*")) == before
+    assert not list(aside.iterdir())
+    assert len(os.listdir("/proc/self/fd")) <= opened
+    assert table.upsert(failing(1000)).inserted
+
+
+def test_a_disk_that_is_full_commits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
+    written, write = [], os.pwrite
+
+    def full(*of: Any) -> int:
+        written.append(of)
+        if len(written) == 50:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*of)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Unavailable, match=r"rows cannot be put aside in .*No space left(.|\n)*mdt.write.spill.dir"):
+        table.upsert(data(5).to_reader(max_chunksize=4))
+    assert table.scan().count() == 0
+    assert_clean(table.storage)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    table = mdt.create(
+        MemoryStorage(), SCHEMA, key=["id"], options=SMALL | {"mdt.write.spill.dir": str(tmp_path / "no")}
+    )
+    with pytest.raises(Invalid, match=r"no scratch file can be made(.|\n)*mdt.write.spill.dir"):
+        table.upsert(data(5).to_reader(max_chunksize=4))
+
+
+def test_progress_tells_files_and_what_it_raises_ends_the_write() -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], partition_by=["city"], options=SMALL)
+    told: list[tuple[int, int]] = []
+    table.upsert(data(5).to_reader(max_chunksize=4), progress=lambda done, total: told.append((done, total)))
+    assert told and told[-1][0] == told[-1][1] == len(table.files())
+    assert told == sorted(told)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.upsert(data(6).to_reader(max_chunksize=4), progress=stop)
+    table.abort()
+    assert_clean(table.storage)
+
+
+def test_another_writer_in_between_sends_spilled_rows_through_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    mdt.create(storage, SCHEMA, key=["id"], table_type=COW)
+    mdt.open(storage).upsert(data(1))
+    table, deal, others = SpilledTable(storage), SpillingEngine.dealt, [data(3)]
+
+    def beside(self: SpillingEngine, *of: Any) -> Spilled:
+        while others:
+            mdt.open(storage).upsert(others.pop())
+        return deal(self, *of)
+
+    monkeypatch.setattr(SpillingEngine, "dealt", beside)
+    assert table.upsert(data(2)).attempts == 2
+    expected = mdt.create(MemoryStorage(), SCHEMA, key=["id"], table_type=COW)
+    for seed in (1, 3, 2):
+        expected.upsert(data(seed))
+    assert seen(table) == seen(expected)
+    assert_clean(storage)
+
+
+AFTER = upserted(BASE_STATE, range(2, 9), 3, 3.0)
+
+
+@pytest.mark.parametrize("table_type", [MOR, pytest.param(COW, marks=pytest.mark.nightly)])
+def test_after_a_crash_at_any_change_of_storage_readers_see_all_or_nothing(table_type: str) -> None:
+    def flow(storage: Storage) -> None:
+        SpilledTable(storage).upsert(rows(range(2, 9), 3, 3.0))
+
+    for where, crashed in survivors(lambda: filled(table_type, "bloom"), flow):
+        count("crash points of writes through scratch files")
+        before = ours(crashed)
+        assert before in (BASE_STATE, AFTER), f"a mixture {where}"
+        mdt.open(crashed).abort()
+        assert ours(crashed) == before == theirs(crashed)
+        assert_clean(crashed)
+        flow(crashed)
+        assert ours(crashed) == AFTER
+
+
+# The pieces that it is made of
+
+
+def test_a_scratch_file_has_no_name_and_gives_back_what_it_got(tmp_path: Path) -> None:
+    scratch = Scratch(str(tmp_path))
+    at = [scratch.append(bytes([n]) * n) for n in range(5)]
+    assert [scratch.read(start, n).to_pybytes() for n, start in enumerate(at)] == [bytes([n]) * n for n in range(5)]
+    assert not list(tmp_path.iterdir())
+    scratch.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        scratch.read(0, 1)
+    assert Scratch()._where == os.path.abspath(tempfile.gettempdir())
+
+
+def test_parts_keep_the_order_of_rows_and_equal_keys_meet() -> None:
+    engine = SpillingEngine(1 << 20, "", 2)
+    table = pa.table({"k": [n % 7 for n in range(500)], "n": list(range(500))})
+    raw = engine.empty(table.schema)
+    spiller = engine.spiller(raw, lambda rows: np.zeros(len(rows), np.int64))
+    for piece in in_pieces(table, 13):
+        spiller.add(piece)
+    spiller.flush()
+    together = engine.grouped(raw, ["k"])
+    assert engine.grouped(together, ["k"]) is together
+    where = {}
+    for part in together.parts:
+        for row in pa.Table.from_batches(together.batches([part])).to_pylist():
+            assert where.setdefault(row["k"], (part, -1)) <= (part, row["n"])
+            where[row["k"]] = (part, row["n"])
+    assert len(where) == 7
+    counts = engine.counted(together, ["k"], "n").sort_by("k")
+    assert counts["rows"].to_pylist() == [72] * 3 + [71] * 4
+    assert counts["total"].to_pylist() == [sum(n for n in range(500) if n % 7 == k) for k in range(7)]
+    assert engine.selected(together, {"k": (3,)}, ["n"], rows_max=5).num_rows == 5
+    assert 70 <= len(engine.selected(together, {"k": (3,)}, ["n"], share=1.0)) <= 72
+    assert engine.each(lambda share, attempt: share * 2, [1, 2, 3]) == [2, 4, 6]
+
+
+def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
+    engine = SpillingEngine(spilled.SHARE * 100_000, "", 2)
+    table = pa.table({"k": np.arange(200_000)})
+    raw = engine.empty(table.schema, ["k"])
+    spiller = engine.spiller(raw, lambda rows: part_by(("k",), rows))
+    waiting = []
+    for piece in in_pieces(table, 1000):
+        spiller.add(piece)
+        waiting.append(spiller._memory)
+    spiller.flush()
+    assert max(waiting) <= 100_000
+    runs = raw.runs(50_000)
+    assert max(memory for _, memory in runs) <= 50_000
+    assert sorted(part for parts, _ in runs for part in parts) == list(range(spilled.PARTS))
+    held, most = [0], [0]
+
+    def hold(batches: Iterator[pa.RecordBatch], attempt: int) -> bytes:
+        mine = sum(batch.nbytes for batch in batches)
+        held[0] += mine
+        most[0] = max(most[0], held[0])
+        held[0] -= mine
+        return b"1"
+
+    assert len(engine.results(raw, hold)) == len(runs)
+    assert most[0] <= 100_000
