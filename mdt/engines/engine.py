@@ -57,6 +57,12 @@ class Engine(Protocol[R]):
     def processors(self) -> int:
         """How many tasks can run at a time."""
 
+    def spread(self, table: pa.Table) -> R:
+        """Return the rows of a small table of the driver, in as many parts as there shall be tasks."""
+
+    def joined(self, rows: R, more: R) -> R:
+        """Return the rows of both, which have the same columns; what :meth:`mapped` keeps of either is kept as long as that one."""
+
     def grouped(self, rows: R, names: Sequence[str]) -> R:
         """Return the rows with equal values of the columns ``names`` in one part."""
 

@@ -40,6 +40,14 @@ class LocalEngine:
         """Return an engine on threads of this process."""
         return cls(ThreadPoolExecutor(threads), threads)
 
+    def spread(self, table: pa.Table) -> Parts:
+        """Return the rows of ``table``, one part a processor."""
+        return _split(table, np.arange(len(table)) % self.processors, self.processors)
+
+    def joined(self, rows: Parts, more: Parts) -> Parts:
+        """Return the parts of both."""
+        return [*rows, *more]
+
     def grouped(self, rows: Parts, names: Sequence[str]) -> Parts:
         """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
         table = pa.concat_tables(rows)

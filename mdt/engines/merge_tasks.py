@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes
 from mdt.engines.tasks import (
@@ -15,6 +17,7 @@ from mdt.engines.tasks import (
     FALLING,
     FURTHER,
     INSERT,
+    MATCHED,
     READ,
     RETURN,
     UPDATE,
@@ -23,42 +26,93 @@ from mdt.engines.tasks import (
     tagged,
     without_data,
 )
+from mdt.metadata.codec import encode_ipc
 from mdt.metadata.locate import Located
 from mdt.metadata.snapshot import Snapshot
 from mdt.write.merge import Acted, Decided, Decision, Merge
 from mdt.write.normalize import keyed_rows, partition_names
-from mdt.write.operations import absent_keys
+from mdt.write.operations import absent_keys, by_value
 from mdt.write.said import SaidMerge
 from mdt.write.slices import KeyedRows
 
+_MATCHED = pa.array([UPDATE, FALLING, FURTHER, DELETE, MATCHED], pa.int32())
+FILES = pa.schema([("file", pa.int64()), ("matched", pa.binary())])
+"""Files of the table in which rows are looked for that no row of the source matches: number, and bitmap of the positions that are matched."""
+
 
 def tag_merged(
-    said: SaidMerge, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+    said: SaidMerge, keeps_pairs: bool, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Yield what becomes of rows of the source and of those that they match, with CONTROL columns; equal keys must be in one part.
 
-    Raises Invalid as :meth:`mdt.write.merge.Merge.prepare` does, of the rows of this part.
+    ``keeps_pairs``: whether places are told of matched rows for which no clause holds.  Raises Invalid as
+    :meth:`mdt.write.merge.Merge.prepare` does, of the rows of this part.
     """
     additions = [batch for batch in batches if batch.num_rows]
     if additions:
-        for part in _tag_merged(said, source, pa.Table.from_batches(additions)):
+        for part in _tag_merged(said, keeps_pairs, source, pa.Table.from_batches(additions)):
             yield from part.to_batches()
 
 
-def _tag_merged(said: SaidMerge, source: Source, rows: pa.Table) -> list[pa.Table]:
+def _tag_merged(said: SaidMerge, keeps_pairs: bool, source: Source, rows: pa.Table) -> Iterator[pa.Table]:
+    merge, snapshot = _opened(said, source, rows)
+    schema = snapshot.definition.schema
+    done = Decision(merge, snapshot).decided()
+    files = np.array(sorted(done.scanned), np.int64)
+    yield from _changed(merge, snapshot, done)
+    yield from _new(snapshot, done)
+    yield from _absent(snapshot, done)
+    yield _read(schema, files, snapshot.file_groups.of_files(files))
+    yield without_data(schema, READ, __mdt_group=[-1], __mdt_n=[len(rows)])
+    if keeps_pairs:
+        left = done.found.take(~np.isin(done.found.places, done.acted.pairs.places))
+        groups = snapshot.file_groups.of_files(left.file)
+        yield without_data(
+            schema, MATCHED, __mdt_group=groups, __mdt_segment=left.file, __mdt_position=left.position, __mdt_n=0 * groups
+        )  # fmt: skip
+
+
+def _opened(said: SaidMerge, source: Source, rows: pa.Table) -> tuple[Merge, Snapshot]:
     metadata, snapshot = opened(source)
     definition = snapshot.definition
-    merge = Merge(
-        metadata, source.parsed(), *said.read(rows, definition), definition.schema, definition.commit_action
-    )  # fmt: skip
-    done = Decision(merge, snapshot).decided()
-    return [
-        *_changed(merge, snapshot, done),
-        *_new(snapshot, done),
-        without_data(definition.schema, READ, __mdt_group=[-1], __mdt_n=[len(rows)]),
-        _read(snapshot, done),
-        *_absent(snapshot, done),
-    ]
+    read = said.read(rows, definition)
+    return Merge(metadata, source.parsed(), *read, definition.schema, definition.commit_action), snapshot
+
+
+def matched(batches: Iterator[pa.RecordBatch], attempt: int = 0) -> bytes | None:
+    """Return which rows of the table are matched, of tagged rows of the source: FILES, as an Arrow stream."""
+    found: dict[int, BitMap] = {}
+    for batch in batches:
+        rows = pa.Table.from_batches([batch]).select(["__mdt_kind", "__mdt_segment", "__mdt_position"])
+        rows = rows.filter(pc.is_in(rows[0], _MATCHED))
+        for file, positions in by_value(rows[2].to_numpy(), rows[1].to_numpy()).items():
+            found.setdefault(file, BitMap()).update(positions.astype(np.uint32))
+    return bytes(encode_ipc(files_of(found))) if found else None
+
+
+def files_of(matched: Mapping[int, BitMap]) -> pa.Table:
+    """Return FILES; ``matched``: number of the file -> positions."""
+    return pa.table([list(matched), [rows.serialize() for rows in matched.values()]], schema=FILES)
+
+
+def bitmaps_of(files: pa.Table) -> dict[int, BitMap]:
+    """Return what :func:`files_of` was given."""
+    return {row["file"]: BitMap.deserialize(row["matched"]) for row in files.to_pylist()}
+
+
+def tag_alone(
+    said: SaidMerge, columns: pa.Schema, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield what becomes of rows that no row of the source matches, with CONTROL columns.  ``columns``: of the source; the batches are FILES."""
+    files = pa.Table.from_batches(batches, FILES)
+    if not len(files):
+        return
+    merge, snapshot = _opened(said, source, columns.empty_table())
+    done = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
+    seen = np.array(sorted(done.scanned), np.int64)
+    parts = [*_changed(merge, snapshot, done), *_new(snapshot, done)]
+    for part in [*parts, _read(snapshot.definition.schema, seen, np.full(len(seen), -1))]:
+        yield from part.to_batches()
 
 
 def _changed(merge: Merge, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
@@ -104,13 +158,9 @@ def _new(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:
     yield without_data(snapshot.definition.schema, DROPPED, __mdt_group=[-1], __mdt_n=[late])
 
 
-def _read(snapshot: Snapshot, done: Decided) -> pa.Table:
-    """Return the files that were looked into, with their file groups: also those of pairs for which no clause holds."""
-    files = np.array(sorted(done.scanned), np.int64)
-    groups = snapshot.file_groups.of_files(files)
-    return without_data(
-        snapshot.definition.schema, READ, __mdt_group=groups, __mdt_segment=files, __mdt_n=np.zeros(len(files), np.int64)
-    )  # fmt: skip
+def _read(schema: pa.Schema, files: Int64Array, groups: Int64Array) -> pa.Table:
+    """Return the files that were looked into; ``groups``: what is read of their file groups must not change meanwhile, -1 where it may."""
+    return without_data(schema, READ, __mdt_group=groups, __mdt_segment=files, __mdt_n=0 * files)
 
 
 def _absent(snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:

@@ -53,12 +53,13 @@ from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
-INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, ABSENT = range(9)
+INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT = range(10)
 """Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row stood that moves; FURTHER: a row that ends and has no
 successor; FALLING: an update to a smaller ordering value, for which its file group gets a base file.
 
 The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry no data, and no bucket takes them: DROPPED says how many
-rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; ABSENT says in
+rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
+names a row of the table that is matched, but stays as it is; ABSENT says in
 ``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted.
 """
 

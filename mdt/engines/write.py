@@ -130,7 +130,10 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         function = partial(tag, self._source(snapshot))
         tagged = self.engine.mapped(together, function, tasks.tagged_schema(definition.schema))
         with self._or_dropped(tagged):
-            return tagged, self.engine.counted(tagged, _PLACE, "__mdt_n").to_pylist()
+            return tagged, self._counted(tagged)
+
+    def _counted(self, tagged: R) -> list[dict[str, Any]]:
+        return self.engine.counted(tagged, _PLACE, "__mdt_n").to_pylist()
 
     @contextmanager
     def _or_dropped(self, tagged: R) -> Iterator[None]:
@@ -316,8 +319,12 @@ def _dropped(counted: Sequence[Mapping[str, Any]]) -> int:
 
 def _inserts(counted: Sequence[Mapping[str, Any]]) -> dict[Place, int]:
     """Return place -> rows to insert there."""
-    new = [row for row in counted if row["__mdt_kind"] == INSERT]
-    return {(row["__mdt_partition"], row["__mdt_group"]): row["rows"] for row in new}
+    found: dict[Place, int] = {}
+    for row in counted:
+        if row["__mdt_kind"] == INSERT:
+            place = row["__mdt_partition"], row["__mdt_group"]
+            found[place] = found.get(place, 0) + row["rows"]
+    return found
 
 
 def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:

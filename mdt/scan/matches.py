@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,19 @@ Places = tuple[int, Int64Array]
 
 
 def matching_rows(
-    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, *, threads: int, scanned: set[int] | None = None
-) -> list[Places]:
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, *, threads: int, scanned: set[int] | None = None,
+    files: Collection[int] | None = None,
+) -> list[Places]:  # fmt: skip
     """Return the live rows that match, by file; the columns of the predicate are read, a few row groups at a time.
 
-    To ``scanned`` are added the numbers of the files that no index and no statistics ruled out.
+    To ``scanned`` are added the numbers of the files that no index and no statistics ruled out.  ``files``: only these are looked into.
     """
     predicate = simplify(predicate)
     if predicate == Or(()):
         return []
     scans = plan(metadata, snapshot, predicate).segments
+    if files is not None:
+        scans = tuple(scan for scan in scans if scan.file in files)
     if scanned is not None:
         scanned.update(scan.file for scan in scans)
     if predicate == And(()):

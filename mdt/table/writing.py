@@ -156,7 +156,7 @@ class Writing(Handle):
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
 
         ``source``: rows as for :meth:`upsert`, with any columns.  A Spark DataFrame above ``mdt.spark.local.bytes.max`` is merged in tasks, by key
-        only; new rows have the key by which they are matched, and it says nothing of rows that it does not match.  ``on``: columns that are equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
+        only, and new rows have the key by which they are matched.  ``on``: columns that are equal in both, or SQL such as ``"source.trip = target.id and target.city = 'Oslo'"``; None: the record key, under partition scope with the
         partition columns.  Keys are found by the key index, other columns by a join with the rows that indexes leave.
 
         >>> rows = {"id": ["b", "x"], "city": ["Rome", "Oslo"], "fare": [2.5, 4.0], "ts": [2, 2]}

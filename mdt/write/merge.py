@@ -32,6 +32,7 @@ from mdt.metadata.key_map import has_whole_words, ordering_words
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import plan
 from mdt.progress import Progress
 from mdt.scan.lookup import KeyRows, rows_at
 from mdt.scan.matches import matching_rows, places_of
@@ -157,7 +158,7 @@ class Merge(Operation[MergePlan]):
 
     def updates(self, acted: Acted) -> npt.NDArray[np.bool_]:
         """Return which of the rows are updated -> bool[n]."""
-        return np.array([clause.action is Action.UPDATE for clause in self.clauses])[acted.clause]
+        return np.array([clause.action is Action.UPDATE for clause in self.clauses], np.bool_)[acted.clause]
 
     def updated(self, snapshot: Snapshot, acted: Acted, names: Sequence[str] | None = None) -> pa.Table:
         """Return what updates make of rows: columns ``names``, by default all."""
@@ -251,6 +252,25 @@ class Decision:
             refuse_two_rows_for_one(merge.metadata, snapshot, found, snapshot.definition.key, _NAMED_KEYS)
         return self._decided(found, self._acted(found))
 
+    def decided_alone(self, matched: Mapping[int, BitMap]) -> Decided:
+        """Return what becomes of rows that no row of the source matches, in some files.
+
+        ``matched``: by number of these files, the positions of the rows that some row matches.
+        """
+        places = [_NO_ROWS, *(file << 32 | np.asarray(rows.to_array(), np.int64) for file, rows in matched.items())]
+        nothing = Pairs.joined([])
+        alone = self._alone(np.concatenate(places), matched.keys())
+        return self._decided(nothing, _joined(nothing, _NO_ROWS, alone))
+
+    def scanned_alone(self) -> set[int]:
+        """Return the files that may have rows which no row of the source matches, and for which a clause holds."""
+        predicates = [
+            unprefixed(self._merge.clauses[number].condition.predicate)
+            for number in self._numbers(When.NOT_MATCHED_BY_SOURCE)
+        ]
+        plans = [plan(self._merge.metadata, self._snapshot, predicate) for predicate in predicates]
+        return {scan.file for found in plans for scan in found.segments}
+
     def _decided(self, found: Pairs, acted: Acted) -> Decided:
         merge = self._merge
         updates = merge.updates(acted)
@@ -269,13 +289,7 @@ class Decision:
     def _acted(self, found: Pairs) -> Acted:
         """Return the rows of the table that a clause changes."""
         clause = self._first(When.MATCHED, found)
-        some, numbers = [found.take(clause >= 0)], [clause[clause >= 0]]
-        for number, alone in self._alone(found):
-            some.append(alone)
-            numbers.append(np.full(len(alone), number))
-        joined = some[0] if len(some) == 1 else Pairs.joined(some)
-        clause = np.concatenate(numbers)
-        return Acted(joined, clause, np.zeros(len(clause), np.bool_))
+        return _joined(found.take(clause >= 0), clause[clause >= 0], self._alone(found.places))
 
     def _first(self, when: When, found: Pairs) -> Int64Array:
         """Return the number of the first clause that holds for each pair, or row of the source alone -> int64[m], -1 for none."""
@@ -297,18 +311,18 @@ class Decision:
             left = left[~holds]
         return clause
 
-    def _alone(self, found: Pairs) -> list[tuple[int, Pairs]]:
-        """Return clause -> rows of the table that it changes and that no row of the source matches."""
-        merge, taken, parts = self._merge, found.places, list[tuple[int, Pairs]]()
+    def _alone(self, taken: Int64Array, files: Collection[int] | None = None) -> list[tuple[int, Pairs]]:
+        """Return clause -> rows of the table that it changes and that no row of the source matches.
+
+        ``taken``: places of those that are matched.  ``files``: only these are looked into.
+        """
+        merge, parts = self._merge, list[tuple[int, Pairs]]()
         for number in self._numbers(When.NOT_MATCHED_BY_SOURCE):
             condition = merge.clauses[number].condition
             rows = matching_rows(
-                merge.metadata,
-                self._snapshot,
-                unprefixed(condition.predicate),
-                threads=self._threads,
-                scanned=self._scanned,
-            )
+                merge.metadata, self._snapshot, unprefixed(condition.predicate), threads=self._threads,
+                scanned=self._scanned, files=files,
+            )  # fmt: skip
             places = places_of(rows)
             places = places[~np.isin(places, taken)]
             alone = Pairs(np.full(len(places), _ALONE), places >> 32, places & 0xFFFFFFFF)
@@ -342,7 +356,8 @@ class Decision:
 
     def _sets(self, acted: Acted, names: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return for which of the rows a clause sets one of the columns -> bool[n]."""
-        return np.array([not clause.values.keys().isdisjoint(names) for clause in self._merge.clauses])[acted.clause]
+        sets = [not clause.values.keys().isdisjoint(names) for clause in self._merge.clauses]
+        return np.array(sets, np.bool_)[acted.clause]
 
     def _new_rows(self, found: Pairs, acted: Acted) -> tuple[Batch | None, int]:
         """Return rows that get a new place, inserts first, and how many of them these are."""
@@ -433,6 +448,14 @@ class Decision:
         here = footprint_of(snapshot, txn, done.located, work, done.absent(snapshot.definition.is_global))
         chooses = bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
         return replace(here, groups=here.groups | frozenset(groups.names(read.tolist())), conditional=chooses)
+
+
+def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]) -> Acted:
+    """Return rows of the table that change, with the clause of each: pairs, and then those that no row of the source matches."""
+    if alone:
+        found = Pairs.joined([found, *(some for _, some in alone)])
+        clause = np.concatenate([clause, *(np.full(len(some), number) for number, some in alone)])
+    return Acted(found, clause, np.zeros(len(clause), np.bool_))
 
 
 def _together(parts: Sequence[Mapping[str, KeyHashes]]) -> dict[str, KeyHashes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +45,14 @@ class SaidMerge:
         clauses = Clauses(source, definition, on.equal)
         return source, on, [clause.read(clauses) for clause in self.clauses]
 
+    def of_source(self) -> SaidMerge:
+        """Return the clauses that are about rows of the source."""
+        return replace(self, clauses=tuple(c for c in self.clauses if c.when is not When.NOT_MATCHED_BY_SOURCE))
+
+    def of_others(self) -> SaidMerge:
+        """Return the clauses that are about rows of the table which no row of the source matches."""
+        return replace(self, clauses=tuple(c for c in self.clauses if c.when is When.NOT_MATCHED_BY_SOURCE))
+
 
 def require_parts(on: On, clauses: Sequence[Clause]) -> None:
     """Raise Unsupported if the rows of a source cannot be merged part by part, those of one key together."""
@@ -54,11 +62,6 @@ def require_parts(on: On, clauses: Sequence[Clause]) -> None:
             hint="let on say that the columns of the key are equal, or give a source that fits into mdt.spark.local.bytes.max",
         )
     for clause in clauses:
-        if clause.when is When.NOT_MATCHED_BY_SOURCE:
-            raise Unsupported(
-                "a large source cannot say what becomes of rows that it does not match",
-                hint="give a source that fits into mdt.spark.local.bytes.max, or delete and update them by a condition",
-            )
         if clause.action is Action.INSERT:
             _require_same_key(clause, on)
 

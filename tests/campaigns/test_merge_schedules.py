@@ -1,15 +1,27 @@
-"""Merges beside others: every schedule ends as one after the other."""
+"""Merges beside others, in process and in tasks of an engine: every schedule ends as one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from schedules import Actor, compaction, conditional, delete, merge, upsert
+from schedules import PAUSES, Actor, Model, compaction, conditional, delete, driven, merge, upsert
 from test_schedules import explored
-from worlds import COW, MOR, State, ours
+from worlds import COW, MOR, State, ours, rows
 
+from mdt.commit.operation import Changes, Claim
+from mdt.config import parse_options
+from mdt.engines import tasks
+from mdt.engines.local import LocalEngine
+from mdt.engines.merging import EngineMerge, MergedPlan
+from mdt.engines.write import TaggedPlan
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.write.clauses import Action, Clause, Clauses, Condition, When
+from mdt.write.said import SaidClause, SaidMerge
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 """Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
@@ -83,4 +95,93 @@ def test_of_a_merge_and_an_update_by_a_condition_neither_misses_rows_of_the_othe
 @pytest.mark.parametrize("depth", DEPTH)
 def test_of_two_merges_that_make_the_table_their_own_rows_one_is_left(depth: int | None) -> None:
     runs = explored((COW, "record"), replacing([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
+    assert len({tuple(sorted(ours(run.storage))) for run in runs}) == 2
+
+
+# In tasks
+
+_opened: list[Metadata] = []
+"""What a task opens: the storage of the actor whose turn it is, which is in memory."""
+
+
+class InTasks(EngineMerge[Any]):
+    """A merge whose tasks run on a thread of this process."""
+
+    __slots__ = ()
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> MergedPlan[Any]:
+        _opened[:] = [self.metadata]
+        return EngineMerge.prepare(self, snapshot, txn)
+
+    def write(self, snapshot: Snapshot, plan: TaggedPlan[Any], claim: Claim) -> Changes:
+        _opened[:] = [self.metadata]
+        return EngineMerge.write(self, snapshot, plan, claim)
+
+
+@cache
+def engine() -> LocalEngine:
+    return LocalEngine.on_threads(1)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks open the storage of an actor."""
+    monkeypatch.setattr(tasks, "_metadata", lambda *_: _opened[0])
+
+
+def said(when: When, action: Action, given: Any, condition: str | None = None) -> SaidClause:
+    return SaidClause(when, action, condition, None, given)
+
+
+def in_tasks(ids: Sequence[int], ts: int, fare: float, clauses: Sequence[SaidClause], model: Model) -> Actor:
+    """Somebody who merges rows in tasks."""
+
+    def make(metadata: Metadata) -> InTasks:
+        definition = metadata.newest().definition
+        source: pa.Table = rows(ids, ts, fare)
+        return InTasks(
+            engine(), metadata, parse_options(definition.options), [source], "merge", definition.commit_action,
+            said=SaidMerge(None, tuple(clauses)), key=("id",), columns=source.schema, schema=definition.schema,
+        )  # fmt: skip
+
+    return Actor(f"merge {ids} in tasks", lambda s: driven(s, make, PAUSES), model)
+
+
+def counting_there(ids: Sequence[int], inserts: bool = True) -> Actor:
+    """Somebody who adds one to the fare of rows that are there, and inserts the others or leaves them."""
+    clauses = [said(When.MATCHED, Action.UPDATE, {"fare": "target.fare + source.fare"})]
+    clauses += [said(When.NOT_MATCHED, Action.INSERT, "*")] if inserts else []
+
+    def model(state: State) -> State:
+        known = {f"k{i}": (2, 0.0) for i in ids} | {**state} if inserts else {**state}
+        added = {f"k{i}": known[f"k{i}"] for i in ids if f"k{i}" in known}
+        return {**state, **{key: (ts, fare + 1.0) for key, (ts, fare) in added.items()}}
+
+    return in_tasks(ids, 2, 1.0, clauses, model)
+
+
+def replacing_there(ids: Sequence[int], fare: float) -> Actor:
+    """Somebody who makes the table what the rows say."""
+    clauses = [
+        said(When.MATCHED, Action.UPDATE, "*"),
+        said(When.NOT_MATCHED, Action.INSERT, "*"),
+        said(When.NOT_MATCHED_BY_SOURCE, Action.DELETE, None),
+    ]
+    return in_tasks(ids, 9, fare, clauses, lambda _: {f"k{i}": (9, fare) for i in ids})
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("depth", DEPTH)
+def test_merges_in_tasks_lose_nothing_beside_merges_upserts_deletes_and_a_compaction(depth: int | None) -> None:
+    kind = (MOR, "record")
+    runs = explored(kind, counting_there([0, 20]), counting([0, 20]), preemptions=depth)
+    assert {ours(run.storage)["k20"] for run in runs} == {(2, 2.0)} and {run.conflicts for run in runs} == {0, 1}
+    for other in (upsert([0, 21], 1, 5.0), delete([0, 1]), compaction()):
+        explored(kind, counting_there([0, 21], inserts=False), other, preemptions=depth)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("depth", DEPTH)
+def test_of_two_merges_in_tasks_that_choose_rows_neither_misses_those_of_the_other(depth: int | None) -> None:
+    runs = explored((COW, "record"), replacing_there([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
     assert len({tuple(sorted(ours(run.storage))) for run in runs}) == 2

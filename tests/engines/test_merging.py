@@ -40,6 +40,11 @@ MATCHED: list[Said] = [
     ("matched", "target.must % 3 = 0", None),
     ("matched", "source.must = 7", None),
 ]
+OTHERS: list[Said] = [
+    ("not_matched_by_source", "target.must = 2", None),
+    ("not_matched_by_source", "target.x > 0.3 and target.ts < 6", {"x": "target.x + 1", "must": 3}),
+    ("not_matched_by_source", "target.ts = 4", {"ts": "target.ts - 2"}),
+]
 NEW: list[Said] = [
     ("not_matched", "source.x > 0.5", "*"),
     ("not_matched", "source.must < 4", {"id": "source.id", "sub": "source.sub", "ts": "source.ts", "must": 1}),
@@ -120,9 +125,10 @@ def test_random_merges_end_as_in_process(tmp_path: Path, kind: dict[str, Any]) -
         source = drawn(draw, [draw.randrange(300) for _ in range(80)])
         if step:
             source = unique(source, kind)
-        clauses = draw.sample(MATCHED, 3) + draw.sample(NEW, 1)
+        clauses = draw.sample(MATCHED, draw.randrange(4)) + draw.sample(NEW, 1)
+        clauses += draw.sample(OTHERS, draw.randrange(3))
         if kind["scope"] == "table":
-            clauses += [("matched", None, "*")]
+            clauses += [("matched", None, "*"), ("not_matched_by_source", "target.must = 5", {"city": "'y'"})]
         identity = list(kind["key"])
         by = draw.choice([None, identity, " and ".join(f"source.{n} = target.{n}" for n in identity) + " and target.must < 8"])  # fmt: skip
         told = [outcome(table, source, by, clauses) for table in both]

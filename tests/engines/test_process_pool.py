@@ -13,7 +13,9 @@ import pytest
 from counting import count
 from hypothesis.stateful import run_state_machine_as_test
 from model import TableAgainstDictionary, histories
+from model_merge import Said
 from pooled import PooledTable, processes
+from strategies import Row
 from worlds import BASE_STATE, MODES, as_state, assert_clean, make, rows, upserted
 
 import mdt
@@ -27,9 +29,17 @@ _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
 
 
 class PooledAgainstDictionary(TableAgainstDictionary):
-    """The same histories; every upsert and insert, index build, compaction and clustering runs in other processes."""
+    """The same histories; every upsert and insert, merge by key, index build, compaction and clustering runs in other processes."""
 
     kind_of_table = kind_of_other = PooledTable
+
+    def _said(self, writer: mdt.Table, batch: list[Row], on: str, clauses: list[Said]) -> Any:
+        if on == "note":  # no engine joins other columns than the key
+            return super()._said(mdt.open(writer.storage), batch, on, clauses)
+        merge = super()._said(writer, batch, on, clauses)
+        assert merge._runner is not None
+        count("merges of the model in processes")
+        return merge
 
 
 @pytest.mark.timeout(900)

@@ -24,6 +24,7 @@ from mdt.config import Options
 from mdt.engines import merging
 from mdt.engines import write as writes
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
+from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.private import from_arrow_schema, java_frame, map_in_arrow
@@ -122,6 +123,15 @@ class SparkEngine:
     def processors(self) -> int:
         """How many tasks Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
+
+    def spread(self, table: pa.Table) -> DataFrame:
+        """Return the rows of ``table``, each in a partition with others, a few partitions a processor."""
+        parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
+        return self.session.createDataFrame(table).repartition(parts)
+
+    def joined(self, rows: DataFrame, more: DataFrame) -> DataFrame:
+        """Return the rows of both."""
+        return rows.unionAll(more)
 
     def grouped(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows with equal values of the columns ``names`` in one partition."""

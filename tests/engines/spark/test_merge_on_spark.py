@@ -38,13 +38,15 @@ def test_data_frames_are_merged_in_tasks_or_in_process(spark: SparkSession, tmp_
     merge = table.merge(frame, "source.key = target.id").when_matched("source.note = 'gone'").delete()
     merge = merge.when_matched("source.n > target.n").update({"n": "source.n + target.n", "ts": "source.ts", "city": "source.city"})  # fmt: skip
     new = {"id": "source.key", "city": "source.city", "ts": "source.ts", "n": 5}
-    done = merge.when_not_matched("source.note = :new", params={"new": "new"}).insert(new).execute()
-    assert (done.updated, done.inserted, done.deleted, done.source_rows) == (2, 1, 1, 6)
+    merge = merge.when_not_matched("source.note = :new", params={"new": "new"}).insert(new)
+    merge = merge.when_not_matched_by_source("target.n in (4, 9)").delete()
+    done = merge.when_not_matched_by_source("target.n = 8").update({"city": "'y'", "ts": 1}).execute()
+    assert (done.updated, done.inserted, done.deleted, done.source_rows) == (3, 1, 2, 6)
     assert (done.engine, done.files_scanned) == ("arrow" if local_bytes else "spark", 2)
     found = rows(table, tmp_path)
     assert (found["k1"], found["k2"], found["k4"]) == ((6, 11, "n1"), (1, 22, "n2"), (5, 4, "n4"))
-    assert found["k77"] == (6, 5, None) and not {"k3", "k78"} & found.keys()
-    assert table.get("k1")["city"] == "x"
+    assert found["k77"] == (6, 5, None) and not {"k3", "k9", "k78"} & found.keys() and found["k8"] == (1, 8, "n8")
+    assert (table.get("k1")["city"], table.get("k8")["city"]) == ("x", "y")
 
 
 def test_of_a_large_data_frame_errors_name_rows_and_what_needs_all_rows_is_refused(
