@@ -104,15 +104,19 @@ def tag_alone(
     said: SaidMerge, columns: pa.Schema, source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Yield what becomes of rows that no row of the source matches, with CONTROL columns.  ``columns``: of the source; the batches are FILES."""
-    files = pa.Table.from_batches(batches, FILES)
-    if not len(files):
-        return
+    files = [batch for batch in batches if batch.num_rows]
+    if files:
+        for part in _tag_alone(said, columns, source, pa.Table.from_batches(files)):
+            yield from part.to_batches()
+
+
+def _tag_alone(said: SaidMerge, columns: pa.Schema, source: Source, files: pa.Table) -> Iterator[pa.Table]:
     merge, snapshot = _opened(said, source, columns.empty_table())
     done = Decision(merge, snapshot).decided_alone(bitmaps_of(files))
     seen = np.array(sorted(done.scanned), np.int64)
-    parts = [*_changed(merge, snapshot, done), *_new(snapshot, done)]
-    for part in [*parts, _read(snapshot.definition.schema, seen, np.full(len(seen), -1))]:
-        yield from part.to_batches()
+    yield from _changed(merge, snapshot, done)
+    yield from _new(snapshot, done)
+    yield _read(snapshot.definition.schema, seen, np.full(len(seen), -1))
 
 
 def _changed(merge: Merge, snapshot: Snapshot, done: Decided) -> Iterator[pa.Table]:

@@ -42,7 +42,7 @@ class Merging:
     _runner: Runner | None = None
 
     @classmethod
-    def of(cls, table: Handle, source: pa.Table, runner: Runner | None, on: Any) -> Merging:
+    def of(cls, table: Handle, source: pa.Table, on: Any, runner: Runner | None = None) -> Merging:
         """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the columns only.
 
         Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.

@@ -168,7 +168,8 @@ class Writing(Handle):
         from mdt.table.merging import Merging
 
         self._refuse_the_past()
-        return Merging.of(self, *self._to_merge(source), on)
+        rows, runner = self._to_merge(source)
+        return Merging.of(self, rows, on, runner)
 
     def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None]:
         """Return the rows of a merge, which are held in memory; of a large DataFrame its columns, and what merges it."""

@@ -117,11 +117,12 @@ def assert_same(both: tuple[mdt.Table, mdt.Table]) -> None:
     assert there.check().ok, there.check()
 
 
+@pytest.mark.parametrize("steps", [3, pytest.param(20, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}")
-def test_random_merges_end_as_in_process(tmp_path: Path, kind: dict[str, Any]) -> None:
-    draw, both = random.Random(str(kind)), pair(tmp_path, kind)
+def test_random_merges_end_as_in_process(tmp_path: Path, kind: dict[str, Any], steps: int) -> None:
+    draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind)
     filled(both, kind, draw)
-    for step in range(5):
+    for step in range(steps):
         source = drawn(draw, [draw.randrange(300) for _ in range(80)])
         if step:
             source = unique(source, kind)
