@@ -28,6 +28,10 @@ class TableAnswers:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
         return reading.snapshot(spark, write(words(options), how, rows), False, SNAPSHOT)
 
+    def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
+        """Add columns to the table that ``options`` name, and return its frame.  Raises as :meth:`mdt.Table.alter` does."""
+        return reading.snapshot(spark, changing.add_columns(words(options), added), False, SNAPSHOT)
+
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
         return changing.change(words(options), statement)

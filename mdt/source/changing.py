@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mdt import table as tables
-from mdt.errors import Conflict, MdtError, Unsupported
+from mdt.errors import Conflict, Invalid, MdtError, Unsupported
 from mdt.filters.column import col
 from mdt.filters.where import parse_where
 from mdt.source import writing
@@ -20,6 +20,7 @@ from mdt.source.words import Words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from mdt.engines.spark.statement import EditClause, Plain, Statement
     from mdt.schema.definition import TableDefinition
@@ -39,6 +40,23 @@ def change(asked: Words, statement: Statement) -> Sequence[int]:
     if statement.kind == "MERGE":
         return affected, done.updated, done.deleted, done.inserted
     return (affected,)
+
+
+def add_columns(asked: Words, added: StructType) -> tables.Table:
+    """Add columns to the table that is ``asked`` for, null in its rows, and return it.  Raises as :meth:`mdt.Table.alter` does."""
+    from mdt.engines.spark.schema import to_arrow  # as below
+
+    writing.require_newest(asked)
+    for field in added:
+        if "CURRENT_DEFAULT" in field.metadata:
+            raise Unsupported(
+                f"the column {field.name!r} cannot be added with a DEFAULT in SQL", hint="t.alter(add=…, defaults=…)"
+            )
+        if "." in field.name:
+            raise Invalid(f"{field.name!r} would lead into a column", hint="leave the dot out, or use t.alter")
+    table = writing.opened(asked)
+    table.alter(add={field.name: field.type if field.nullable else field for field in to_arrow(added)})
+    return table
 
 
 def _plainly(table: tables.Table, statement: Statement) -> WriteResult | None:

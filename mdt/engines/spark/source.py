@@ -36,6 +36,9 @@ class Answers(Protocol):
         The first four are modes of ``df.write``, the others what an INSERT of SQL says.
         """
 
+    def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
+        """Add columns to the table that ``options`` name, and return its frame."""
+
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement of SQL that changes rows of the table that ``options`` name, and return its counts."""
 
@@ -60,6 +63,8 @@ class _Function:
             if what == "read":
                 columns = None if text is None else StructType.fromJson(json.loads(text))
                 found = self._answers.read(spark, dict(options), columns)
+            elif what == "alter":
+                found = self._answers.alter(spark, dict(options), StructType.fromJson(json.loads(text)))
             elif what == "change":
                 counts = self._answers.change(spark, dict(options), Statement(text, rows))
                 return "=" + ",".join(map(str, counts))

@@ -40,7 +40,7 @@ public class CatalogRule extends Rule {
         if (plan instanceof CreateDataSourceTableCommand) {
             CreateDataSourceTableCommand command = (CreateDataSourceTableCommand) plan;
             CatalogTable told = told(command.table());
-            if (isOurs(told) && isNew(told)) {
+            if (Tables.isOurs(told) && isNew(told)) {
                 return made(told, command.ignoreIfExists());
             }
             return told == command.table() ? plan : command.copy(told, command.ignoreIfExists());
@@ -80,7 +80,7 @@ public class CatalogRule extends Rule {
 
     /** Returns a table whose options name its partition columns; as it is if it has none, or is not ours. */
     private static CatalogTable told(CatalogTable table) {
-        if (!isOurs(table) || table.partitionColumnNames().isEmpty()) {
+        if (!Tables.isOurs(table) || table.partitionColumnNames().isEmpty()) {
             return table;
         }
         String columns = CatalystJson.texts(Scala.list(table.partitionColumnNames()));
@@ -109,19 +109,9 @@ public class CatalogRule extends Rule {
     }
 
     private void refuse(TruncateTableCommand command) {
-        CatalogTable table;
-        try {
-            table = session.sessionState().catalog().getTableMetadata(command.tableName());
-        } catch (Exception unknown) {
-            return; // there is none: the command says so
-        }
-        if (isOurs(table)) {
+        if (Tables.named(session, command.tableName()) != null) {
             throw new UnsupportedOperationException("TRUNCATE TABLE would delete the directory of the table: "
                     + "INSERT OVERWRITE … SELECT … WHERE false ends all rows, as truncate() of mdt does");
         }
-    }
-
-    private static boolean isOurs(CatalogTable table) {
-        return table.provider().isDefined() && MdtSource.NAME.equalsIgnoreCase((String) table.provider().get());
     }
 }

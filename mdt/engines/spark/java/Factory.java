@@ -9,6 +9,7 @@ import java.util.function.Function;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.DataSource;
@@ -30,9 +31,11 @@ public class Factory {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
         install(session);
-        analyze(session.sessionState().analyzer());
+        analyze(session, SqlRules.EARLY);
+        analyze(session, SqlRules.LATE);
         session.extensions().injectPostHocResolutionRule(new CatalogRules()); // for sessions made of this one
-        session.extensions().injectPostHocResolutionRule(new SqlRules());
+        session.extensions().injectHintResolutionRule(new SqlRules(SqlRules.EARLY));
+        session.extensions().injectPostHocResolutionRule(new SqlRules(SqlRules.LATE));
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
@@ -56,16 +59,18 @@ public class Factory {
         return Dataset.ofRows(session, plan);
     }
 
-    /** Adds our rules to a session's analyzer, unless they are there. */
-    private static synchronized void analyze(Analyzer analyzer) throws Exception {
-        List rules = new ArrayList(Internals.rules(analyzer, "postHocResolutionRules"));
+    /** Adds our rule of one kind to a session's analyzer, unless it is there. */
+    private static synchronized void analyze(SparkSession session, String kind) throws Exception {
+        Analyzer analyzer = session.sessionState().analyzer();
+        Rule ours = SqlRules.of(kind, session);
+        List rules = new ArrayList(Internals.rules(analyzer, kind));
         for (int i = 0; i < rules.size(); i++) {
-            if (rules.get(i) instanceof SqlRule) {
+            if (rules.get(i).getClass() == ours.getClass()) {
                 return;
             }
         }
-        rules.add(new SqlRule());
-        Internals.setRules(analyzer, "postHocResolutionRules", rules);
+        rules.add(ours);
+        Internals.setRules(analyzer, kind, rules);
     }
 
     /** Adds our rules to the session's optimizer, unless they are there. */

@@ -34,9 +34,7 @@ import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
 
 public final class MergeStatement extends Statement {
-    private static final String[] COUNTS = {
-        "num_affected_rows", "num_updated_rows", "num_deleted_rows", "num_inserted_rows"
-    };
+    private static final String[] COUNTS = {"num_updated_rows", "num_deleted_rows", "num_inserted_rows"};
     private static final int MATCHED = 0;
     private static final int NEW = 1;
     private static final int ALONE = 2; // in the table, and not in the source

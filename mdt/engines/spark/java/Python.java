@@ -31,6 +31,11 @@ final class Python {
         return ask(new Object[] {"write", session, options(options), how, rows});
     }
 
+    /** Adds columns, JSON of a schema, and returns the frame of the table. */
+    static Dataset alter(SparkSession session, scala.collection.immutable.Map options, String columns) {
+        return ask(new Object[] {"alter", session, options(options), columns, null});
+    }
+
     /** Carries out a statement that changes rows, and returns its counts. */
     static Object[] change(SparkSession session, scala.collection.immutable.Map options, Statement statement) {
         String[] told = ((String) asked(new Object[] {"change", session, options(options), statement.kind(), statement}))

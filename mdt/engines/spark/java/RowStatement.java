@@ -40,7 +40,7 @@ public final class RowStatement extends Statement {
     }
 
     String[] counts() {
-        return COUNT;
+        return new String[0];
     }
 
     public String plain() {

@@ -2,14 +2,23 @@
 // which refuses, has not been asked yet.
 package mdt.spark;
 
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.command.AlterTableAddColumnsCommand;
 
 public class SqlRule extends Rule {
+    private final SparkSession session;
+
+    SqlRule(SparkSession session) {
+        this.session = session;
+    }
+
     public TreeNode apply(TreeNode plan) {
         if (!((LogicalPlan) plan).resolved()) {
             return plan; // Spark says what it does not know
@@ -25,6 +34,11 @@ public class SqlRule extends Rule {
         if (plan instanceof MergeIntoTable) {
             Target target = Target.of(((MergeIntoTable) plan).targetTable());
             return target == null ? plan : new SqlCommand(new MergeStatement(target, (MergeIntoTable) plan));
+        }
+        if (plan instanceof AlterTableAddColumnsCommand) {
+            AlterTableAddColumnsCommand command = (AlterTableAddColumnsCommand) plan;
+            CatalogTable table = Tables.named(session, command.table());
+            return table == null ? plan : new SqlCommand(new AddColumns(table, command.colsToAdd()));
         }
         return plan;
     }

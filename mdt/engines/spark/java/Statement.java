@@ -6,21 +6,35 @@
 package mdt.spark;
 
 import java.util.List;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
 
-public abstract class Statement {
-    static final String[] COUNT = {"num_affected_rows"};
+public abstract class Statement extends SqlAction {
     final Target target;
 
     Statement(Target target) {
         this.target = target;
     }
 
-    /** Returns DELETE, UPDATE or MERGE. */
-    public abstract String kind();
-
-    /** Returns the names of the counts that it gives. */
+    /** Returns the names of the counts that it gives, after that of all rows. */
     abstract String[] counts();
+
+    StructType answer() {
+        StructType found = new StructType().add("num_affected_rows", DataTypes.LongType, false);
+        String[] names = counts();
+        for (int i = 0; i < names.length; i++) {
+            found = found.add(names[i], DataTypes.LongType, false);
+        }
+        return found;
+    }
+
+    Object[][] run(SparkSession session) {
+        Object[] counts = Python.change(session, target.options(), this);
+        target.changed();
+        return new Object[][] {counts};
+    }
 
     /** Returns condition and constants as JSON, as Spark's optimizer has simplified them; null if it is more than that. */
     public abstract String plain();

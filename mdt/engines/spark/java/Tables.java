@@ -1,0 +1,55 @@
+// Tables of ours in Spark's own catalog, by their names.
+package mdt.spark;
+
+import java.net.URI;
+import java.util.List;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogUtils$;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.Option;
+
+final class Tables {
+    private static final String CATALOG = "spark_catalog";
+
+    private Tables() {}
+
+    static boolean isOurs(CatalogTable table) {
+        return table.provider().isDefined() && MdtSource.NAME.equalsIgnoreCase((String) table.provider().get());
+    }
+
+    /** Returns a table of ours, null if there is none of that name. */
+    static CatalogTable named(SparkSession session, TableIdentifier name) {
+        try {
+            CatalogTable found = session.sessionState().catalog().getTableMetadata(name);
+            return isOurs(found) ? found : null;
+        } catch (Exception unknown) { // Scala's methods do not declare what they throw
+            return null;
+        }
+    }
+
+    /** As above, for the parts of a name as a query has it. */
+    static CatalogTable named(SparkSession session, List parts) {
+        int size = parts.size();
+        if (size == 3 ? !CATALOG.equals(parts.get(0))
+                : size > 3 || !CATALOG.equals(session.sessionState().catalogManager().currentCatalog().name())) {
+            return null;
+        }
+        String name = (String) parts.get(size - 1);
+        if (size == 1 && session.sessionState().catalog().getTempView(name).isDefined()) {
+            return null;
+        }
+        Option database = size == 1 ? Option.empty() : Option.apply(parts.get(size - 2));
+        return named(session, new TableIdentifier(name, database));
+    }
+
+    /** Returns the options with which Spark would read it. */
+    static scala.collection.immutable.Map options(CatalogTable table) {
+        Object options = table.storage().properties();
+        if (table.storage().locationUri().isDefined()) {
+            String path = CatalogUtils$.MODULE$.URIToString((URI) table.storage().locationUri().get());
+            options = table.storage().properties().updated("path", path);
+        }
+        return (scala.collection.immutable.Map) options;
+    }
+}
