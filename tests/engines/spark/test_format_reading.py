@@ -129,7 +129,6 @@ def test_a_table_of_the_catalog_follows_the_table_and_a_query_may_name_a_state(
     assert rows(named.sql("select * from format_trips with (as_of = '1') where fare < 2")) == [("a", "Oslo", 1.5)]
     assert rows(named.sql("select * from format_trips")) == NOW
     assert "a range of commits" in refusal(lambda: named.sql("select * from format_trips with (since = '1')").collect())
-    assert "TIME_TRAVEL" in refusal(lambda: named.sql("select * from format_trips version as of 1"))
     own.alter(add={"n": pa.int64()})
     named.sql("refresh table format_trips")
     assert named.table("format_trips").columns == ["id", "city", "fare", "n"]
