@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from threading import Condition, Lock
@@ -166,6 +166,24 @@ class SpillingEngine:
     def spiller(self, rows: Spilled, part_of: PartOf) -> Spiller:
         """Return what puts rows aside."""
         return Spiller(rows, part_of, self._rows_memory // 3)  # which are sorted: what came, as one table, and in order
+
+    def spread(self, table: pa.Table) -> Spilled:
+        """Return the rows of ``table``, a part a processor."""
+        found = self.empty(table.schema)
+        for part in range(min(len(table), self.processors)):
+            found.add(part, table.take(pa.array(np.arange(part, len(table), self.processors))))
+        return found
+
+    def joined(self, rows: Spilled, more: Spilled) -> Spilled:
+        """Return the rows of both: those of ``more`` are copied behind the others."""
+        found = replace(rows, by=(), parts=dict(rows.parts), lock=Lock())
+        first = max(rows.parts, default=-1) + 1
+        for part in sorted(more.parts):
+            copies = [
+                replace(b, start=found.scratch.append(more.scratch.read(b.start, b.size))) for b in more.parts[part]
+            ]
+            found.parts[first + part] = copies
+        return found
 
     def grouped(self, rows: Spilled, names: Sequence[str]) -> Spilled:
         """Return the rows with equal values of the columns ``names`` in one part."""

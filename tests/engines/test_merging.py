@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from reader import bag, hudi_table
 from worlds import MODES, assert_clean, make, ours, rows
 
 import mdt
+from mdt.engines import merging
+from mdt.engines.spilled import SpillingEngine
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.stores.storage import LocalStorage, Storage
+from mdt.table.merging import Runner
 from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema(
@@ -69,6 +73,15 @@ def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list({tuple(r[n] for n in by): r for r in table.to_pylist()}.values()), schema=SCHEMA)
 
 
+class ScratchTable(mdt.Table):
+    """A table into which rows are merged that lie in scratch files."""
+
+    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None]:
+        engine = SpillingEngine(1, "", 2, name="scratch")
+        given = partial(merging.merge, engine, self.metadata, self.options, engine.spread(source), source.schema)
+        return source.schema.empty_table(), given
+
+
 def on(folder: Path) -> LocalStorage:
     return LocalStorage(folder, durable=False)
 
@@ -86,17 +99,19 @@ def outcome(table: mdt.Table, source: pa.Table, by: Any, clauses: list[Said]) ->
         done = said(table.merge(source, by), clauses).execute()
     except Invalid as error:
         return error.message.split(":")[0].lstrip("0123456789 ")
-    assert done.engine == ("processes" if isinstance(table, PooledTable) else "arrow")
+    assert done.engine == {PooledTable: "processes", ScratchTable: "scratch"}.get(type(table), "arrow")
     assert done.total_ms >= done.match_ms > 0 and bool(done.files_written) == bool(done.instant)
     return {name: getattr(done, name) for name in COUNTS}
 
 
-def pair(folder: Path, kind: dict[str, Any], **options: Any) -> tuple[mdt.Table, mdt.Table]:
-    """Return two tables of one kind: one is merged into by processes, one in this one."""
+def pair(
+    folder: Path, kind: dict[str, Any], there: type[mdt.Table] = PooledTable, **options: Any
+) -> tuple[mdt.Table, mdt.Table]:
+    """Return two tables of one kind: one is merged into by an engine, one in process."""
     given = {"mdt.durable": False, "mdt.max.file.bytes": 2048, "mdt.small.file.bytes": 1024, "mdt.services.auto": False}
     for name in ("there", "here"):
         mdt.create(on(folder / name), SCHEMA, ordering="ts", **kind, options={**given, **options})
-    return PooledTable(on(folder / "there")), mdt.open(on(folder / "here"))
+    return there(on(folder / "there")), mdt.open(on(folder / "here"))
 
 
 def filled(both: tuple[mdt.Table, mdt.Table], kind: dict[str, Any], draw: random.Random) -> None:
@@ -117,10 +132,19 @@ def assert_same(both: tuple[mdt.Table, mdt.Table]) -> None:
     assert there.check().ok, there.check()
 
 
-@pytest.mark.parametrize("steps", [3, pytest.param(20, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("engine", "steps"),
+    [
+        (ScratchTable, 3),
+        pytest.param(ScratchTable, 20, marks=pytest.mark.nightly),
+        pytest.param(PooledTable, 20, marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: f"{k['table_type']}-{k['key_index']}-{k['scope']}")
-def test_random_merges_end_as_in_process(tmp_path: Path, kind: dict[str, Any], steps: int) -> None:
-    draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind)
+def test_random_merges_end_as_in_process(
+    tmp_path: Path, kind: dict[str, Any], engine: type[mdt.Table], steps: int
+) -> None:
+    draw, both = random.Random(f"{kind} {steps}"), pair(tmp_path, kind, engine)
     filled(both, kind, draw)
     for step in range(steps):
         source = drawn(draw, [draw.randrange(300) for _ in range(80)])
