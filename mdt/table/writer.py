@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
 WAITING_COMMITS = 4
 """Rows for so many full commits may wait; whoever brings more waits, too."""
 
+CALLERS_AWAITED_SHARE = 0.1
+"""Of the time of a commit: whoever misses one waits for two."""
+
 
 @dataclass(slots=True)
 class _Group:
-    """Calls of one kind, one after the other, that are committed together."""
+    """Calls of one kind, one after the other, that are committed together; ``callers``: the threads that made them."""
 
     kind: str
     calls: list[tuple[Batch, Future[WriteResult]]] = field(default_factory=list)
+    callers: set[int] = field(default_factory=set)
     rows: int = 0
     taken: bool = False
 
@@ -49,7 +54,8 @@ class Writer:
     commit with the same key are as those of one upsert, and where upserts and deletes alternate each change of kind ends a commit.
 
     A commit is made when ``max_rows`` wait, when rows have waited ``max_seconds`` since the commit before, by :meth:`flush`, and at the end of the
-    block.  ``max_seconds=0`` waits for nothing but the commit before.  Who gives rows faster than they are committed waits.
+    block.  ``max_seconds=0`` waits for nothing but the commit before, and, for a tenth of the time that it took, for threads that gave rows to
+    the last two commits: they come back together when those are told.  Who gives rows faster than they are committed waits.
     """
 
     def __init__(self, table: Handle, max_rows: int, max_seconds: float) -> None:
@@ -64,6 +70,8 @@ class Writer:
         self._groups: deque[_Group] = deque()
         self._rows = 0
         self._flushing = 0
+        self._took = 0.0
+        self._lately: deque[set[int]] = deque(maxlen=2)
         self._closed = False
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="mdt-writer", daemon=True)
@@ -118,6 +126,7 @@ class Writer:
                 last = _Group(kind)
                 self._groups.append(last)
             last.calls.append((batch, future))
+            last.callers.add(threading.get_ident())
             last.rows += len(batch)
             self._rows += len(batch)
             self._changed.notify_all()
@@ -127,6 +136,7 @@ class Writer:
         while (group := self._due()) is not None:
             self._commit(group.kind, group.calls)
             with self._changed:
+                self._lately.append(group.callers)
                 self._groups.popleft()
                 self._rows -= group.rows
                 self._changed.notify_all()
@@ -138,6 +148,7 @@ class Writer:
             if not self._groups:
                 return None
             self._changed.wait_for(self._is_full, self._max_seconds)
+            self._changed.wait_for(self._are_back, CALLERS_AWAITED_SHARE * self._took)
             self._groups[0].taken = True
             return self._groups[0]
 
@@ -145,13 +156,17 @@ class Writer:
         """Return whether the first group gets no more calls, or nobody wants to wait for them."""
         return self._closed or self._flushing > 0 or len(self._groups) > 1 or self._groups[0].rows >= self._max_rows
 
+    def _are_back(self) -> bool:
+        """Return whether whoever gave rows lately has given rows to the first group, or nobody is waited for."""
+        return self._is_full() or self._groups[0].callers.issuperset(chain(*self._lately))
+
     def _commit(self, kind: str, calls: Sequence[tuple[Batch, Future[WriteResult]]]) -> None:
         """Commit calls together; if rows of one are refused, each by itself, so that the others stand."""
         kept = [(batch, future) for batch, future in calls if future.running() or future.set_running_or_notify_cancel()]
         if not kept:
             return
         try:
-            result = self._written(kind, [batch for batch, _ in kept])
+            result = self._timed(kind, [batch for batch, _ in kept])
         except Invalid as error:
             if len(kept) == 1:
                 self._fail(kept, error)
@@ -175,6 +190,12 @@ class Writer:
             return self._table._deleted(joined(batches, definition), begun)
         current = [as_altered(batch, definition) for batch in batches]
         return self._table._upserted(joined(current, definition), kind, begun)
+
+    def _timed(self, kind: str, batches: Sequence[Batch]) -> WriteResult:
+        since = self._table.storage.now_us()
+        result = self._written(kind, batches)
+        self._took = (self._table.storage.now_us() - since) / 1e6
+        return result
 
 
 def _in_process(data: Any) -> Any:

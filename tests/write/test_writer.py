@@ -259,3 +259,29 @@ def test_a_closed_writer_a_spark_frame_and_nonsense_are_refused() -> None:
             gathering(table, **wrong)
     with pytest.raises(Invalid, match="cannot be written to"):
         mdt.open(table.storage, as_of=1).writer()
+
+
+def test_threads_that_gave_rows_to_the_last_commit_are_waited_for_and_are_in_the_next_one() -> None:
+    storage = filled(MOR, "bloom")
+    table = mdt.open(storage)
+    before = table.snapshot().seq
+    together = threading.Barrier(4)
+
+    def give(writer: Writer, n: int, after: threading.Event | None) -> Future[Any]:
+        together.wait(SOON)
+        if after is not None:
+            after.wait(SOON)
+        return writer.upsert(rows([n], 5, 1.0))
+
+    with gathering(table) as writer, ThreadPoolExecutor(4) as pool:
+        first = [pool.submit(give, writer, n, None) for n in range(4)]
+        assert [one.result(SOON).done() for one in first] == [False] * 4
+        writer.flush()
+        assert mdt.open(storage).snapshot().seq == before + 1
+        writer._max_seconds, writer._took = 0, 10.0 * SOON  # a commit on a storage that is very far
+        late = threading.Event()
+        second = [pool.submit(give, writer, n, late if n == 3 else None) for n in range(4)]
+        assert [one.result(SOON).done() for one in second[:3]] == [False] * 3, "the fourth may still come"
+        late.set()
+        assert len({one.result(SOON).result(SOON) for one in second}) == 1
+    assert mdt.open(storage).snapshot().seq == before + 2
