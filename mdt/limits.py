@@ -220,5 +220,8 @@ LOOKED_ONCE_ROWS_MAX = 100_000
 FAR_OBJECT_WHOLE_BYTES_MAX = 1 << 20
 """An object store sends so much hardly later than its first byte: what is smaller is read in one request, and written beside others."""
 
+FAR_FILES_READ_AT_ONCE = 8
+"""Files that a scan of an object store reads at the same time where there are fewer cores: it waits for most of the time."""
+
 OPERATIONS_WAITING_MAX = 32
 """Uploads that wait for a thread hold their bytes in memory."""

@@ -19,7 +19,7 @@ from mdt.config import Options
 from mdt.display import html_columns, html_facts, visible
 from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.schema import with_meta
-from mdt.limits import BATCH_ROWS_MAX, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
+from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, SPARK_LIMIT_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, shown
@@ -316,7 +316,8 @@ class Scan(ArrowStream):
             self._metadata.usage.record(self.plan.used_indexes(), leaves(self.predicate))
         if self.limit == 0:
             return iter(())
-        threads = self._options.reader_threads or pa.cpu_count()
+        least = FAR_FILES_READ_AT_ONCE if self._metadata.storage.is_remote else 1
+        threads = self._options.reader_threads or max(least, pa.cpu_count())
         if self.order and ordered:
             return iter((self._in_order(names, threads, progress),))
         if self.limit is None or self.predicate is None:

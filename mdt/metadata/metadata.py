@@ -29,6 +29,7 @@ from mdt.limits import (
     METADATA_COMPACT_FILES_SHARE,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
+    OPERATIONS_AT_ONCE_MAX,
     PAST_SNAPSHOTS_CACHED_MAX,
     RECORDS_CACHE_BYTES_MAX,
     SEGMENTS_CACHED_MAX,
@@ -175,11 +176,17 @@ class Metadata:
         return not is_asked or self.storage.size(paths.commit(known.seq)) is not None
 
     def _replayed_on(self, snapshot: Snapshot, following: CommitRecord | None) -> Snapshot:
-        """Return ``snapshot`` after ``following`` and all records behind that."""
-        while following is not None:
-            snapshot = apply(snapshot, following)
-            following = self.record(snapshot.seq + 1)
-        return snapshot
+        """Return ``snapshot`` after ``following`` and all records behind that; on a far storage more of them are asked for at once, the more there are."""
+        found, ahead = [following], 1
+        while True:
+            for record in found:
+                if record is None:
+                    return snapshot
+                snapshot = apply(snapshot, record)
+            if self.storage.is_remote:
+                ahead = min(2 * ahead, OPERATIONS_AT_ONCE_MAX)
+            asked = range(snapshot.seq + 1, snapshot.seq + 1 + ahead)
+            found = self.storage.together(*(partial(self.record, seq) for seq in asked))
 
     def _rebased(self, snapshot: Snapshot) -> Snapshot:
         """Return the same snapshot on a newer checkpoint, if another process has written one: what was added since gets less."""

@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from indexes.buffers import numbers
 from mdt.errors import Corrupt
-from mdt.limits import BASE_OBJECT_BYTES, FRAME_BYTES_MAX
+from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
 from mdt.metadata import codec
 from mdt.metadata.columns import MAPPED_BYTES, PAGES, Column, Columns, Ints, members_of, no_rows, schema_of
+from mdt.metadata.recent import Recent
 from mdt.stores.contract import Buffer
 from mdt.stores.storage import Storage
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mdt.stores.storage import PageCache
 
 _REMOTE_THREADS = 16
+_CHUNKS_BYTES_MAX = 16 * FAR_OBJECT_WHOLE_BYTES_MAX
 _WHOLE = -1
 """Stands for all pages of a column among the numbers of pages."""
 
@@ -67,6 +69,7 @@ class StoredColumns(Columns):
         self._damage: Corrupt | None = None
         self._is_mapped = storage.local_path("") is not None
         self._files: dict[str, pa.NativeFile] = {}
+        self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX)
         self._lock = Lock()
 
     def __contains__(self, name: object) -> bool:
@@ -135,6 +138,8 @@ class StoredColumns(Columns):
     def _read_pages(self, wanted: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
         if self._is_mapped or len(wanted) < 2:
             return [self._page(place, n) for place, n in wanted]
+        if self._storage.is_remote and self._are_near(wanted):
+            return [self._page(place, n) for place, n in wanted]
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
             return list(pool.map(lambda work: self._page(*work), wanted))
 
@@ -185,6 +190,8 @@ class StoredColumns(Columns):
         return data
 
     def _read(self, path: str, offset: int, length: int) -> Buffer:
+        if self._storage.is_remote:
+            return self._read_of_chunk(path, offset, length)
         if not self._is_mapped:
             return self._storage.read(path, offset, length)
         with self._lock:
@@ -195,6 +202,24 @@ class StoredColumns(Columns):
                 raise Corrupt("an object of the metadata is too short", path=path, offset=file.size())
             file.seek(offset)
             return file.read_buffer(length)
+
+    def _are_near(self, wanted: Sequence[tuple[Placed, int]]) -> bool:
+        """Return whether pages stand in one chunk, which is read once."""
+        where = {self._layout.page(place.first + n)[:2] for place, n in wanted}
+        return len({(path, offset // FAR_OBJECT_WHOLE_BYTES_MAX) for path, offset in where}) == 1
+
+    def _read_of_chunk(self, path: str, offset: int, length: int) -> Buffer:
+        """Return some bytes of an object on a far storage, which is read in chunks: most pages are small, and stand beside what is asked for next."""
+        number = offset // FAR_OBJECT_WHOLE_BYTES_MAX
+        start = number * FAR_OBJECT_WHOLE_BYTES_MAX
+        if offset + length > start + FAR_OBJECT_WHOLE_BYTES_MAX:
+            return self._storage.read(path, offset, length)
+        chunk = self._chunks.get((path, number))
+        if chunk is None:
+            end = min(start + FAR_OBJECT_WHOLE_BYTES_MAX, self._layout.end(path))
+            chunk = self._storage.read(path, start, end - start)
+            self._chunks.put((path, number), chunk, len(chunk))
+        return chunk[offset - start : offset - start + length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +239,11 @@ class Layout:
         """Return path, offset, length and CRC-32 of a page."""
         at = [int(self.pages[name][number]) for name in PAGES.names]
         return self.objects[at[0]], at[1], at[2], at[3]
+
+    def end(self, path: str) -> int:
+        """Return where the last page ends that stands in an object."""
+        here = self.pages["object"] == self.objects.index(path)
+        return int((self.pages["offset"] + self.pages["length"])[here].max())
 
     def total(self, name: str) -> int:
         """Return how many values a column has: one for each file group, shard or file."""

@@ -77,7 +77,7 @@ class Handle:
     def options(self) -> Options:
         """The options kept with the table, overridden by those it was opened with."""
         if self._options is None:
-            self._options = self._metadata.options(self.definition)
+            self._options = self._metadata.options((self._pinned or self._metadata.known()).definition)
         return self._options
 
     def snapshot(self, as_of: Point | None = None) -> Snapshot:

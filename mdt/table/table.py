@@ -100,9 +100,10 @@ def open(
     table = Table(storage, options, as_of=as_of)
     if storage is not path:
         storage.is_durable = table.options.durable
-    key_indexes.check(table.options, table.definition.key_index, table.definition.scope)
-    stored = parse_options(table.definition.options).to_mapping("table")
-    if parse_options({**table.definition.options, **canonical(options)}).to_mapping("table") != stored:
+    definition = table.definition
+    key_indexes.check(table.options, definition.key_index, definition.scope)
+    stored = parse_options(definition.options).to_mapping("table")
+    if parse_options({**definition.options, **canonical(options)}).to_mapping("table") != stored:
         raise Invalid("an option that is fixed at creation cannot be changed", hint=f"the table has {stored}")
     return table
 

@@ -335,7 +335,7 @@ class Writing(Handle):
 
     def _in_memory(self, data: Any, name: str, progress: Progress | None, kept: Kept | None) -> Any:
         """Return ``data`` as they are, or as a table if they come in pieces; of more rows than memory is to hold the result of the write."""
-        found = pieces(data, self.definition.declared)
+        found = pieces(data, self._metadata.known().definition.declared)
         if found is None:
             return data
         from mdt.engines import spilling

@@ -161,3 +161,19 @@ def test_an_error_is_raised_when_everything_else_has_ended() -> None:
     with pytest.raises(Unavailable, match="no answer"):
         awaited([at_once.begin(fails), at_once.begin(lambda: ended.append(1))])
     assert ended == [1]
+
+
+def test_an_open_and_a_look_up_of_one_key_wait_no_more_often_for_a_longer_log_and_more_pages() -> None:
+    inner = make(MemoryStorage(), MOR, "record", **{"mdt.metadata.compact.records": 4}).storage
+    table = mdt.open(inner)
+    for number in range(7):
+        table.upsert(rows(range(40), 1 + number, 1.0))
+        table.bulk_insert(rows(range(100 + 10 * number, 105 + 10 * number), 1, 1.0))
+    storage = CountingStorage(inner)
+    opened: list[mdt.Table] = []
+    waited = rounds(storage, lambda: opened.append(mdt.open(storage, {"mdt.cache.bytes.max": 0})))
+    assert len(waited) == 8, "hint, manifest, timeline, properties, pages, records, archive, and what the table is now"
+    assert len(rounds(storage, lambda: opened[0].get(["k3"]))) == 6, (
+        "news, is the log the same, key maps, page map, size, rows"
+    )
+    assert len(rounds(storage, lambda: opened[0].get(["k5"]))) == 3
