@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mdt.query import SNAPSHOT
-from mdt.source import changing, reading
+from mdt.source import changing, procedures, reading
 from mdt.source.words import words
 from mdt.source.writing import write
 
@@ -35,3 +35,14 @@ class TableAnswers:
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
         return changing.change(words(options), statement)
+
+    def call(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        name: str,
+        names: Sequence[str],
+        values: Sequence[str | None],
+    ) -> Sequence[tuple[str, str]]:
+        """Carry out a procedure on the table that ``options`` name.  Raises as :func:`mdt.source.procedures.call` does."""
+        return procedures.call(words(options), name, names, values, spark)

@@ -134,13 +134,17 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
         raise Invalid(f"unknown option {name!r}", hint=f"did you mean {' or '.join(near)}?" if near else "")
 
 
-def _point(name: str, text: str) -> Point:
+def point_of(text: str) -> Point:
     """Return what stands for a point in history: few digits are a seq, as Hudi's 000 is; "earliest" is the first."""
     if text.lower() == "earliest":
         return 0
     if text.isascii() and text.isdigit() and len(text) <= _SEQ_DIGITS_MAX:
         return int(text)
     return text
+
+
+def _point(name: str, text: str) -> Point:
+    return point_of(text)
 
 
 def _changes(name: str, text: str) -> str:

@@ -38,6 +38,12 @@ def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
 
     Raises ``errors.Invalid`` for a tokenizer that is not known, ``errors.Unsupported`` for others than these two.
     """
+    texts = sf.col(column) if isinstance(column, str) else column
+    return reduce(and_, [texts.rlike(one) for one in patterns_of(text, tokenizer)])
+
+
+def patterns_of(text: str, tokenizer: str = "word") -> list[str]:
+    """Return the regular expressions of Java that together are ``match``.  Raises as that does."""
     try:
         chosen = tokenizers.find(tokenizer)
         tokens = chosen.query(text)
@@ -48,9 +54,7 @@ def match(column: Column | str, text: str, tokenizer: str = "word") -> Column:
             f"Spark cannot tokenize by {tokenizer!r}",
             hint='filter by it in Arrow, scan(where="match(…)").to_arrow(); on Spark use word or ngram(n)',
         )
-    texts = sf.col(column) if isinstance(column, str) else column
-    patterns = [token_pattern(token, isinstance(chosen, Word)) for token in tokens] or [NEVER]
-    return reduce(and_, [texts.rlike(one) for one in patterns])
+    return [token_pattern(token, isinstance(chosen, Word)) for token in tokens] or [NEVER]
 
 
 def call(name: str, *given: Any) -> Column:

@@ -19,9 +19,13 @@ from pyspark.sql.types import StructType
 
 from mdt.engines.spark import private
 from mdt.engines.spark.file_index import factory_of, refusals
+from mdt.engines.spark.functions import patterns_of
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError
+
+_SEPARATOR = "\x1e"
+"""Between texts of an answer, as ``Python.java`` has it."""
 
 
 class Answers(Protocol):
@@ -41,6 +45,16 @@ class Answers(Protocol):
 
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement of SQL that changes rows of the table that ``options`` name, and return its counts."""
+
+    def call(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        name: str,
+        names: Sequence[str],
+        values: Sequence[str | None],
+    ) -> Sequence[tuple[str, str]]:
+        """Carry out a procedure on the table that ``options`` name, and return names and values of what it tells."""
 
 
 class _Function:
@@ -65,6 +79,11 @@ class _Function:
                 found = self._answers.read(spark, dict(options), columns)
             elif what == "alter":
                 found = self._answers.alter(spark, dict(options), StructType.fromJson(json.loads(text)))
+            elif what == "match":
+                return "=" + _SEPARATOR.join(patterns_of(*rows))
+            elif what == "call":
+                told = self._answers.call(spark, dict(options), text, list(rows[0]), list(rows[1]))
+                return "=" + _SEPARATOR.join(part for pair in told for part in pair)
             elif what == "change":
                 counts = self._answers.change(spark, dict(options), Statement(text, rows))
                 return "=" + ",".join(map(str, counts))

@@ -1,17 +1,44 @@
 // Values of expressions without columns, which Spark evaluates while it analyzes a statement.
 package mdt.spark;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.classic.SparkSession$;
+import org.apache.spark.sql.types.DataTypes;
+import scala.Option;
 
 final class Constants {
     private Constants() {}
 
+    /** Returns the session that analyzes a statement now. */
+    static SparkSession session() {
+        return (SparkSession) SparkSession$.MODULE$.getActiveSession().get();
+    }
+
     /** Returns a row of the values of these named expressions. */
     static Row of(SparkSession session, scala.collection.immutable.Seq expressions) {
         return (Row) Dataset.ofRows(session, new Project(expressions, new OneRowRelation())).collectAsList().get(0);
+    }
+
+    /** Returns the values of expressions as text, null for null. */
+    static List texts(SparkSession session, List expressions) {
+        List found = new ArrayList();
+        List columns = new ArrayList();
+        for (int i = 0; i < expressions.size(); i++) {
+            Expression text = new Cast((Expression) expressions.get(i), DataTypes.StringType, Option.empty());
+            columns.add(Edits.named(text, "c" + i));
+        }
+        Row row = of(session, Scala.seq(columns));
+        for (int i = 0; i < expressions.size(); i++) {
+            found.add(row.get(i));
+        }
+        return found;
     }
 }

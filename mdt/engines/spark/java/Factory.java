@@ -31,11 +31,14 @@ public class Factory {
         Python.answeredBy(answers);
         shipment.to(session.sparkContext());
         install(session);
-        analyze(session, SqlRules.EARLY);
-        analyze(session, SqlRules.LATE);
+        for (int i = 0; i < SqlRules.NAMES.length; i++) {
+            analyze(session, SqlRules.NAMES[i]);
+        }
+        Functions.known(session);
         session.extensions().injectPostHocResolutionRule(new CatalogRules()); // for sessions made of this one
-        session.extensions().injectHintResolutionRule(new SqlRules(SqlRules.EARLY));
-        session.extensions().injectPostHocResolutionRule(new SqlRules(SqlRules.LATE));
+        session.extensions().injectHintResolutionRule(new SqlRules("travel"));
+        session.extensions().injectHintResolutionRule(new SqlRules("call"));
+        session.extensions().injectPostHocResolutionRule(new SqlRules("rows"));
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
@@ -59,10 +62,11 @@ public class Factory {
         return Dataset.ofRows(session, plan);
     }
 
-    /** Adds our rule of one kind to a session's analyzer, unless it is there. */
-    private static synchronized void analyze(SparkSession session, String kind) throws Exception {
+    /** Adds the rule of one name to a session's analyzer, unless it is there. */
+    private static synchronized void analyze(SparkSession session, String name) throws Exception {
         Analyzer analyzer = session.sessionState().analyzer();
-        Rule ours = SqlRules.of(kind, session);
+        String kind = SqlRules.place(name);
+        Rule ours = SqlRules.of(name, session);
         List rules = new ArrayList(Internals.rules(analyzer, kind));
         for (int i = 0; i < rules.size(); i++) {
             if (rules.get(i).getClass() == ours.getClass()) {

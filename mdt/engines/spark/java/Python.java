@@ -5,6 +5,7 @@ package mdt.spark;
 
 import java.util.HashMap;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
@@ -13,6 +14,7 @@ import org.apache.spark.unsafe.Platform;
 import scala.jdk.javaapi.CollectionConverters;
 
 final class Python {
+    private static final String SEPARATOR = "\u001e";
     private static volatile Function answers;
 
     private Python() {}
@@ -45,6 +47,21 @@ final class Python {
             counts[i] = Long.valueOf(told[i]);
         }
         return counts;
+    }
+
+    /** Carries out a procedure, and returns what it tells: a name, its value, the next name … */
+    static String[] call(SparkSession session, scala.collection.immutable.Map options, String name, List names, List values) {
+        return told(new Object[] {"call", session, options(options), name, new Object[] {names.toArray(), values.toArray()}});
+    }
+
+    /** Returns the regular expressions that say together what a match of words, by a tokenizer, says. */
+    static String[] patterns(SparkSession session, List said) {
+        return told(new Object[] {"match", session, new HashMap(), null, said.toArray()});
+    }
+
+    private static String[] told(Object[] request) {
+        String text = ((String) asked(request)).substring(1);
+        return text.isEmpty() ? new String[0] : text.split(SEPARATOR, -1);
     }
 
     private static Dataset ask(Object[] request) {

@@ -6,20 +6,26 @@ import org.apache.spark.sql.classic.SparkSession;
 import scala.runtime.AbstractFunction1;
 
 final class SqlRules extends AbstractFunction1 {
-    /** Where a rule stands, as Spark's Analyzer calls it: before names are looked for, and when all are known. */
+    /** Where rules stand, as Spark's Analyzer calls it: before names are looked for, and when all are known. */
     static final String EARLY = "hintResolutionRules";
     static final String LATE = "postHocResolutionRules";
-    private final String kind;
+    static final String[] NAMES = {"travel", "call", "rows"};
+    private final String name;
 
-    SqlRules(String kind) {
-        this.kind = kind;
+    SqlRules(String name) {
+        this.name = name;
     }
 
-    static Rule of(String kind, SparkSession session) {
-        return kind.equals(EARLY) ? (Rule) new TravelRule(session) : (Rule) new SqlRule(session);
+    static String place(String name) {
+        return name.equals("rows") ? LATE : EARLY;
+    }
+
+    static Rule of(String name, SparkSession session) {
+        return name.equals("travel") ? new TravelRule(session)
+                : name.equals("call") ? (Rule) new CallRule(session) : (Rule) new SqlRule(session);
     }
 
     public Object apply(Object session) {
-        return of(kind, (SparkSession) session);
+        return of(name, (SparkSession) session);
     }
 }

@@ -52,4 +52,26 @@ final class Tables {
         }
         return (scala.collection.immutable.Map) options;
     }
+
+    /** As above, for a name as text; null, too, where the text is none. */
+    static CatalogTable named(SparkSession session, String text) {
+        try {
+            return named(session, Scala.list(session.sessionState().sqlParser().parseMultipartIdentifier(text)));
+        } catch (Exception isNoName) {
+            return null;
+        }
+    }
+
+    /** Returns the options of a table of the catalog by its name, else of one by its path. */
+    static scala.collection.immutable.Map options(SparkSession session, String text) {
+        CatalogTable found = named(session, text);
+        if (found != null) {
+            return options(found);
+        }
+        if (text.indexOf('/') < 0) {
+            throw new IllegalArgumentException("Invalid: there is no table " + text + " of ours in the catalog; a path has a slash");
+        }
+        Object options = Scala.none().updated("path", text);
+        return (scala.collection.immutable.Map) options;
+    }
 }

@@ -1,0 +1,33 @@
+// Functions of ours in Spark's SQL, for a session and for those that are made of it.
+package mdt.spark;
+
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.catalyst.FunctionIdentifier;
+import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
+import org.apache.spark.sql.classic.SparkSession;
+import scala.Function1;
+import scala.Tuple3;
+
+final class Functions {
+    private Functions() {}
+
+    static void known(SparkSession session) {
+        SparkSessionExtensions ours = new SparkSessionExtensions(); // releases qualify names of functions in their own ways
+        into(ours);
+        if (session.catalog().functionExists(MatchFunction.NAME)) {
+            return; // ours by an earlier call, or somebody's own
+        }
+        ours.registerFunctions(session.sessionState().functionRegistry());
+        ours.registerTableFunctions(session.sessionState().tableFunctionRegistry());
+        into(session.extensions());
+    }
+
+    private static void into(SparkSessionExtensions extensions) {
+        extensions.injectTableFunction(said(ChangesFunction.NAME, new ChangesFunction()));
+        extensions.injectFunction(said(MatchFunction.NAME, new MatchFunction()));
+    }
+
+    private static Tuple3 said(String name, Function1 function) {
+        return new Tuple3(new FunctionIdentifier(name), new ExpressionInfo("mdt.spark.Functions", name), function);
+    }
+}

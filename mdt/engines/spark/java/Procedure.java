@@ -1,0 +1,53 @@
+// CALL mdt.compact(table => 't'): an operation of Python on a table, by its name. The answer has a row for each thing that is told.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+
+final class Procedure extends SqlAction {
+    private final String name;
+    private final scala.collection.immutable.Map options; // of the table
+    private final String called; // its name in the catalog, null for a path
+    private final List names; // of the other arguments, "" for one that was given by its place
+    private final List values; // as text, or null
+
+    Procedure(org.apache.spark.sql.classic.SparkSession session, String name, List names, List values) {
+        int at = Math.max(names.indexOf("table"), names.indexOf("") == 0 ? 0 : -1);
+        if (at < 0 || values.get(at) == null) {
+            throw new IllegalArgumentException("Invalid: which table? CALL mdt." + name + "(table => 'name or path')");
+        }
+        String table = (String) values.get(at);
+        CatalogTable found = Tables.named(session, table);
+        this.name = name;
+        this.options = Tables.options(session, table);
+        this.called = found == null ? null : found.identifier().quotedString();
+        this.names = new ArrayList(names);
+        this.values = new ArrayList(values);
+        this.names.remove(at);
+        this.values.remove(at);
+    }
+
+    public String kind() {
+        return "CALL " + name;
+    }
+
+    StructType answer() {
+        return new StructType().add("name", DataTypes.StringType, false).add("value", DataTypes.StringType, true);
+    }
+
+    Object[][] run(SparkSession session) {
+        String[] told = Python.call(session, options, name, names, values);
+        Object[][] rows = new Object[told.length / 2][];
+        for (int i = 0; i < rows.length; i++) {
+            rows[i] = new Object[] {told[2 * i], told[2 * i + 1]};
+        }
+        if (called != null) {
+            session.catalog().refreshTable(called); // rows and columns may be others now
+        }
+        return rows;
+    }
+}

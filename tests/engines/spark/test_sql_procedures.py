@@ -1,0 +1,113 @@
+"""``CALL mdt.…``, ``mdt_changes`` and ``match`` in Spark's SQL: what the methods of a table do and say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+
+import mdt
+import mdt.spark
+
+SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "note": pa.string()})
+ROWS = [
+    {"id": "a", "city": "Oslo", "note": "A Black umbrella"},
+    {"id": "b", "city": "Rome", "note": "blackbird"},
+    {"id": "c", "city": "Oslo", "note": None},
+    {"id": "d", "city": "Oslo", "note": "black. UMBRELLA!"},
+]
+
+
+@pytest.fixture
+def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    mdt.spark.enable(spark)
+    table = mdt.create(
+        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ",
+        indexes=["text(note, tokenizer='word')"],
+    )  # fmt: skip
+    table.upsert(ROWS)
+    table.upsert([{**ROWS[1], "note": "white"}])
+    spark.sql("drop table if exists served")
+    spark.sql(f"create table served using mdt location '{tmp_path / 't'}'")
+    yield spark
+    spark.sql("drop table served")
+
+
+def told(spark: SparkSession, statement: str) -> dict[str, str]:
+    return {row["name"]: row["value"] for row in spark.sql(statement).collect()}
+
+
+def ids(spark: SparkSession, query: str) -> list[str]:
+    return sorted(row[0] for row in spark.sql(query).collect())
+
+
+def test_services_are_called_by_name(sql: SparkSession, tmp_path: Path) -> None:
+    assert sql.sql("explain call mdt.compact('served')").count() == 1
+    assert told(sql, "call mdt.tag('served', 'before')") == {"seq": "2"}
+    assert told(sql, "call mdt.compact(table => 'default.served', spark => true)")["engine"] == "spark"
+    assert told(sql.newSession(), "call mdt.cluster('served', by => 'note, id', curve => 'sort')")["by"] == "note; id"
+    sql.sql("delete from served where id < 'c'")
+    assert told(sql, "call mdt.restore(table => 'served', to => 'before')")["updated"] == "0"
+    assert sql.table("served").count() == 4
+    assert told(sql, "call mdt.rollback('served', 2)") and ids(sql, "select note from served where id = 'b'") == [
+        "blackbird"
+    ]
+    sql.sql("call mdt.untag('served', name => 'before')")
+    assert int(told(sql, f"call mdt.clean('{tmp_path / 't'}', retain_commits => 1 + 1)")["horizon"]) > 3
+    assert told(sql, "call mdt.check('served')")["problems"] == ""
+    told_by = mdt.open(tmp_path / "t").history()["operation"].to_pylist()
+    assert told_by[3:] == ["tag", "compact", "delete_where", "restore", "restore", "untag", "clean"]
+    table = mdt.open(tmp_path / "t")
+    assert (
+        bag(table.scan().to_arrow())
+        == bag(hudi_table(tmp_path / "t", SCHEMA))
+        == bag(pa.Table.from_pylist(ROWS, SCHEMA))
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("call mdt.nope('served')", "one of compact, cluster"),
+        ("call mdt.compact()", "which table"),
+        ("call mdt.compact('nowhere')", "no table nowhere"),
+        ("call mdt.compact('served', nope => 1)", "an argument of mdt.compact"),
+        ("call mdt.compact('served', budget_bytes => 'x')", "budget_bytes => 'x'"),
+        ("call mdt.untag('served', 'a', 'b')", "takes 2 arguments"),
+        ("call mdt.untag('served', 'a', name => 'b')", "given twice|positional"),
+        ("call mdt.restore('served', 99)", "no commit 99"),
+        ("call other.compact('served')", "(?i)other"),
+        ("select * from mdt_changes('served')", "takes a table, the point"),
+        ("select * from mdt_changes('served', 99)", "99"),
+        ("select * from served where match(note)", "takes a text, words"),
+        ("select * from served where match(note, 'x', 'nope')", "nope"),
+    ],
+)
+def test_what_is_no_procedure_or_function_of_ours_is_refused(sql: SparkSession, statement: str, reason: str) -> None:
+    with pytest.raises(PySparkException, match=reason):
+        sql.sql(statement).collect()
+
+
+def test_changes_are_a_table(sql: SparkSession, tmp_path: Path) -> None:
+    sql.sql("delete from served where id = 'c'")
+    net = "select id || _change from mdt_changes('served', 1)"
+    assert ids(sql, net) == ["bupdate_after", "bupdate_before", "cdelete"]
+    assert ids(sql.newSession(), "select id from mdt_changes('served', 'earliest', 1, 'all') where city = 'Oslo'") == ["a", "c", "d"]  # fmt: skip
+    both = "select a.id from mdt_changes('served', 0, 1) a join mdt_changes('served', 1, 2) b on a.id = b.id where b._change = 'update_after'"
+    assert ids(sql, both) == ["b"]
+
+
+def test_match_is_the_operator_of_filters_wherever_it_stands(sql: SparkSession) -> None:
+    for query in ("black umbrella", "BLACK", "white", "", "bird", "umbrella nothing"):
+        found = ids(sql, f"select id from served where match(note, '{query}')")
+        assert found == sorted(row["id"] for row in sql.table("served").where(mdt.spark.match("note", query)).collect())
+    assert ids(sql, "select id from served where match(note, 'black umbrella')") == ["a", "d"]
+    assert ids(sql, "select id from served where match(concat(note, 'bird'), 'umbrellabird') or match(note, 'hit', 'ngram(3)')") == ["a", "b"]  # fmt: skip
+    assert ids(sql, "select id from (select id, match(note, 'black') m from served) where m is null") == ["c"]
+    assert tuple(sql.sql("delete from served where match(note, 'umbrella')").first() or ()) == (2,)
+    assert ids(sql, "select id from served") == ["b", "c"]
