@@ -21,7 +21,7 @@ from mdt.schema.input import to_table
 from mdt.services import indexing
 from mdt.services.indexing import BuildResult
 from mdt.services.rewriting import RewriteRunner
-from mdt.table.merging import Runner
+from mdt.table.merging import Runner, Whole
 from mdt.testing.process_pool import process_engine
 from mdt.write.blending import Kept
 
@@ -55,11 +55,10 @@ class PooledTable(mdt.Table):
         done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
         return mdt.WriteResult.of(done, engine=processes().name)
 
-    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None]:
+    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
         rows = to_table(source, self.schema)
-        return rows.schema.empty_table(), partial(
-            merging.merge, processes(), self.metadata, self.options, [rows], rows.schema
-        )
+        runner = partial(merging.merge, processes(), self.metadata, self.options, [rows], rows.schema)
+        return rows.schema.empty_table(), runner, None
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:
         return EngineRewrite(processes())

@@ -31,3 +31,7 @@ class SpilledTable(mdt.Table):
         count("writes through scratch files")
         pieces = in_pieces(to_table(data, self.definition.declared))
         return super()._write_rows(pieces, name, progress, kept)
+
+    def _to_merge(self, source: Any) -> Any:
+        count("merges of what came in pieces")
+        return super()._to_merge(in_pieces(to_table(source, self.schema)))

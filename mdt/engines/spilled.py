@@ -72,6 +72,12 @@ class Spilled:
                 batch = pa.ipc.read_record_batch(data, self.schema)
                 yield batch if self.names is None else batch.select(list(self.names))
 
+    def table(self) -> pa.Table:
+        """Return all rows, in memory."""
+        names = self.schema.names if self.names is None else list(self.names)
+        schema = pa.schema([self.schema.field(name) for name in names])
+        return pa.Table.from_batches(self.batches(sorted(self.parts)), schema)
+
     def memory(self, part: int) -> int:
         """Return the bytes that a part has as Arrow."""
         return sum(block.memory for block in self.parts[part])

@@ -17,6 +17,7 @@ from indexes.base import Int64Array
 from indexes.hashing import hash_keys
 from mdt.commit.transaction import CommitResult
 from mdt.config import Options
+from mdt.engines.merging import EngineMerge, merge
 from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine
 from mdt.engines.write import TaggedPlan, write
 from mdt.hudi.keys import record_keys
@@ -27,6 +28,7 @@ from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
 from mdt.write.blending import Kept
+from mdt.write.said import SaidMerge
 
 _FILE_SHARE = 16
 """Part of the memory that a new file may have: its rows have some three times its bytes, and are held more than once while it is made."""
@@ -49,14 +51,52 @@ def read(
     ``partial_rows``: whether columns may be missing from all pieces.  Raises Invalid if pieces do not fit each other, or, of what is put aside, the table; rows
     are counted from the first piece on.
     """
+    held, is_all = _held(pieces, engine)
+    if is_all:
+        return joined(held)
+    return _put_aside(chain(held, pieces), engine, definition, partial_rows=partial_rows)
+
+
+def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:
+    """Return the rows of ``pieces``, of any columns, as one table, or put aside if they are too large, and all of them have the same plain columns."""
+    held, is_all = _held(pieces, engine)
+    schema = held[0].schema.remove_metadata()
+    if is_all or any(plain(field.type) != field.type for field in schema):
+        return joined([*held, *pieces])
+    rows = engine.empty(schema)
+    spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
+    for piece in chain(held, pieces):
+        if piece.schema != schema:
+            spiller.flush()
+            return joined([rows.table(), piece, *pieces])
+        spiller.add(piece.replace_schema_metadata())
+    spiller.flush()
+    return rows
+
+
+def merge_source(
+    metadata: Metadata,
+    options: Options,
+    engine: SpillingEngine,
+    rows: Spilled,
+    said: SaidMerge,
+    schema: pa.Schema,
+    progress: Progress | None,
+) -> EngineMerge[Spilled]:
+    """Return the operation that merges rows that were put aside; otherwise as :func:`mdt.engines.merging.merge`."""
+    return merge(replace(engine, progress=progress), metadata, _bounded(options), rows, rows.schema, said, schema)
+
+
+def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.Table], bool]:
+    """Return the first pieces, as many as are held in memory, and whether these are all."""
     held: list[pa.Table] = []
     memory_max = engine.memory_max // SHARE
     for piece in pieces:
         held.append(piece)
         memory_max -= piece.nbytes
         if memory_max < 0:
-            return _put_aside(chain(held, pieces), engine, definition, partial_rows=partial_rows)
-    return joined(held)
+            return held, False
+    return held, True
 
 
 def _put_aside(
@@ -110,10 +150,14 @@ def write_spilled(
     metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None
 ) -> CommitResult[TaggedPlan[Spilled]]:
     """Upsert, insert, bulk_insert or overwrite with rows that were put aside, and drop them; return how the transaction ended."""
-    file_bytes = max(_FILE_BYTES_MIN, options.write_memory_max // _FILE_SHARE)
-    options = replace(options, max_file_bytes=min(options.max_file_bytes, file_bytes))
     schema = pa.schema([rows.schema.field(name) for name in rows.names or rows.schema.names])
     try:
-        return write(engine, metadata, options, rows, schema, name, kept=kept)
+        return write(engine, metadata, _bounded(options), rows, schema, name, kept=kept)
     finally:
         engine.dropped(rows)
+
+
+def _bounded(options: Options) -> Options:
+    """Return options with files that are made in bounded memory."""
+    file_bytes = max(_FILE_BYTES_MIN, options.write_memory_max // _FILE_SHARE)
+    return replace(options, max_file_bytes=min(options.max_file_bytes, file_bytes))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mdt.errors import Conflict, Invalid
+from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Runner: TypeAlias = "Callable[[SaidMerge, pa.Schema, Progress | None], Operation[Any]]"
 """Makes the operation that carries out, in tasks, what was said to a table with these columns."""
+Whole: TypeAlias = "Callable[[], pa.Table]"
+"""Brings the rows of a large source into memory."""
 Params = Mapping[str, object] | None
 
 
@@ -40,17 +42,20 @@ class Merging:
     _said: SaidMerge
     _clauses: tuple[Clause, ...] = ()
     _runner: Runner | None = None
+    _whole: Whole | None = None
 
     @classmethod
-    def of(cls, table: Handle, source: pa.Table, on: Any, runner: Runner | None = None) -> Merging:
+    def of(
+        cls, table: Handle, source: pa.Table, on: Any, runner: Runner | None = None, whole: Whole | None = None
+    ) -> Merging:
         """Return a merge without clauses; with a ``runner``, which has the rows, ``source`` has the columns only.
+
+        ``whole``: what gives the rows where the merge cannot be carried out part by part; None: it is refused then.
 
         Raises Invalid and Unsupported for an ``on`` that does not say how rows are matched.
         """
         rows = Source(source, table.definition)
-        made = cls(table, rows, matched_on(on, rows, table.definition), SaidMerge(on), _runner=runner)
-        made._require_parts()
-        return made
+        return cls(table, rows, matched_on(on, rows, table.definition), SaidMerge(on), (), runner, whole)._in_parts()
 
     def when_matched(self, condition: str | None = None, *, params: Params = None) -> Matched:
         """Say what becomes of a row of the table that a row of the source matches."""
@@ -106,12 +111,19 @@ class Merging:
     def _and(self, said: SaidClause) -> Merging:
         clauses = (*self._clauses, said.read(self._reader))
         made = replace(self, _clauses=clauses, _said=SaidMerge(self._said.on, (*self._said.clauses, said)))
-        made._require_parts()
-        return made
+        return made._in_parts()
 
-    def _require_parts(self) -> None:
-        if self._runner is not None:
+    def _in_parts(self) -> Merging:
+        """Return this merge, or one of rows in memory if it cannot be carried out part by part.  Raises Unsupported if they cannot be brought there."""
+        if self._runner is None:
+            return self
+        try:
             require_parts(self._on, self._clauses)
+        except Unsupported:
+            if self._whole is None:
+                raise
+            return replace(self, _source=Source(self._whole(), self._table.definition), _runner=None)
+        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

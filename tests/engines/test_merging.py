@@ -21,7 +21,7 @@ from mdt.engines import merging
 from mdt.engines.spilled import SpillingEngine
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.stores.storage import LocalStorage, Storage
-from mdt.table.merging import Runner
+from mdt.table.merging import Runner, Whole
 from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema(
@@ -76,10 +76,10 @@ def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
 class ScratchTable(mdt.Table):
     """A table into which rows are merged that lie in scratch files."""
 
-    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None]:
+    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
         engine = SpillingEngine(1, "", 2, name="scratch")
         given = partial(merging.merge, engine, self.metadata, self.options, engine.spread(source), source.schema)
-        return source.schema.empty_table(), given
+        return source.schema.empty_table(), given, None
 
 
 def on(folder: Path) -> LocalStorage:

@@ -261,6 +261,70 @@ def test_after_a_crash_at_any_change_of_storage_readers_see_all_or_nothing(table
         assert ours(crashed) == AFTER
 
 
+def _merged(table: mdt.Table, source: Any, by_source: bool) -> mdt.MergeResult:
+    merge = (
+        table.merge(source)
+        .when_matched("source.ts < 2")
+        .delete()
+        .when_matched()
+        .update({"fare": "source.fare + target.fare"})
+    )
+    merge = merge.when_not_matched("source.ts > 0").insert()
+    if by_source:
+        merge = merge.when_not_matched_by_source("target.ts = 1").update({"note": "'not seen'"})
+    return merge.execute()
+
+
+@pytest.mark.parametrize("by_source", [False, True])
+@pytest.mark.parametrize("ordering", ["ts", None])
+def test_a_merge_is_the_same_whether_or_not_its_source_fits_into_memory(ordering: str | None, by_source: bool) -> None:
+    """Also where it says something of rows that the source has not."""
+    found, tables = [], []
+    for kind in (mdt.Table, SpilledTable):
+        storage = MemoryStorage()
+        mdt.create(storage, SCHEMA, key=["id"], partition_by=["city"], ordering=ordering)
+        tables.append(kind(storage))
+        tables[-1].upsert(data(1))
+        once = pa.Table.from_pylist(
+            list({(r["id"], r["city"]): r for r in data(2).to_pylist()}.values()), schema=SCHEMA
+        )
+        done = _merged(tables[-1], once, by_source)
+        found.append((done.inserted, done.updated, done.deleted, done.late))
+        with pytest.raises(Invalid):
+            _merged(tables[-1], pa.concat_tables([once, once]), by_source)
+    assert found[0] == found[1] and min(found[0][:3])
+    assert seen(tables[0]) == seen(tables[1])
+    assert_clean(tables[1].storage)
+
+
+def test_a_source_that_cannot_be_merged_part_by_part_is_brought_into_memory() -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
+    given = data(1, 20, 1000)
+    table.upsert(given)
+    merge = table.merge(given.to_reader(max_chunksize=4), on="source.fare = target.fare")
+    assert merge._runner is None
+    assert merge.when_matched().update({"note": "'found'"}).execute().updated == 20
+    merge = table.merge(given.to_reader(max_chunksize=4)).when_matched().delete()
+    assert merge._runner is not None
+    merge = merge.when_not_matched().insert({"id": "'new'", "city": "source.city", "ts": "source.ts"})
+    assert merge._runner is None
+    assert merge.execute().deleted == 20
+
+
+def test_sources_of_several_columns_or_types_are_merged_in_memory() -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], options=SMALL)
+    table.upsert(data(1, 20, 1000))
+    given = data(1, 20, 1000)
+    encoded = given.set_column(1, "city", given["city"].dictionary_encode())
+    for source in (
+        encoded.to_reader(max_chunksize=4),
+        iter([given.slice(0, 9), given.slice(9).append_column("more", [[1] * 11])]),
+    ):
+        merge = table.merge(source)
+        assert merge._runner is None
+        assert merge.when_matched().update({"note": "source.note"}).execute().updated == 20
+
+
 # The pieces that it is made of
 
 
