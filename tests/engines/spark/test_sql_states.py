@@ -62,19 +62,19 @@ def test_a_timestamp_is_a_moment_of_the_session(sql: SparkSession, tmp_path: Pat
         sql.sql(f"select * from states timestamp as of '{early}'")
 
 
-@pytest.mark.parametrize(
-    ("query", "reason"),
-    [
-        ("select * from states version as of 99", "there is no commit 99"),
-        ("select * from states version as of 'nope'", "nope"),
-        ("select * from states version as of 1 with (as_of = '2')", "named twice"),
-        ("select * from states timestamp as of null", "(?i)null"),
-        ("select * from nowhere version as of 1", "nowhere"),
-    ],
-)
-def test_what_names_no_state_is_refused(sql: SparkSession, query: str, reason: str) -> None:
-    with pytest.raises(PySparkException, match=reason):
-        sql.sql(query).collect()
+NO_STATES = [
+    ("select * from states version as of 99", "there is no commit 99"),
+    ("select * from states version as of 'nope'", "nope"),
+    ("select * from states version as of 1 with (as_of = '2')", "named twice"),
+    ("select * from states timestamp as of null", "(?i)null"),
+    ("select * from nowhere version as of 1", "nowhere"),
+]
+
+
+def test_what_names_no_state_is_refused(sql: SparkSession) -> None:
+    for query, reason in NO_STATES:
+        with pytest.raises(PySparkException, match=reason):
+            sql.sql(query).collect()
 
 
 def test_columns_are_added_to_the_table_and_to_the_catalog(sql: SparkSession, tmp_path: Path) -> None:
@@ -92,19 +92,17 @@ def test_columns_are_added_to_the_table_and_to_the_catalog(sql: SparkSession, tm
     assert ids(sql.newSession(), "select note from states") == ["new", "old 2"]
 
 
-@pytest.mark.parametrize(
-    ("statement", "reason"),
-    [
-        ("alter table states add columns (n int)", "'n' and 'n' differ at most"),
-        ("alter table states add columns (N int)", "differ at most in case"),
-        ("alter table states add columns (z int default 5)", "with a DEFAULT"),
-        ("alter table states add columns (`a.b` int)", "leave the dot out"),
-    ],
-)
-def test_a_column_that_cannot_be_added_leaves_table_and_catalog(
-    sql: SparkSession, tmp_path: Path, statement: str, reason: str
-) -> None:
-    with pytest.raises(PySparkException, match=reason):
-        sql.sql(statement)
+NO_COLUMNS = [
+    ("alter table states add columns (n int)", "'n' and 'n' differ at most"),
+    ("alter table states add columns (N int)", "differ at most in case"),
+    ("alter table states add columns (z int default 5)", "with a DEFAULT"),
+    ("alter table states add columns (`a.b` int)", "leave the dot out"),
+]
+
+
+def test_a_column_that_cannot_be_added_leaves_table_and_catalog(sql: SparkSession, tmp_path: Path) -> None:
+    for statement, reason in NO_COLUMNS:
+        with pytest.raises(PySparkException, match=reason):
+            sql.sql(statement)
     assert [row["col_name"] for row in sql.sql("describe states").collect()] == ["id", "n"]
     assert "alter_schema" not in mdt.open(tmp_path / "t").history()["operation"].to_pylist()

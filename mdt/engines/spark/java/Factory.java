@@ -67,7 +67,12 @@ public class Factory {
         Analyzer analyzer = session.sessionState().analyzer();
         String kind = SqlRules.place(name);
         Rule ours = SqlRules.of(name, session);
-        List rules = new ArrayList(Internals.rules(analyzer, kind));
+        List rules;
+        try {
+            rules = new ArrayList(Internals.rules(analyzer, kind));
+        } catch (NoSuchFieldException moved) {
+            throw new UnsupportedOperationException("this release of Spark keeps its rules elsewhere: no " + moved.getMessage());
+        }
         for (int i = 0; i < rules.size(); i++) {
             if (rules.get(i).getClass() == ours.getClass()) {
                 return;
