@@ -157,7 +157,8 @@ def test_random_merges_end_as_in_process(
         identity = list(kind["key"])
         by = draw.choice([None, identity, " and ".join(f"source.{n} = target.{n}" for n in identity) + " and target.must < 8"])  # fmt: skip
         told = [outcome(table, source, by, clauses) for table in both]
-        assert told[0] == told[1], (step, by, clauses)
+        refused = [isinstance(one, str) for one in told]  # of several reasons a part may meet another one first
+        assert told[0] == told[1] or all(refused), (step, by, clauses)
         count("merges in tasks that end as in process", int(isinstance(told[0], dict)))
         assert_same(both)
 
