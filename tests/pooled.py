@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import Any
 
@@ -46,6 +47,26 @@ def processes() -> LocalEngine:
     return process_engine()
 
 
+@cache
+def thread() -> LocalEngine:
+    """Return an engine of one thread, whose tasks are given the open table: what it does repeats exactly, also in memory."""
+    return LocalEngine(ThreadPoolExecutor(1), 1, is_here=True)
+
+
+def merged_by(engine: LocalEngine, table: mdt.Table, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+    """Return what :class:`mdt.table.merging.Merging` is given to merge ``source`` in tasks."""
+    rows = to_table(source, table.schema)
+    given = partial(merging.merge, engine, table.metadata, table.options, [rows], rows.schema)
+    return rows.schema.empty_table(), given, None
+
+
+class ThreadTable(mdt.Table):
+    """A table into which tasks merge rows, on one thread."""
+
+    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+        return merged_by(thread(), self, source)
+
+
 class PooledTable(mdt.Table):
     """A table that a user of such an engine would have; deletes run in process, as they do for Spark."""
 
@@ -56,9 +77,7 @@ class PooledTable(mdt.Table):
         return mdt.WriteResult.of(done, engine=processes().name)
 
     def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
-        rows = to_table(source, self.schema)
-        runner = partial(merging.merge, processes(), self.metadata, self.options, [rows], rows.schema)
-        return rows.schema.empty_table(), runner, None
+        return merged_by(processes(), self, source)
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:
         return EngineRewrite(processes())

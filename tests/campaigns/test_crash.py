@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from counting import count
+from pooled import ThreadTable
 from worlds import (
     BASE_STATE,
     CLUSTERED_STATE,
@@ -57,9 +58,9 @@ def upsert_mixed(storage: Storage) -> None:
 MERGED = {"k1": (2, 9.0), "k2": (2, 7.0), "k3": (0, 3.5), "k4": (1, 1.0), "k5": (1, 1.0), "k10": (5, 9.0)}
 
 
-def merge_all_kinds(storage: Storage) -> None:
+def merge_all_kinds(storage: Storage, kind_of_table: type[mdt.Table] = mdt.Table) -> None:
     """An update, a delete, an insert, and updates of rows that the source has not; twice it does the same."""
-    merge = mdt.open(storage).merge(rows([0, 2, 10], 5, 9.0))
+    merge = kind_of_table(storage).merge(rows([0, 2, 10], 5, 9.0))
     merge = merge.when_matched("source.id = 'k0'").delete().when_matched("target.ts < 5").update({"fare": "7.0"})
     merge = merge.when_not_matched("source.id = 'k10'").insert()
     merge = merge.when_not_matched_by_source("target.ts = 2").update({"fare": 9.0})
@@ -151,6 +152,7 @@ FLOWS = [
     flow("delete by a condition", MOR, "bloom", lambda s: mdt.open(s).delete_where("fare = 2.0"), {k: v for k, v in BASE_STATE.items() if v[1] != 2.0}),
     flow("update by a condition", COW, "record", lambda s: mdt.open(s).update_where(values={"fare": 9.0}, where="fare = 2.0"), {k: (ts, 9.0 if fare == 2.0 else fare) for k, (ts, fare) in BASE_STATE.items()}),
     flow("merge into logs and a base file", MOR, "record", merge_all_kinds, MERGED),
+    flow("merge in tasks", MOR, "record", lambda s: merge_all_kinds(s, ThreadTable), MERGED),
     flow("compaction, bloom", MOR, "bloom", lambda s: mdt.open(s).compact(), BASE_STATE),
     flow("compaction, record", MOR, "record", lambda s: mdt.open(s).compact(), BASE_STATE),
     Flow("log compaction", lambda: logged(MOR, "record"), lambda s: compact_logs(mdt.open(s)), BASE_STATE, BASE_STATE),
@@ -192,6 +194,7 @@ NAMES = [f.name for f in FLOWS]
 AT_NIGHT = {
     "insert overwrite of the table, bloom", "truncate", "delete that leaves tombstones", "upsert that merges a column",
     "partial upsert into logs", "cutting, bloom", "cutting beside an upsert", "compaction, bloom",
+    "merge in tasks",
 }  # fmt: skip
 BY_DAY = [pytest.param(f, marks=pytest.mark.nightly if f.name in AT_NIGHT else ()) for f in FLOWS]
 QUICK = {

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pooled import thread
 from schedules import PAUSES, Actor, Model, compaction, conditional, delete, driven, merge, upsert
 from test_schedules import explored
 from worlds import COW, MOR, State, ours, rows
 
-from mdt.commit.operation import Changes, Claim
 from mdt.config import parse_options
-from mdt.engines import tasks
-from mdt.engines.local import LocalEngine
-from mdt.engines.merging import EngineMerge, MergedPlan
-from mdt.engines.write import TaggedPlan
+from mdt.engines.merging import EngineMerge
 from mdt.metadata.metadata import Metadata
-from mdt.metadata.snapshot import Snapshot
 from mdt.write.clauses import Action, Clause, Clauses, Condition, When
 from mdt.write.said import SaidClause, SaidMerge
 
@@ -100,34 +95,6 @@ def test_of_two_merges_that_make_the_table_their_own_rows_one_is_left(depth: int
 
 # In tasks
 
-_opened: list[Metadata] = []
-"""What a task opens: the storage of the actor whose turn it is, which is in memory."""
-
-
-class InTasks(EngineMerge[Any]):
-    """A merge whose tasks run on a thread of this process."""
-
-    __slots__ = ()
-
-    def prepare(self, snapshot: Snapshot, txn: str) -> MergedPlan[Any]:
-        _opened[:] = [self.metadata]
-        return EngineMerge.prepare(self, snapshot, txn)
-
-    def write(self, snapshot: Snapshot, plan: TaggedPlan[Any], claim: Claim) -> Changes:
-        _opened[:] = [self.metadata]
-        return EngineMerge.write(self, snapshot, plan, claim)
-
-
-@cache
-def engine() -> LocalEngine:
-    return LocalEngine.on_threads(1)
-
-
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tasks open the storage of an actor."""
-    monkeypatch.setattr(tasks, "_metadata", lambda *_: _opened[0])
-
 
 def said(when: When, action: Action, given: Any, condition: str | None = None) -> SaidClause:
     return SaidClause(when, action, condition, None, given)
@@ -136,11 +103,11 @@ def said(when: When, action: Action, given: Any, condition: str | None = None) -
 def in_tasks(ids: Sequence[int], ts: int, fare: float, clauses: Sequence[SaidClause], model: Model) -> Actor:
     """Somebody who merges rows in tasks."""
 
-    def make(metadata: Metadata) -> InTasks:
+    def make(metadata: Metadata) -> EngineMerge[Any]:
         definition = metadata.newest().definition
         source: pa.Table = rows(ids, ts, fare)
-        return InTasks(
-            engine(), metadata, parse_options(definition.options), [source], "merge", definition.commit_action,
+        return EngineMerge(
+            thread(), metadata, parse_options(definition.options), [source], "merge", definition.commit_action,
             said=SaidMerge(None, tuple(clauses)), key=("id",), columns=source.schema, schema=definition.schema,
         )  # fmt: skip
 
@@ -170,7 +137,6 @@ def replacing_there(ids: Sequence[int], fare: float) -> Actor:
     return in_tasks(ids, 9, fare, clauses, lambda _: {f"k{i}": (9, fare) for i in ids})
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("depth", DEPTH)
 def test_merges_in_tasks_lose_nothing_beside_merges_upserts_deletes_and_a_compaction(depth: int | None) -> None:
     kind = (MOR, "record")
@@ -180,7 +146,6 @@ def test_merges_in_tasks_lose_nothing_beside_merges_upserts_deletes_and_a_compac
         explored(kind, counting_there([0, 21], inserts=False), other, preemptions=depth)
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("depth", DEPTH)
 def test_of_two_merges_in_tasks_that_choose_rows_neither_misses_those_of_the_other(depth: int | None) -> None:
     runs = explored((COW, "record"), replacing_there([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
