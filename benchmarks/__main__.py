@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import changes, clustering, conditions, keys, life, planning, writers
+from benchmarks import changes, clustering, conditions, keys, life, planning, spark, writers
 from benchmarks.harness import BENCHES, Figure, Job, run
 from benchmarks.peers import PEERS
 
@@ -28,7 +28,8 @@ CONDITIONS = "conditions"
 CLUSTERING = "clustering"
 KEYS = "keys"
 WRITERS = "writers"
-OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, WRITERS)
+SPARK = "spark"
+OWN = (PLANNING, LIFE, CHANGES, CONDITIONS, CLUSTERING, KEYS, WRITERS, SPARK)
 """Benches with a workload or a form of their own."""
 Reference = dict[tuple[str, str], Figure]
 
@@ -129,8 +130,12 @@ def main(
             help="life: a Python in whose environment are duckdb and duckdb-extension-ducklake of one version"
         ),
     ] = None,
+    engines: Annotated[str, typer.Option(help="spark: which, by commas")] = ",".join(spark.ENGINES_DEFAULT),
+    environments: Annotated[
+        Path, typer.Option(help="spark: folder in which the environments of other engines are made, and stay")
+    ] = Path(".spark-engines"),
 ) -> None:
-    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `planning` has tables of many files and its own workload."""
+    """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
     if PLANNING in benches:
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
@@ -150,6 +155,8 @@ def main(
     if WRITERS in benches:
         wanted = [peer for peer in chosen(peers) if peer in writers.PEERS]
         writers.run(wanted, rows, seed, seconds, partial(print, flush=True))
+    if SPARK in benches:
+        spark.run(engines.split(","), rows, seed, repeat, partial(print, flush=True), environments.resolve())
     benches = [name for name in benches if name not in OWN]
     people = Console(stderr=True, width=116)
     results = measured(
