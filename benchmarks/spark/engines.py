@@ -130,6 +130,9 @@ class Iceberg(Engine):
         "spark.sql.catalog.local.warehouse": "{folder}",
     }
 
+    def __init__(self, spark: Any, folder: str, name: str) -> None:
+        super().__init__(spark, f"{folder}/db", name)
+
     @property
     def table(self) -> str:
         """In a catalog that is a folder."""

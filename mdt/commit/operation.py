@@ -47,7 +47,7 @@ class Changes:
     deletion vector; of one that leaves, the positions of rows that do not move on.  ``covers``: (specification, segment, summary) of older segments that an index has caught up with.
     ``extra``: further header fields.  ``absent``: what the plan's footprint could not say, because only the tasks that wrote
     know it; see :attr:`Footprint.absent`.  ``cleaned``: paths of the data files that a cleaning lets go.  ``saved``: those of a savepoint.
-    ``tombstones``: of deleted keys, schema TOMBSTONES.
+    ``tombstones``: of deleted keys, schema TOMBSTONES.  ``counts``: what is to be added to those of the plan, which could not know it.
     """
 
     files: Sequence[NewFile] = ()
@@ -60,6 +60,7 @@ class Changes:
     cleaned: Sequence[str] = ()
     saved: Sequence[str] = ()
     tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

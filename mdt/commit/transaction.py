@@ -201,7 +201,7 @@ def _record(operation: Operation[P], plan: P, claim: Claim, snapshot: Snapshot, 
         "operation": operation.name,
         "begun_at": snapshot.seq,
         "token": claim.token,
-        "counts": dict(plan.counts),
+        "counts": {**plan.counts, **{name: plan.counts.get(name, 0) + n for name, n in changes.counts.items()}},
         "rolled_back": sorted(plan.footprint.rolls_back),
         **changes.extra,
     }

@@ -15,6 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from mdt.schema.definition import TableDefinition
+
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
@@ -70,10 +72,19 @@ class Engine(Protocol[R]):
         """Return what ``function`` makes of each part, in ``schema``; kept, so that it runs once, until it is dropped."""
 
     def dropped(self, rows: R) -> None:
-        """Give back what :meth:`mapped` keeps."""
+        """Give back what :meth:`mapped` or :meth:`labelled` keeps."""
 
-    def counted(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``: columns rows and total."""
+    def rereads(self, rows: R) -> bool:
+        """Return whether the rows can be read again for little, where it was not :meth:`mapped` that made them."""
+
+    def labelled(self, rows: R, definition: TableDefinition, places: pa.Table, row_bytes: int) -> R:
+        """Return the table's columns of the rows, with tasks.CONTROL as of inserts into new file groups; kept if they cannot be read again for little.
+
+        ``places``: the partition columns, as the rows have them, and the path ``__mdt_partition`` of each combination that occurs.
+        """
+
+    def counted(self, rows: R, by: Sequence[str], total: str | None) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, if given: columns rows and total."""
 
     def selected(
         self, rows: R, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,

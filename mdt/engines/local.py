@@ -20,6 +20,7 @@ from indexes.hashing import hash_keys
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.errors import Unavailable
+from mdt.schema.definition import TableDefinition
 
 Parts = list[pa.Table]
 """Rows as this engine holds them: one table a part."""
@@ -60,10 +61,22 @@ class LocalEngine:
     def dropped(self, rows: Parts) -> None:
         """Nothing to do: the rows go with their last reference."""
 
-    def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
-        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
-        return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
+    def rereads(self, rows: Parts) -> bool:
+        """They are in memory."""
+        return True
+
+    def labelled(self, rows: Parts, definition: TableDefinition, places: pa.Table, row_bytes: int) -> Parts:
+        """Return the rows as inserts, with CONTROL columns; the tasks find the paths by themselves."""
+        return self.mapped(
+            rows, partial(tasks.label, definition, row_bytes), tasks.labelled_schema(definition, rows[0].schema)
+        )
+
+    def counted(self, rows: Parts, by: Sequence[str], total: str | None) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, if given."""
+        sums = [] if total is None else [(total, "sum")]
+        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), *sums])
+        names = {"count_all": "rows", f"{total}_sum": "total"}
+        return found.rename_columns([names.get(name, name) for name in found.column_names])
 
     def selected(
         self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -33,7 +34,9 @@ def merged(done: Sequence[Changes]) -> Changes:
     """Return what several tasks have written as one; lists in ``extra`` are concatenated."""
     extra: dict[str, list[Any]] = {}
     buried = of_table(pa.concat_tables([NO_TOMBSTONES, *(changes.tombstones for changes in done)]), 0)
+    counts: Counter[str] = Counter()
     for changes in done:
+        counts.update(changes.counts)
         for name, values in changes.extra.items():
             extra.setdefault(name, []).extend(values)
     return Changes(
@@ -43,6 +46,7 @@ def merged(done: Sequence[Changes]) -> Changes:
         key_parts=[part for changes in done for part in changes.key_parts],
         extra=extra,
         tombstones=new_tombstones(buried.marks, buried.ordering),
+        counts=counts,
     )
 
 

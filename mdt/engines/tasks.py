@@ -23,6 +23,7 @@ from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.keys import sort_keys
+from mdt.hudi.partitions import partition_paths
 from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
@@ -33,6 +34,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.tombstones import marks_of, new_tombstones
 from mdt.schema.conform import conform
+from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import UncoveredShard, summaries_of
 from mdt.services.rewriting import Rewrite
 from mdt.stores.storage import open_storage
@@ -158,6 +160,33 @@ def _elsewhere(source: Source) -> Unsupported:
 def tagged_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns of tagged rows: the data, nullable, and CONTROL."""
     return pa.schema([*(pa.field(field.name, field.type) for field in schema), *CONTROL])
+
+
+def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schema:
+    """Return the columns of labelled rows: those of the table, as ``columns`` has them, and CONTROL."""
+    return pa.schema([*(pa.field(name, columns.field(name).type) for name in definition.schema.names), *CONTROL])
+
+
+def label(
+    definition: TableDefinition, row_bytes: int, batches: Iterator[pa.RecordBatch], attempt: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows as they were given, with CONTROL columns of inserts; for engines that cannot label rows natively."""
+    for batch in batches:
+        table = pa.Table.from_batches([batch]).select(definition.schema.names)
+        by = definition.partition_by
+        declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
+        values = conform(table.select(list(by)), declared, stored) if by else table
+        codes, paths = partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
+        known = {
+            "__mdt_kind": INSERT,
+            "__mdt_group": NEW,
+            "__mdt_segment": -1,
+            "__mdt_position": -1,
+            "__mdt_n": row_bytes,
+        }
+        control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]
+        control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(pa.array(codes))
+        yield from pa.table([*table.columns, *control], labelled_schema(definition, table.schema)).to_batches()
 
 
 def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:

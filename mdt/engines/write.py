@@ -21,8 +21,9 @@ from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
-from mdt.engines import tasks
+from mdt.engines import loading, tasks
 from mdt.engines.engine import Deal, Engine, R
+from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
 from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
 from mdt.errors import Invalid
@@ -63,22 +64,28 @@ def write(
         blending = EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
         return run(metadata, blending, attempts=options.commit_attempts)
     conform(schema.empty_table(), definition.declared, definition.schema)
-    operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress)
+    operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress, columns=schema)
     if name == INSERT_UNCHECKED:
         require_repeats(definition)
-        operation = EngineInsert(engine, metadata, options, data, name, definition.commit_action, progress)
+        operation = EngineInsert(
+            engine, metadata, options, data, name, definition.commit_action, progress, columns=schema
+        )
     elif name in overwriting.WITH_ROWS:
-        operation = EngineOverwrite(engine, metadata, options, data, name, overwriting.ACTION, progress)
+        operation = EngineOverwrite(engine, metadata, options, data, name, overwriting.ACTION, progress, columns=schema)
     return run(metadata, operation, attempts=options.commit_attempts)
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedPlan(WritePlan, Generic[R]):
-    """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed."""
+    """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed.
+
+    ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).
+    """
 
     work: Sequence[Assignment] = ()
     tagged: R = field(kw_only=True)
     engine: Engine[R] = field(kw_only=True)
+    is_load: bool = field(default=False, kw_only=True)
 
     def close(self) -> None:
         """Let the engine drop the tagged rows."""
@@ -89,7 +96,7 @@ class TaggedPlan(WritePlan, Generic[R]):
 class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     """Upsert, insert or bulk_insert the rows of ``data``.
 
-    ``progress`` is called once, with the number of files: all tasks end together here.
+    ``progress`` is called once, with the number of files: all tasks end together here.  ``columns``: of ``data``, if these are the table's.
     """
 
     engine: Engine[R]
@@ -99,23 +106,37 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     name: str
     action: str
     progress: Progress | None = None
+    columns: pa.Schema | None = field(default=None, kw_only=True)
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
-        tagged, counted = self._tagged(snapshot, self._tag(), snapshot.definition.key)
+        tagged, counted, is_load = self._ready(snapshot, self._tag())
         if self.name != "upsert":
             with self._or_dropped(tagged):
                 self._refuse(tagged, _counts(counted))
-        return self._planned(snapshot, txn, tagged, counted)
+        return self._planned(snapshot, txn, tagged, counted, is_load)
 
-    def _planned(self, snapshot: Snapshot, txn: str, tagged: R, counted: Sequence[Mapping[str, Any]]) -> TaggedPlan[R]:
+    def _planned(
+        self, snapshot: Snapshot, txn: str, tagged: R, counted: Sequence[Mapping[str, Any]], is_load: bool = False
+    ) -> TaggedPlan[R]:
         """Return the plan for rows of which it is known what becomes of them."""
         counts, work = _counts(counted), self._assign(snapshot, counted)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
         groups |= {w.group for w in work if w.group > NEW}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work))
         partitions = sorted({w.partition for w in work})
-        return TaggedPlan(footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine)
+        return TaggedPlan(
+            footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine, is_load=is_load
+        )
+
+    def _ready(self, snapshot: Snapshot, tag: Tag) -> tuple[R, list[dict[str, Any]], bool]:
+        """Return the rows and their numbers as :meth:`_tagged` does; and whether it is a load, whose rows come as they were given."""
+        columns = self.columns
+        if columns is not None and loading.meets_none(self.metadata, snapshot, self.name, columns):
+            found = loading.labelled(self.engine, snapshot.definition, self.data)
+            if found is not None:
+                return (*found, True)
+        return (*self._tagged(snapshot, tag, snapshot.definition.key), False)
 
     def _tag(self) -> Tag:
         return tasks.tag
@@ -148,8 +169,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Bring the rows of each bucket to one task, which writes its files."""
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
         rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
-        work = Work(self._source(snapshot), claim, plan.work, self.name == MERGE)
-        done = [decode(data) for data in self.engine.results(rows, partial(tasks.write, work))]
+        source = self._source(snapshot)
+        if plan.is_load:
+            write_rows = partial(loading.write, Load(source, claim, plan.work, self.name))
+        else:
+            write_rows = partial(tasks.write, Work(source, claim, plan.work, self.name == MERGE))
+        done = [decode(data) for data in self.engine.results(rows, write_rows)]
         changes = merged(done)
         if self.progress is not None:
             self.progress(len(changes.files), len(changes.files))
@@ -258,7 +283,7 @@ class EngineInsert(EngineWrite[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks; the plan depends on no row of the table."""
-        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, False), snapshot.definition.key)
+        tagged, counted, is_load = self._ready(snapshot, partial(tasks.tag_anew, False))
         inserts = _inserts(counted)
         work = overwriting.assigned(snapshot, self.options, inserts, {}, STORED_SHARE * _row_bytes(counted))
         counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
@@ -270,6 +295,7 @@ class EngineInsert(EngineWrite[R]):
             work,
             tagged=tagged,
             engine=self.engine,
+            is_load=is_load,
         )
 
 
@@ -282,7 +308,7 @@ class EngineOverwrite(EngineWrite[R]):
         """Tag every row in tasks, looking for keys only where they may live elsewhere; return the plan for ``snapshot``."""
         partition_by = snapshot.definition.partition_by
         looks_up = snapshot.definition.is_global and TABLE not in overwriting.overwritten(self.name, partition_by, ())
-        tagged, counted = self._tagged(snapshot, partial(tasks.tag_anew, looks_up), snapshot.definition.key)
+        tagged, counted, is_load = self._ready(snapshot, partial(tasks.tag_anew, looks_up))
         inserts = _inserts(counted)
         partitions = overwriting.overwritten(self.name, partition_by, sorted({partition for partition, _ in inserts}))
         ending = Ending.of(snapshot, partitions)
@@ -298,7 +324,7 @@ class EngineOverwrite(EngineWrite[R]):
         }  # fmt: skip
         is_needed = bool(work) or bool(gone)
         paths = sorted({w.partition for w in work})
-        return TaggedPlan(footprint, paths, counts, is_needed, work, tagged=tagged, engine=self.engine)
+        return TaggedPlan(footprint, paths, counts, is_needed, work, tagged=tagged, engine=self.engine, is_load=is_load)
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Write the new files in tasks."""

@@ -33,10 +33,10 @@ class WriteResult:
     @classmethod
     def of(cls, done: CommitResult[Any], engine: str = "arrow") -> Self:
         """Return what to tell of a transaction that ended; without a record nothing had to change."""
-        seq, instant = done.snapshot.seq, ""
+        seq, instant, counts = done.snapshot.seq, "", done.plan.counts
         if done.record is not None:
-            seq, instant = done.record.seq, done.record.instant
-        known = {name: done.plan.counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
+            seq, instant, counts = done.record.seq, done.record.instant, done.record.header["counts"]
+        known = {name: counts.get(name, 0) for name in ("inserted", "updated", "deleted", "late", "missing")}
         return cls(seq, instant, **known, attempts=done.attempts, engine=engine, warnings=done.warnings)
 
 

@@ -28,20 +28,20 @@ _SAME = [name for name in FILES.names if name not in _OF_OTHERS and not name.sta
 
 
 def encode(done: Changes) -> bytes:
-    """Return files, key parts, removed segments, additions to deletion vectors and tombstones as bytes: what a task may have written."""
+    """Return files, key parts, removed segments, additions to deletion vectors, tombstones and counts as bytes: what a task may have written."""
     sections = {name: codec.encode_ipc(table) for name, table in record_tables(done, "").items()}
-    return b"".join(map(bytes, codec.pack({}, sections)))
+    return b"".join(map(bytes, codec.pack(dict(done.counts), sections)))
 
 
 def decode(data: bytes, extra: Mapping[str, Any] | None = None) -> Changes:
     """Return what :func:`encode` was given, with what else goes into the record's header."""
-    _, sections = codec.unpack(data, path=_WHERE)
+    counts, sections = codec.unpack(data, path=_WHERE)
     tables = {name: codec.decode_ipc(sections[name], schema, path=_WHERE) for name, schema in SECTIONS.items()}
     vectors = {row["segment"]: BitMap.deserialize(row["positions"]) for row in tables["vectors"].to_pylist()}
     removed = tables["removed"]["segment"].to_pylist()
     return Changes(
         _files(tables), removed, vectors, key_parts_of(tables["key_parts"]), extra=extra or {},
-        tombstones=tables["tombstones"],
+        tombstones=tables["tombstones"], counts=counts,
     )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import count
+from operator import and_
 from typing import Any
 
 import mmh3
@@ -27,20 +28,28 @@ from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted
 from mdt.engines.spark.failures import in_driver, in_task
-from mdt.engines.spark.private import from_arrow_schema, java_frame, map_in_arrow
+from mdt.engines.spark.private import (
+    from_arrow_schema,
+    from_arrow_type,
+    is_reread_cheaply,
+    java_frame,
+    map_in_arrow,
+)
 from mdt.engines.spark.schema import in_micros, to_arrow
-from mdt.engines.tasks import BUCKET, DROPPED, INSERT
+from mdt.engines.tasks import BUCKET, CONTROL, DROPPED, INSERT
 from mdt.engines.write import TaggedPlan
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
+from mdt.write.assign import NEW
 from mdt.write.blending import Kept
 from mdt.write.said import SaidMerge
 
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _TASK_BYTES = 64 << 20
+_CHANGED = "the rows changed while they were read"
 _SPARK_SEED = 42  # of Spark's hash of 32-bit integers, which is Murmur3
 
 
@@ -147,10 +156,39 @@ class SparkEngine:
         """Let Spark drop what it keeps."""
         rows.unpersist()
 
-    def counted(self, rows: DataFrame, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+    def rereads(self, rows: DataFrame) -> bool:
+        """Return whether the rows come from files, columns and rows left out or calculated; not of joins, sorts or Python."""
+        return is_reread_cheaply(rows)
+
+    def labelled(self, rows: DataFrame, definition: TableDefinition, places: pa.Table, row_bytes: int) -> DataFrame:
+        """Return the rows as inserts, with CONTROL columns, labelled natively."""
+        found = rows.select(*map(quoted, definition.schema.names))
+        names = [name for name in places.column_names if name != "__mdt_partition"]
+        path = sf.lit("")
+        if names:
+            known = self.session.createDataFrame(
+                places.rename_columns([*(f"__mdt_by_{i}" for i in range(len(names))), "__mdt_partition"])
+            )
+            equal = (quoted(name).eqNullSafe(sf.col(f"__mdt_by_{i}")) for i, name in enumerate(names))
+            found = found.join(sf.broadcast(known), reduce(and_, equal), "left")
+            path = sf.coalesce("__mdt_partition", sf.raise_error(sf.lit(_CHANGED)))
+        values: dict[str, Any] = {
+            "__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1, "__mdt_n": row_bytes
+        }  # fmt: skip
+        control = [
+            (path if field.name == "__mdt_partition" else sf.lit(values.get(field.name)))
+            .cast(from_arrow_type(field.type))
+            .alias(field.name)
+            for field in CONTROL
+        ]
+        found = found.select(*map(quoted, definition.schema.names), *control)
+        return found if self.rereads(rows) else found.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def counted(self, rows: DataFrame, by: Sequence[str], total: str | None) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, if given."""
+        sums = [] if total is None else [sf.sum(total).alias("total")]
         with in_driver():
-            return rows.groupBy(*by).agg(sf.count("*").alias("rows"), sf.sum(total).alias("total")).toArrow()
+            return rows.groupBy(*map(quoted, by)).agg(sf.count("*").alias("rows"), *sums).toArrow()
 
     def selected(
         self, rows: DataFrame, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
