@@ -471,8 +471,7 @@ class TableAgainstDictionary(MergeRules, PastRules):
         """Delete from the model, ``at`` the ordering values of the batch or at those of the rows; return the counts that the table must give."""
         counts = {"inserted": 0, "updated": 0, "deleted": 0, "late": 0, "missing": 0}
         for identity in {self.shape.identity(row) for row in batch}:
-            same = [row for row in batch if self.shape.identity(row) == identity]
-            named = max(same, key=_rank) if at else same[-1]
+            named = max((row for row in batch if self.shape.identity(row) == identity), key=_rank if at else repr)
             old = self.model.get(identity)
             if old is None:
                 counts["missing"] += 1

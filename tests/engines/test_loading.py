@@ -1,0 +1,122 @@
+"""Rows that meet none of the table are not tagged: tasks of another engine see them once, and leave what a write in process leaves."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pooled import PooledTable
+from reader import bag, hudi_table
+from worlds import assert_clean
+
+import mdt
+from mdt.engines import loading, tasks
+from mdt.errors import Invalid
+from mdt.stores.storage import LocalStorage
+
+SCHEMA = pa.schema(
+    [pa.field("id", pa.string(), nullable=False), pa.field("sub", pa.int32()), ("city", pa.string()), ("day", pa.date32()),
+     ("ts", pa.int64()), ("x", pa.float64())]
+)  # fmt: skip
+COUNTS = ("inserted", "updated", "deleted", "late", "missing")
+LOADED = [
+    {"key": ["id"], "partition_by": ["city"], "scope": "partition"},
+    {"key": ["sub", "id"], "partition_by": ["day", "city"], "scope": "partition", "table_type": "MERGE_ON_READ"},
+    {"key": ["id"], "partition_by": [], "scope": "table", "key_index": "record", "table_type": "MERGE_ON_READ"},
+]
+TAGGED = [
+    {"key": ["id"], "partition_by": ["city"], "scope": "table"},
+    {"key": ["id"], "partition_by": [], "key_index": "bucket(buckets='3')"},
+    {"key": ["id"], "partition_by": ["city"], "scope": "partition", "options": {"mdt.delete.keeps.ordering": True}},
+]
+
+
+def drawn(draw: random.Random, count: int, keys: int) -> pa.Table:
+    """Return ``count`` rows of at most ``keys`` keys."""
+    made = [
+        {"id": f"k{draw.randrange(keys)}", "sub": draw.randrange(2), "city": draw.choice(["ä/b", "y z", None]), "ts": draw.randrange(5),
+         "day": draw.choice([0, 400, None]), "x": draw.choice([None, draw.random()])}
+        for _ in range(count)
+    ]  # fmt: skip
+    return pa.Table.from_pylist(made, schema=SCHEMA)
+
+
+def on(folder: Path) -> LocalStorage:
+    return LocalStorage(folder, durable=False)
+
+
+def pair(folder: Path, kind: dict[str, Any]) -> tuple[mdt.Table, mdt.Table]:
+    """Return two tables of one kind; rows of the first are written by processes."""
+    options = {"mdt.max.file.bytes": 1024, "mdt.small.file.bytes": 0, **kind.get("options", {})}
+    for name in ("there", "here"):
+        mdt.create(on(folder / name), SCHEMA, **{"ordering": "ts", **kind, "options": options})
+    return PooledTable(on(folder / "there")), mdt.open(on(folder / "here"))
+
+
+def counts(result: mdt.WriteResult) -> dict[str, int]:
+    return {name: getattr(result, name) for name in COUNTS}
+
+
+def no_tag(*arguments: Any) -> Any:
+    raise AssertionError("rows of a load are not tagged")
+
+
+@pytest.mark.parametrize("name", ["upsert", "insert_overwrite", "insert_overwrite_table"])
+@pytest.mark.parametrize("kind", LOADED, ids=str)
+def test_a_load_leaves_the_rows_counts_and_files_of_one_in_process(
+    tmp_path: Path, kind: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = pair(tmp_path, kind)
+    rows = drawn(random.Random(f"{kind}{name}"), 900, 700)
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "tag", no_tag)
+        patch.setattr(tasks, "tag_anew", no_tag)
+        done = getattr(there, name)(rows)
+    assert counts(done) == counts(getattr(here, name)(rows)) and done.late > 0 and done.engine == "processes"
+    assert there.history().to_pylist()[-1]["late"] == done.late
+    partitions = there.files()["partition"].to_pylist()
+    assert len(partitions) > len(set(partitions)), "a partition is cut at keys"
+    assert_same(there, here)
+    more = drawn(random.Random(1), 300, 900)
+    assert counts(getattr(there, name)(more)) == counts(getattr(here, name)(more))
+    assert_same(there, here)
+
+
+def assert_same(there: mdt.Table, here: mdt.Table) -> None:
+    """The tables hold the same rows, for hudi-rs too."""
+    assert bag(there.scan().to_arrow()) == bag(here.scan().to_arrow())
+    assert bag(hudi_table(there.path, SCHEMA)) == bag(there.scan().to_arrow())
+    assert_clean(there.metadata.storage)
+
+
+@pytest.mark.parametrize("kind", TAGGED, ids=str)
+def test_rows_that_may_meet_others_are_tagged(
+    tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = pair(tmp_path, kind)
+    rows = drawn(random.Random(3), 200, 150)
+    monkeypatch.setattr(loading, "labelled", no_tag)
+    assert counts(there.upsert(rows)) == counts(here.upsert(rows))
+
+
+@pytest.mark.parametrize("name", ["insert", "bulk_insert"])
+def test_a_checked_insert_of_a_key_that_occurs_twice_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    there, _ = pair(tmp_path, LOADED[0])
+    rows = drawn(random.Random(5), 50, 1_000_000)
+    twice = pa.concat_tables([rows, rows.slice(7, 1)])
+    with pytest.raises(Invalid, match=f"{name} takes new keys only; 1 rows repeat a key: .*{rows['id'][7]}"):
+        getattr(there, name)(twice)
+    assert there.scan().count() == 0 and len(there.files()) == 0
+    assert getattr(there, name)(rows).inserted == 50
+    assert_clean(there.metadata.storage)
+
+
+def test_a_partition_that_no_directory_can_have_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    there, _ = pair(tmp_path, LOADED[0])
+    rows = drawn(random.Random(6), 5, 100)
+    with pytest.raises(Invalid, match="city"):
+        there.upsert(rows.set_column(2, "city", pa.array([""] * 5)))
+    assert len(mdt.open(there.path).history()) == 1 and there.scan().count() == 0
