@@ -101,6 +101,21 @@ def jobs_of(benches: Iterable[str], peers: Iterable[str], like: Job) -> list[Job
     return [replace(like, bench=bench, peer=peer) for bench in benches for peer in peers if peer in PEERS]
 
 
+def own_forms(benches: Iterable[str], peers: str, like: Job, seconds: float) -> None:
+    """Run the benches of small forms of their own."""
+    emit, rows, seed = partial(print, flush=True), like.rows, like.seed
+    for name, bench_of in ((CHANGES, changes), (CONDITIONS, conditions)):
+        if name in benches:
+            wanted = [peer for peer in chosen(peers) if peer in bench_of.PEERS]
+            bench_of.run(wanted, rows, seed, like.repeat, emit)
+    if CLUSTERING in benches:
+        clustering.run(rows, seed, emit)
+    if KEYS in benches:
+        keys.run(rows, seed, like.repeat, emit)
+    if WRITERS in benches:
+        writers.run([peer for peer in chosen(peers) if peer in writers.PEERS], rows, seed, seconds, emit)
+
+
 def main(
     benches: Annotated[
         list[str],
@@ -144,17 +159,7 @@ def main(
         wanted = [name for name in chosen(peers) if name in life.PEERS]
         work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)
         life.run(wanted, work, partial(print, flush=True), {} if ducklake is None else {"ducklake": ducklake})
-    for name, bench_of in ((CHANGES, changes), (CONDITIONS, conditions)):
-        if name in benches:
-            wanted = [peer for peer in chosen(peers) if peer in bench_of.PEERS]
-            bench_of.run(wanted, rows, seed, repeat, partial(print, flush=True))
-    if CLUSTERING in benches:
-        clustering.run(rows, seed, partial(print, flush=True))
-    if KEYS in benches:
-        keys.run(rows, seed, repeat, partial(print, flush=True))
-    if WRITERS in benches:
-        wanted = [peer for peer in chosen(peers) if peer in writers.PEERS]
-        writers.run(wanted, rows, seed, seconds, partial(print, flush=True))
+    own_forms(benches, peers, Job("", "", rows, seed, shuffled, repeat, integers), seconds)
     if SPARK in benches:
         spark.run(engines.split(","), rows, seed, repeat, partial(print, flush=True), environments.resolve())
     benches = [name for name in benches if name not in OWN]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -72,19 +72,10 @@ class Engine(Protocol[R]):
         """Return what ``function`` makes of each part, in ``schema``; kept, so that it runs once, until it is dropped."""
 
     def dropped(self, rows: R) -> None:
-        """Give back what :meth:`mapped` or :meth:`labelled` keeps."""
+        """Give back what :meth:`mapped` or :meth:`Labels.labelled` keeps."""
 
-    def rereads(self, rows: R) -> bool:
-        """Return whether the rows can be read again for little, where it was not :meth:`mapped` that made them."""
-
-    def labelled(self, rows: R, definition: TableDefinition, places: pa.Table, row_bytes: int) -> R:
-        """Return the table's columns of the rows, with tasks.CONTROL as of inserts into new file groups; kept if they cannot be read again for little.
-
-        ``places``: the partition columns, as the rows have them, and the path ``__mdt_partition`` of each combination that occurs.
-        """
-
-    def counted(self, rows: R, by: Sequence[str], total: str | None) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, if given: columns rows and total."""
+    def counted(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``: columns rows and total."""
 
     def selected(
         self, rows: R, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
@@ -103,3 +94,20 @@ class Engine(Protocol[R]):
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return what ``function`` says of each share, in their order.  Raises Unavailable as :meth:`results` does."""
+
+
+@runtime_checkable
+class Labels(Protocol[R]):
+    """What an engine has, too, that finds the partition of a row by itself: rows that need no look-up go to a task once then."""
+
+    def rereads(self, rows: R) -> bool:
+        """Return whether the rows can be read again for little."""
+
+    def frequencies(self, rows: R, by: Sequence[str]) -> pa.Table:
+        """Return the values of the columns ``by`` that occur together, and how often: column rows, last."""
+
+    def labelled(self, rows: R, definition: TableDefinition, places: pa.Table, row_bytes: int) -> R:
+        """Return the table's columns of the rows, with tasks.CONTROL as of inserts into new file groups; kept if they cannot be read again for little.
+
+        ``places``: the partition columns, as the rows have them, and the path ``__mdt_partition`` of each combination that occurs.
+        """

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mdt.commit.operation import Changes, Claim
-from mdt.engines.engine import Engine, R
+from mdt.engines.engine import Engine, Labels, R
 from mdt.engines.tasks import BUCKET, INSERT, Source, opened
 from mdt.errors import Conflict, Invalid
 from mdt.hudi.partitions import partition_paths
@@ -59,8 +59,10 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
 def labelled(engine: Engine[R], definition: TableDefinition, rows: R) -> tuple[R, list[dict[str, Any]]] | None:
     """Return the rows as inserts, with CONTROL columns, and how many each partition gets.
 
-    None where counting them would mean to make them twice.
+    None for engines that cannot say so, and where counting them would mean to make them twice.
     """
+    if not isinstance(engine, Labels):
+        return None
     names, by = definition.schema.names, list(definition.partition_by)
     if by and not engine.rereads(rows):
         return None
@@ -68,9 +70,9 @@ def labelled(engine: Engine[R], definition: TableDefinition, rows: R) -> tuple[R
     row_bytes = probe.nbytes // max(1, len(probe))
     if not by:
         found = engine.labelled(rows, definition, pa.table({"__mdt_partition": [""]}), row_bytes)
-        counted = engine.counted(found, ["__mdt_partition"], None)
+        counted = engine.counted(found, ["__mdt_partition"], "__mdt_n")
         return found, _counted(counted["__mdt_partition"].to_pylist(), counted, row_bytes)
-    counted = engine.counted(rows, by, None)
+    counted = engine.frequencies(rows, by)
     paths = _paths(counted.select(by), definition)
     places = counted.select(by).append_column("__mdt_partition", pa.array(paths, pa.string()))
     return engine.labelled(rows, definition, places, row_bytes), _counted(paths, counted, row_bytes)

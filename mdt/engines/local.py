@@ -71,12 +71,15 @@ class LocalEngine:
             rows, partial(tasks.label, definition, row_bytes), tasks.labelled_schema(definition, rows[0].schema)
         )
 
-    def counted(self, rows: Parts, by: Sequence[str], total: str | None) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, if given."""
-        sums = [] if total is None else [(total, "sum")]
-        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), *sums])
-        names = {"count_all": "rows", f"{total}_sum": "total"}
-        return found.rename_columns([names.get(name, name) for name in found.column_names])
+    def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
+        return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
+
+    def frequencies(self, rows: Parts, by: Sequence[str]) -> pa.Table:
+        """Return the values of the columns ``by`` that occur together, and how often."""
+        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all")])
+        return found.select([*by, "count_all"]).rename_columns([*by, "rows"])
 
     def selected(
         self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,

@@ -184,11 +184,15 @@ class SparkEngine:
         found = found.select(*map(quoted, definition.schema.names), *control)
         return found if self.rereads(rows) else found.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def counted(self, rows: DataFrame, by: Sequence[str], total: str | None) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, if given."""
-        sums = [] if total is None else [sf.sum(total).alias("total")]
+    def counted(self, rows: DataFrame, by: Sequence[str], total: str) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
         with in_driver():
-            return rows.groupBy(*map(quoted, by)).agg(sf.count("*").alias("rows"), *sums).toArrow()
+            return rows.groupBy(*by).agg(sf.count("*").alias("rows"), sf.sum(total).alias("total")).toArrow()
+
+    def frequencies(self, rows: DataFrame, by: Sequence[str]) -> pa.Table:
+        """Return the values of the columns ``by`` that occur together, and how often."""
+        with in_driver():
+            return rows.groupBy(*map(quoted, by)).agg(sf.count("*").alias("rows")).toArrow()
 
     def selected(
         self, rows: DataFrame, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
