@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mdt.parquet.segment import Segment
@@ -20,6 +22,7 @@ def read_columns(
     schema: pa.Schema,
     *,
     row_groups: Sequence[int] | None = None,
+    wanted: npt.NDArray[np.bool_] | None = None,
     use_threads: bool = True,
     footers: Footers | None = None,
 ) -> pa.Table:
@@ -29,5 +32,7 @@ def read_columns(
     """
     form = form_of(definition, segment.id, schema)
     read = schema if form is None else form.stored
-    table = read_rows(storage, segment, read, row_groups=row_groups, use_threads=use_threads, footers=footers)
+    table = read_rows(
+        storage, segment, read, row_groups=row_groups, wanted=wanted, use_threads=use_threads, footers=footers
+    )
     return table if form is None else form.converted(table)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mdt.parquet.decoded import few_texts
 from mdt.parquet.footer import footer_length
 from mdt.parquet.thrift import BINARY
 from mdt.parquet.thrift import text as thrift_text
@@ -81,13 +82,14 @@ def _ranges(metadata: pq.FileMetaData) -> tuple[Int64Array, Int64Array]:
 @dataclass(frozen=True, slots=True)
 class Footer:
     """A parsed footer: pyarrow's metadata, and of the column chunks that have bytes where they begin (rising), how many
-    bytes they have, and their digests: int64[chunks], int64[chunks], uint32[chunks].
+    bytes they have, and their digests: int64[chunks], int64[chunks], uint32[chunks].  ``few``: columns of few texts.
     """
 
     metadata: Any
     starts: Int64Array
     sizes: Int64Array
     digests: UInt32Array
+    few: frozenset[str]
 
     def digest_of(self, start: int, size: int) -> int | None:
         """Return the digest of the column chunk of ``size`` bytes that begins at ``start``, None if there is none such."""
@@ -115,4 +117,4 @@ def parse_footer(tail: pa.Buffer) -> Footer:
         raise ValueError(f"{len(stored)} digests of {len(starts)} column chunks")
     order = np.argsort(starts, kind="stable")
     order = order[sizes[order] > 0]
-    return Footer(metadata, starts[order], sizes[order], stored[order])
+    return Footer(metadata, starts[order], sizes[order], stored[order], few_texts(metadata))

@@ -152,27 +152,21 @@ class _Reader:
     def run(self, task: RowGroups | Rows) -> pa.Table:
         """Return the matching rows of one task."""
         if isinstance(task, Rows):
-            return self._filtered(read_pages(self._storage, task.wanted, self._schema), None)
+            return self._filtered(read_pages(self._storage, task.wanted, self._schema))
         if self._is_late(task):
             return self._late(task)
-        if self._plan.snapshot.vector(task.scan.file) is None:
-            return self._filtered(self._groups(task, self._schema), task)
-        # Live rows are copied: the memory that they were decoded into serves the next row group again.
-        return pa.concat_tables([self._filtered(self._groups(one, self._schema), one) for one in task.each()])
+        return self._filtered(self._groups(task, self._schema, self._mask(task)))
 
-    def _filtered(self, table: pa.Table, task: RowGroups | None) -> pa.Table:
-        mask = None if task is None else self._mask(task)
-        if mask is not None:
-            table = table.filter(pa.array(mask))
+    def _filtered(self, table: pa.Table) -> pa.Table:
         if self._test is not None and len(table):
             table = table.filter(self._test(table.select(self._tested.names)))
         return table.select(self._names)
 
-    def _groups(self, task: RowGroups, schema: pa.Schema) -> pa.Table:
+    def _groups(self, task: RowGroups, schema: pa.Schema, wanted: BoolArray | None = None) -> pa.Table:
         snapshot = self._plan.snapshot
         return read_columns(
             self._storage, snapshot.definition, snapshot.segment(task.scan.file), schema,
-            row_groups=task.row_groups, use_threads=False, footers=self._footers,
+            row_groups=task.row_groups, wanted=wanted, use_threads=False, footers=self._footers,
         )  # fmt: skip
 
     def _is_late(self, task: RowGroups) -> bool:
@@ -191,7 +185,7 @@ class _Reader:
             return self._schema.empty_table().select(self._names)
         wanted = self._cutter.some(task, passed, self._rest)
         if wanted is None:
-            rest = self._groups(task, self._rest).filter(pa.array(mask))
+            rest = self._groups(task, self._rest, mask)
         else:
             rest = read_pages(self._storage, [wanted], self._rest)
         found = [*tested.filter(pa.array(mask)).columns, *rest.columns]

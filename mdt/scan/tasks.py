@@ -45,11 +45,6 @@ class RowGroups:
         """Rows of all of them."""
         return sum(rows for _, rows in self.starts)
 
-    def each(self) -> list[RowGroups]:
-        """Return a task for each of the row groups."""
-        numbers = range(len(self.starts)) if self.row_groups is None else self.row_groups
-        return [RowGroups(self.scan, (n,), (start,)) for n, start in zip(numbers, self.starts, strict=True)]
-
 
 @dataclass(frozen=True, slots=True)
 class Rows:

@@ -1,0 +1,49 @@
+"""Texts of which a file has few: decoded as numbers with a dictionary, and made texts when it is known which rows are wanted.
+
+parquet-cpp takes a third more time to decode such a column into texts than Arrow takes to make them of the numbers, and rows that nobody wants cost
+next to nothing as numbers.  Of a column with many texts the reader would have to make a dictionary itself, which takes four times as long.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+SMALL_BYTES = 32 << 10
+"""Of a dictionary in a file, compressed: it was never full, so that the writer would have left it for plain texts."""
+_TEXT_BYTES_MAX = (1 << 31) - 1
+"""Of an Arrow array of texts."""
+
+
+def few_texts(metadata: pq.FileMetaData) -> frozenset[str]:
+    """Return the top-level columns of bytes that have a small dictionary in every row group.  O(chunks)."""
+    found: set[str] = set()
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        here = {column.path_in_schema for column in map(group.column, range(metadata.num_columns)) if _has_few(column)}
+        found = found & here if number else here
+    return frozenset(name for name in found if "." not in name)
+
+
+def _has_few(column: pq.ColumnChunkMetaData) -> bool:
+    if not column.has_dictionary_page or column.physical_type != "BYTE_ARRAY":
+        return False
+    return bool(column.data_page_offset - column.dictionary_page_offset <= SMALL_BYTES)
+
+
+def as_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return ``table`` with the columns ``schema``; those with dictionaries become texts.  Raises what pyarrow's casts raise."""
+    for at, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(at, table.field(at).name, _texts(column))
+    return table if table.schema == schema else table.select(schema.names).cast(schema)
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    chunks = []
+    for chunk in column.chunks:
+        longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 1
+        step = max(1, _TEXT_BYTES_MAX // longest)
+        chunks += [chunk.slice(first, step).cast(column.type.value_type) for first in range(0, len(chunk), step)]
+    return pa.chunked_array(chunks, column.type.value_type)
