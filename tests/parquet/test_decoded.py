@@ -7,7 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mdt.parquet import decoded
+import mdt
+from mdt.parquet import decoded, segment_rows
+from mdt.stores.storage import MemoryStorage
 
 ROWS = 5_000
 TABLE = pa.table(
@@ -46,3 +48,18 @@ def test_texts_that_were_numbers_are_those_that_were_written(monkeypatch: pytest
         texts.validate(full=True)
         assert texts.to_pylist() == [{n: row[n] for n in ("many", "few", "all")} for row in rows.to_pylist()]
         assert texts.schema.types == [pa.string()] * 3
+
+
+def test_a_scan_of_few_texts_gives_the_live_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_rows, "_FEW_ROWS_MIN", 1)
+    rows = TABLE.select(["number", "few", "all", "many"])
+    options = {"mdt.row.group.rows": 1_000}
+    table = mdt.create(MemoryStorage(), rows.schema, ["number"], table_type="MERGE_ON_READ", options=options)
+    table.bulk_insert(rows)
+    table.delete(rows.filter(pa.array(np.arange(ROWS) % 3 == 0)))
+    expected = rows.filter(pa.array(np.arange(ROWS) % 3 > 0))
+    assert table.scan().to_arrow().sort_by("number").equals(expected)
+    found = table.scan(where="few = 'town 1'").to_arrow()
+    assert sorted(found["number"].to_pylist()) == [n for n in range(ROWS) if n % 3 and n % 7 and n % 5 == 1]
+    table.compact()
+    assert table.scan().to_arrow().sort_by("number").equals(expected) and table.check().ok
