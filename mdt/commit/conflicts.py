@@ -44,6 +44,7 @@ class Footprint:
     ``overwrites``: paths of the partitions of which it replaces whatever stands there, or TABLE.
     ``rows``: segment -> positions of all rows that it has read or ends, if these are known one by one, and what it writes to file groups that
     exist are log files beside what stands there; else None.
+    ``may_choose``: whether rows that a record added are some that it might have chosen; None: it chose rows by key.
     ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
 
@@ -62,6 +63,7 @@ class Footprint:
     overwrites: frozenset[str] = frozenset()
     opens: frozenset[tuple[str, int]] = frozenset()
     rows: Mapping[int, BitMap] | None = None
+    may_choose: Callable[[CommitRecord], bool] | None = None
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -123,11 +125,14 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
 
 
 def _is_beside(mine: Footprint, theirs: CommitRecord) -> bool:
-    """Return whether both only add log files to file groups that they share, and ``theirs`` ends no row that ``mine`` has read or ends.
+    """Return whether both only add log files to file groups that they share, and ``theirs`` ends no row that ``mine`` has read or ends, and adds
+    none that ``mine`` might have chosen.
 
     A key that both have found stood at the same place for both; one that ``mine`` has not found is among ``absent``.
     """
     if mine.rows is None or len(theirs.table("removed")) or theirs.replaced:
+        return False
+    if mine.may_choose is not None and mine.may_choose(theirs):
         return False
     files = theirs.table("files")
     kinds = zip(files["file_id"].to_pylist(), files["kind"].to_pylist(), strict=True)

@@ -2,13 +2,15 @@
 
 The rows are found as a scan finds them, and their positions go straight into deletion vectors: no key is looked up.  Rows that others
 upsert meanwhile are not seen, as if they came later; but whoever has chosen rows by a condition starts again after an update
-by another one, so that two of them end as one after the other.
+by another one, so that two of them end as one after the other.  In a file group of which it changes rows it goes on beside upserts and deletes
+if they end none of these, and the bounds of what they add prove that no new row matches: so it is as if it came after them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from mdt.config import Options
 from mdt.errors import Conflict
 from mdt.hudi.arrays import plain
 from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata.added_rows import may_match
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
@@ -80,9 +83,10 @@ class Conditional(Operation[ConditionalPlan]):
         )  # fmt: skip
         count = sum(len(positions) for _, positions in found)
         counts = {"updated" if self.setting else "deleted": count}
-        footprint = Footprint(txn, frozenset(groups.names(sorted(rows))), conditional=True)
+        may_choose = partial(may_match, predicate=self.predicate, definition=snapshot.definition)
+        footprint = Footprint(txn, frozenset(groups.names(sorted(rows))), conditional=True, may_choose=may_choose)
         partitions = sorted({one.partition for one in work})
-        return ConditionalPlan(footprint, partitions, counts, bool(work), rows, work)
+        return ConditionalPlan(footprint, partitions, counts, bool(work), rows, work, left={})
 
     def _may_fall(self, snapshot: Snapshot) -> bool:
         """Return whether rows may get a smaller ordering value: of a log file Hudi's readers would take them for late."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from counting import count
 from schedules import compaction, conditional, upsert
 from test_schedules import explored
 from worlds import BASE_STATE, COW, MOR, ours
+
+from mdt.write import conditional as written
 
 DEPTH = [2, pytest.param(None, marks=pytest.mark.nightly)]
 """Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
@@ -35,3 +38,26 @@ def test_a_condition_beside_an_upsert_and_a_compaction(fare: float | None, depth
     runs = explored((MOR, "record"), conditional("fare = 2.0", fare), compaction(), preemptions=depth)
     kept = sum(fare_ != 2.0 for _, fare_ in BASE_STATE.values())
     assert all(len(ours(run.storage)) == (len(BASE_STATE) if fare else kept) for run in runs)
+
+
+@pytest.mark.parametrize("depth", [1, pytest.param(None, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("fare", [5.0, pytest.param(None, marks=pytest.mark.nightly)])
+def test_a_condition_goes_on_beside_an_upsert_in_its_file_group_whose_rows_cannot_match(
+    fare: float | None, depth: int | None
+) -> None:
+    """k0 has the fare 2.0, k4 has not; both stand in one file group."""
+    runs = explored((MOR, "record"), conditional("fare = 2.0", fare), upsert([4], 3, 3.0), preemptions=depth)
+    assert {run.conflicts for run in runs} == {0}
+    runs = explored((MOR, "record"), conditional("fare = 2.0", fare), upsert([4], 3, 2.0), preemptions=depth)
+    assert {run.conflicts for run in runs} == {0, 1}, "the new row matches"
+    runs = explored((MOR, "record"), conditional("fare = 2.0", fare), upsert([0], 3, 3.0), preemptions=depth)
+    assert {run.conflicts for run in runs} == {0, 1}, "the row itself is another one"
+
+
+def test_the_schedules_notice_a_condition_that_does_not_look_at_the_rows_that_others_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(written, "may_match", lambda record, predicate, definition: False)
+    with pytest.raises(AssertionError):
+        explored((MOR, "record"), conditional("fare = 2.0", 5.0), upsert([4], 3, 2.0), preemptions=1)
+    count("mutants killed")
