@@ -12,6 +12,7 @@ from obstore.store import MemoryStore
 import mdt
 from mdt.errors import Corrupt
 from mdt.metadata.recent import Recent
+from mdt.parquet import segment_rows
 from mdt.parquet.segment_rows import read_rows
 from mdt.scan import warm
 from mdt.stores.object_store import ObjectStorage
@@ -51,7 +52,13 @@ def reads_of_a_scan(table: mdt.Table) -> int:
     return storage.reads - before
 
 
-def test_a_second_scan_of_remote_files_reads_no_footers() -> None:
+def test_a_small_remote_file_is_read_in_one_request() -> None:
+    table = mdt.open(CountingStorage(filled(MemoryStore())))
+    assert (reads_of_a_scan(table), reads_of_a_scan(table)) == (FILES, FILES)
+
+
+def test_a_second_scan_of_remote_files_reads_no_footers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_rows, "FAR_OBJECT_WHOLE_BYTES_MAX", 0)
     table = mdt.open(CountingStorage(filled(MemoryStore())))
     first, second = reads_of_a_scan(table), reads_of_a_scan(table)
     assert second == FILES, "one request for the column of each file"
