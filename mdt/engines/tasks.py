@@ -76,6 +76,8 @@ CONTROL = pa.schema(
         ("__mdt_n", pa.int64()),
     ]
 )
+REPEATED = -2
+"""In the place of a file group, of DROPPED rows whose key occurs again in the input."""
 BUCKET = "__mdt_bucket"
 DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
 """Columns of CONTROL that nobody needs once buckets are dealt."""
@@ -307,9 +309,9 @@ def tagged(
 
 
 def _dropped(batch: Batch, groups: Int64Array) -> pa.Table:
-    """Return one row without data for each file group with late rows, and one (group -1) for repeated keys."""
+    """Return one row without data for each file group with late rows (-1: rows older than the delete of their key), and one for repeated keys."""
     group, n = np.unique(groups, return_counts=True)
-    return without_data(batch.table.schema, DROPPED, __mdt_group=[*group, -1], __mdt_n=[*n, batch.duplicates])
+    return without_data(batch.table.schema, DROPPED, __mdt_group=[*group, REPEATED], __mdt_n=[*n, batch.duplicates])
 
 
 def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:

@@ -113,7 +113,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         tagged, counted, is_load = self._ready(snapshot, self._tag())
         if self.name != "upsert":
             with self._or_dropped(tagged):
-                self._refuse(tagged, _counts(counted))
+                self._refuse(tagged, counted)
         return self._planned(snapshot, txn, tagged, counted, is_load)
 
     def _planned(
@@ -185,14 +185,16 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     def _source(self, snapshot: Snapshot) -> Source:
         return source_of(self.metadata, snapshot, self.options, is_here=self.engine.is_here)
 
-    def _refuse(self, tagged: R, counts: Mapping[str, int]) -> None:
-        """Refuse keys that exist or occur twice, as an insert must."""
-        if counts["updated"]:
+    def _refuse(self, tagged: R, counted: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse keys that exist or occur twice, as an insert must; rows that are older than the delete of their key are late."""
+        updated = _counts(counted)["updated"]
+        refused = _dropped([row for row in counted if row["__mdt_group"] != NEW])
+        if updated:
             exist = {"__mdt_kind": (UPDATE, DELETE)}
             rows = self.engine.selected(tagged, exist, ["__mdt_key"], rows_max=_NAMED_ROWS)
-            what = f"{counts['updated']} keys exist already: {rows[0].to_pylist()}"
-        elif counts["late"]:
-            what = f"{counts['late']} rows repeat a key or are older than what the table has"
+            what = f"{updated} keys exist already: {rows[0].to_pylist()}"
+        elif refused:
+            what = f"{refused} rows repeat a key or are older than what the table has"
         else:
             return
         raise Invalid(f"{self.name} takes new keys only; {what}", hint="use upsert to replace rows")

@@ -120,3 +120,19 @@ def test_a_partition_that_no_directory_can_have_is_refused_before_anything_is_wr
     with pytest.raises(Invalid, match="city"):
         there.upsert(rows.set_column(2, "city", pa.array([""] * 5)))
     assert len(mdt.open(there.path).history()) == 1 and there.scan().count() == 0
+
+
+def test_an_insert_leaves_out_rows_that_are_older_than_the_delete_of_their_key(tmp_path: Path) -> None:
+    there, here = pair(tmp_path, TAGGED[2])
+    rows = drawn(random.Random(8), 40, 1_000_000)
+    older = rows.set_column(4, "ts", pa.array([-1] * 20 + [9] * 20))
+    for table in (there, here):
+        table.upsert(rows)
+        table.delete(rows.select(["id", "city", "ts"]))
+    done = there.insert(older)
+    assert counts(done) == counts(here.insert(older)) and (done.inserted, done.late) == (20, 20)
+    assert_same(there, here)
+    with pytest.raises(Invalid, match="20 keys exist already"):
+        there.insert(older)
+    with pytest.raises(Invalid, match="1 rows repeat a key"):
+        there.insert(pa.concat_tables([older.slice(0, 5), older.slice(0, 1)]))
