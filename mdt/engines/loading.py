@@ -132,7 +132,7 @@ def _write(load: Load, table: pa.Table, attempt: int) -> Changes:
             yield shared.run(number, slice_of(batch, Located.absent(len(batch)), one, fates))
 
     changes = collect(shared, written(), threads=1, part=f"-{attempt}")
-    return replace(changes, counts={"late": sum(late), "inserted": -sum(late)})
+    return replace(changes, counts={"late": sum(late)})
 
 
 def _unique(load: Load, definition: TableDefinition, rows: pa.Table) -> Batch:
