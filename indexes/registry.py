@@ -250,7 +250,7 @@ def parse_spec(text: str) -> IndexSpec:
     _sign(text, tokens, "(")
     columns: list[str] = []
     options: dict[str, str] = {}
-    while tokens[0][1] != ")" or columns or options:
+    while tokens[0][:2] != ("sign", ")") or columns or options:
         value, at = _next(text, tokens, "a column or an option")
         if tokens[0][:2] == ("sign", "="):
             tokens.pop(0)
