@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +25,7 @@ from mdt.schema.input import to_table
 from mdt.services import indexing
 from mdt.services.indexing import BuildResult
 from mdt.services.rewriting import RewriteRunner
+from mdt.stores.storage import LocalStorage
 from mdt.table.merging import Runner, Whole
 from mdt.testing.process_pool import process_engine
 from mdt.write.blending import Kept
@@ -39,6 +43,12 @@ def dies(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> b
     """Write, then die without a word."""
     _write(work, batches, attempt)
     os._exit(1)
+
+
+def copies(start: Path) -> Callable[[], LocalStorage]:
+    """Return what gives the table in the folder ``start`` again and again, each time in a new folder beside it."""
+    numbers = count()
+    return lambda: LocalStorage(shutil.copytree(start, start.with_name(f"copy-{next(numbers)}")), durable=False)
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -36,6 +36,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64(
 MOR, COW = "MERGE_ON_READ", "COPY_ON_WRITE"
 LATER_SECONDS = 2 * 3600
 """Longer than the time after which a writer takes an unfinished transaction for dead."""
+S = TypeVar("S", bound=Storage)
 MODES = ("before", "after", "torn")
 """How the k-th change of storage may end when its process dies."""
 OPTIONS = {"mdt.writer.threads": 1, "mdt.reader.threads": 1, "mdt.table.name": "world"}
@@ -253,9 +254,7 @@ def later(storage: MemoryStorage) -> MemoryStorage:
     return storage
 
 
-def survivors(
-    start: Callable[[], MemoryStorage], run: Callable[[Storage], object]
-) -> Iterator[tuple[str, MemoryStorage]]:
+def survivors(start: Callable[[], S], run: Callable[[Storage], object]) -> Iterator[tuple[str, S]]:
     """Yield what is left by a crash at each changing operation in each mode, with its name.
 
     A crash after an operation leaves what one before the next leaves; half of a delete is none.

@@ -16,18 +16,16 @@ import pyarrow as pa
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.engine import Engine, Labels, R
 from mdt.engines.tasks import BUCKET, INSERT, Source, opened
-from mdt.errors import Conflict, Invalid
-from mdt.hudi.partitions import partition_paths
+from mdt.errors import Conflict
 from mdt.metadata.buckets import homes
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
 from mdt.write.assign import NEW, Assignment
 from mdt.write.files import WriteJob
-from mdt.write.normalize import Batch, normalize
-from mdt.write.operations import collect, in_key_order
+from mdt.write.normalize import Batch, normalize, paths_of
+from mdt.write.operations import collect, in_key_order, not_new
 from mdt.write.overwriting import WITH_ROWS
 from mdt.write.slices import Fates, slice_of
 from mdt.write.transfer import encode
@@ -73,18 +71,10 @@ def labelled(engine: Engine[R], definition: TableDefinition, rows: R) -> tuple[R
         counted = engine.counted(found, ["__mdt_partition"], "__mdt_n")
         return found, _counted(counted["__mdt_partition"].to_pylist(), counted, row_bytes)
     counted = engine.frequencies(rows, by)
-    paths = _paths(counted.select(by), definition)
+    codes, known = paths_of(counted, definition)
+    paths = [known[code] for code in codes.tolist()]
     places = counted.select(by).append_column("__mdt_partition", pa.array(paths, pa.string()))
     return engine.labelled(rows, definition, places, row_bytes), _counted(paths, counted, row_bytes)
-
-
-def _paths(values: pa.Table, definition: TableDefinition) -> list[str]:
-    """Return the partition path of each combination of values."""
-    by = definition.partition_by
-    declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
-    table = conform(values, declared, stored)
-    codes, paths = partition_paths(table, tuple(by), definition.hive_style, definition.time_path)
-    return [paths[code] for code in codes.tolist()]
 
 
 def _counted(paths: Sequence[str], counted: pa.Table, row_bytes: int) -> list[dict[str, Any]]:
@@ -138,8 +128,5 @@ def _write(load: Load, table: pa.Table, attempt: int) -> Changes:
 def _unique(load: Load, definition: TableDefinition, rows: pa.Table) -> Batch:
     batch = normalize(rows, definition)
     if batch.duplicates and load.name in _CHECKED:
-        raise Invalid(
-            f"{load.name} takes new keys only; {batch.duplicates} rows repeat a key: {list(batch.repeated)}",
-            hint="use upsert to replace rows",
-        )
+        raise not_new(load.name, f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}")
     return batch

@@ -23,7 +23,6 @@ from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, Unsupported
 from mdt.hudi.keys import sort_keys
-from mdt.hudi.partitions import partition_paths
 from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
@@ -41,7 +40,7 @@ from mdt.stores.storage import open_storage
 from mdt.write.assign import NEW, Assignment
 from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
 from mdt.write.files import WriteJob
-from mdt.write.normalize import Batch, keyed_rows, normalize, partition_names
+from mdt.write.normalize import Batch, keyed_rows, normalize, partition_names, paths_of
 from mdt.write.operations import (
     collect,
     decide,
@@ -76,6 +75,8 @@ CONTROL = pa.schema(
         ("__mdt_n", pa.int64()),
     ]
 )
+AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1}
+"""CONTROL of a row that meets none of the table; its partition and size aside."""
 REPEATED = -2
 """In the place of a file group, of DROPPED rows whose key occurs again in the input."""
 BUCKET = "__mdt_bucket"
@@ -175,17 +176,8 @@ def label(
     """Yield rows as they were given, with CONTROL columns of inserts; for engines that cannot label rows natively."""
     for batch in batches:
         table = pa.Table.from_batches([batch]).select(definition.schema.names)
-        by = definition.partition_by
-        declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
-        values = conform(table.select(list(by)), declared, stored) if by else table
-        codes, paths = partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
-        known = {
-            "__mdt_kind": INSERT,
-            "__mdt_group": NEW,
-            "__mdt_segment": -1,
-            "__mdt_position": -1,
-            "__mdt_n": row_bytes,
-        }
+        codes, paths = paths_of(table, definition)
+        known = {**AS_INSERT, "__mdt_n": row_bytes}
         control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]
         control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(pa.array(codes))
         yield from pa.table([*table.columns, *control], labelled_schema(definition, table.schema)).to_batches()

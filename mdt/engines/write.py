@@ -26,7 +26,6 @@ from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
 from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
-from mdt.errors import Invalid
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import NewFile
 from mdt.metadata.metadata import Metadata
@@ -36,7 +35,7 @@ from mdt.schema.conform import conform
 from mdt.write import overwriting
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.blending import Kept, batch_of, blend_of
-from mdt.write.operations import STORED_SHARE, new_partitions, opened_by
+from mdt.write.operations import STORED_SHARE, new_partitions, not_new, opened_by
 from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
 from mdt.write.unchecked import INSERT_UNCHECKED, require_repeats
@@ -200,7 +199,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             what = f"{refused} rows repeat a key or are older than what the table has"
         else:
             return
-        raise Invalid(f"{self.name} takes new keys only; {what}", hint="use upsert to replace rows")
+        raise not_new(self.name, what)
 
     def _assign(self, snapshot: Snapshot, counted: Sequence[Mapping[str, Any]]) -> list[Assignment]:
         """Return the assignments; only counts of rows are known here."""

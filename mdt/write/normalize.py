@@ -110,6 +110,17 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     return unique(_batch(table, definition, partition_by), definition)
 
 
+def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
+    """Return the partition paths of rows whose partition columns are as they were given: the number of each row's path, and the paths."""
+    by = definition.partition_by
+    if not by:
+        return np.zeros(len(given), np.int64), [""]
+    declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
+    values = conform(given.select(list(by)), declared, stored)
+    codes, paths = partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
+    return np.asarray(codes, np.int64), list(paths)
+
+
 def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
     """Return ``table`` with keys and partition paths, repeated keys still in it."""
     rows = keyed_rows(table, definition)

@@ -278,7 +278,12 @@ def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:
         what = f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}"
     else:
         return
-    raise Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
+    raise not_new(operation, what)
+
+
+def not_new(operation: str, what: str) -> Invalid:
+    """Return the refusal of rows that an insert does not take."""
+    return Invalid(f"{operation} takes new keys only; {what}", hint="use upsert to replace rows")
 
 
 def footprint_of(

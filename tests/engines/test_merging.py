@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from counting import count
-from pooled import PooledTable
+from pooled import PooledTable, copies
 from reader import bag, hudi_table
-from worlds import MODES, assert_clean, make, ours, rows
+from worlds import assert_clean, make, ours, rows, survivors
 
 import mdt
 from mdt.engines import merging
@@ -22,7 +22,6 @@ from mdt.engines.spilled import SpillingEngine
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.stores.storage import LocalStorage, Storage
 from mdt.table.merging import Runner, Whole
-from mdt.testing.faulty import Crash, FaultyStorage
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.string(), nullable=False), ("sub", pa.int32()), ("city", pa.string()), ("ts", pa.int64()),
@@ -253,22 +252,15 @@ def merge_all_kinds(storage: Storage) -> mdt.WriteResult:
 
 
 def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(start: Path) -> None:
-    whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
-    merge_all_kinds(whole)
-    assert seen(on(start.with_name("whole"))) == AFTER
-    for k, operation in enumerate(whole.operations, 1):
-        for mode in MODES:
-            if (mode == "after" and k < len(whole.operations)) or (mode == "torn" and operation.startswith("delete")):
-                continue
-            survivor = on(shutil.copytree(start, start.with_name(f"{mode}-{k}")))
-            with pytest.raises(Crash):
-                merge_all_kinds(FaultyStorage(survivor, k, mode))  # type: ignore[arg-type]
-            count("crash points of a merge in processes")
-            before = seen(survivor)
-            assert before in (BEFORE, AFTER), f"a mixture {mode} {k} {operation}"
-            mdt.open(survivor).abort()
-            assert seen(survivor) == before
-            assert_clean(survivor)
+    for where, survivor in survivors(copies(start), merge_all_kinds):
+        count("crash points of a merge in processes")
+        before = seen(survivor)
+        assert before in (BEFORE, AFTER), f"a mixture {where}"
+        mdt.open(survivor).abort()
+        assert seen(survivor) == before
+        assert_clean(survivor)
+    merge_all_kinds(on(start))
+    assert seen(on(start)) == AFTER
 
 
 def beside(start: Path, merge: Any, other: Callable[[mdt.Table], object]) -> Any:

@@ -14,15 +14,14 @@ from counting import count
 from hypothesis.stateful import run_state_machine_as_test
 from model import TableAgainstDictionary, histories
 from model_merge import Said
-from pooled import PooledTable, processes
+from pooled import PooledTable, copies, processes
 from strategies import Row
-from worlds import BASE_STATE, MODES, as_state, assert_clean, make, rows, upserted
+from worlds import BASE_STATE, as_state, assert_clean, make, rows, survivors, upserted
 
 import mdt
 from mdt.engines import tasks
 from mdt.errors import Corrupt, Invalid, Unavailable
 from mdt.stores.storage import LocalStorage, Storage
-from mdt.testing.faulty import Crash, FaultyStorage
 from mdt.testing.process_pool import process_engine
 
 _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
@@ -92,23 +91,15 @@ def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path:
 
 
 def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(start: Path) -> None:
-    whole = FaultyStorage(on(shutil.copytree(start, start.with_name("whole"))))
-    upsert_mixed(whole)
-    for k, operation in enumerate(whole.operations, 1):
-        for mode in MODES:
-            if (mode == "after" and k < len(whole.operations)) or (mode == "torn" and operation.startswith("delete")):
-                continue
-            survivor = on(shutil.copytree(start, start.with_name(f"{mode}-{k}")))
-            with pytest.raises(Crash):
-                upsert_mixed(FaultyStorage(survivor, k, mode))  # type: ignore[arg-type]
-            count("crash points of the engine of processes")
-            before = seen(survivor)
-            assert before in (BASE_STATE, AFTER), f"a mixture {mode} {k} {operation}"
-            mdt.open(survivor).abort()
-            assert seen(survivor) == before
-            assert_clean(survivor)
-            upsert_mixed(survivor)
-            assert seen(survivor) == AFTER
+    for where, survivor in survivors(copies(start), upsert_mixed):
+        count("crash points of the engine of processes")
+        before = seen(survivor)
+        assert before in (BASE_STATE, AFTER), f"a mixture {where}"
+        mdt.open(survivor).abort()
+        assert seen(survivor) == before
+        assert_clean(survivor)
+        upsert_mixed(survivor)
+        assert seen(survivor) == AFTER
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,12 @@ from mdt.engines.spark.private import (
     map_in_arrow,
 )
 from mdt.engines.spark.schema import in_micros, to_arrow
-from mdt.engines.tasks import BUCKET, CONTROL, DROPPED, INSERT
+from mdt.engines.tasks import AS_INSERT, BUCKET, CONTROL, DROPPED, INSERT
 from mdt.engines.write import TaggedPlan
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
-from mdt.write.assign import NEW
 from mdt.write.blending import Kept
 from mdt.write.said import SaidMerge
 
@@ -172,9 +171,7 @@ class SparkEngine:
             equal = (quoted(name).eqNullSafe(sf.col(f"__mdt_by_{i}")) for i, name in enumerate(names))
             found = found.join(sf.broadcast(known), reduce(and_, equal), "left")
             path = sf.coalesce("__mdt_partition", sf.raise_error(sf.lit(_CHANGED)))
-        values: dict[str, Any] = {
-            "__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1, "__mdt_n": row_bytes
-        }  # fmt: skip
+        values = {**AS_INSERT, "__mdt_n": row_bytes}
         control = [
             (path if field.name == "__mdt_partition" else sf.lit(values.get(field.name)))
             .cast(from_arrow_type(field.type))
