@@ -94,8 +94,10 @@ def _is_before(path: str, seq: int) -> bool:
 def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     """Move the instants of archived records from Hudi's active timeline to its archive, oldest first.
 
-    The newest one that tells of files stays: readers take the schema from there.  So do those from a savepoint on, as Hudi has it, and
-    those from the first one on that replaced file groups which a tagged state has: without it Hudi's readers would see them again.
+    The newest one that tells of files stays: readers take the schema from there.  So do those from the oldest instant of the log on: a record may
+    have an older one than a record before it, and what is newer than an active instant, and not active, is not committed to Hudi's readers.
+    So do those from a savepoint on, as Hudi has it, and those from the first one on that replaced file groups which a tagged state has: without
+    it Hudi's readers would see them again.
     """
     storage, layout = metadata.storage, layout_of(snapshot.definition)
     found = []
@@ -104,7 +106,7 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
         if instant is not None:
             found.append((instant, info.path))
     newest = max((i.time for i, _ in found if i.state == COMPLETED and i.action in _COMMITS), default="")
-    end = min(newest, _held_back(metadata, snapshot))
+    end = min(newest, pc.min(snapshot.history["instant"]).as_py(), _held_back(metadata, snapshot))
     old = [(i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end]
     # Of each instant the pending ones first: to readers who find these alone its files are not committed.
     old.sort(key=lambda one: (one[0].time, one[0].state == COMPLETED))

@@ -185,6 +185,27 @@ def test_a_writer_that_sleeps_while_its_past_is_archived_commits_once_or_tells(p
     count("writers that slept while their past was archived")
 
 
+def test_instants_of_records_in_the_log_stay_whichever_order_they_were_claimed_in() -> None:
+    """A transaction may claim its instant before another one and commit after it: the log may begin between the two."""
+    table, _ = grown(0, MOR)
+    storage, starts = table.storage, set()
+    for n in range(1, 30):
+        with paused(table, "claimed", range(n % 5 + 10, n % 5 + 11), n) as early:
+            table.upsert(rows([n % 5], n, float(n)))
+            assert list(early)[-1] == "committed"
+        if n % 3 == 0:
+            table.compact()
+        table.clean(retain_commits=4)
+        newest = table.snapshot()
+        log = newest.history
+        if log["instant"][0].as_py() < newest.retention.instant:
+            starts.add(newest.retention.first)
+        assert table.check().ok, n
+        assert ours(storage) == theirs(storage), n
+    assert starts, "the log began with a record whose instant is older than one before it"
+    count("logs that begin between two commits of which the second is older", len(starts))
+
+
 def test_a_process_that_slept_past_the_archive_sees_the_newest_state_and_no_stray_record() -> None:
     table, past = grown(10)
     sleeper = mdt.open(table.storage)
