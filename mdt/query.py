@@ -201,14 +201,10 @@ class Scan(ArrowStream):
 
         ``spark``: plan as a query of this session does, large summaries perhaps read in its tasks.
         """
-        from mdt.plan.planner import explain
+        from mdt.plan.planner import explain, hit_rates
 
-        metadata = self._metadata
-        caches = {**metadata.cache_counts(), **metadata.objects.cache_counts(), **metadata.summaries.cache_counts()}
         found = self.plan if spark is None else self._plan_on(spark)
-        told = explain(
-            found, where=self._where_text(), caches={name: found for name, found in caches.items() if any(found)}
-        )
+        told = explain(found, where=self._where_text(), caches=hit_rates(self._metadata))
         return replace(told, order_by=", ".join(map(str, self.order)), limit=self.limit, stops=self._stops(found))
 
     def _where_text(self) -> str:

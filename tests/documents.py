@@ -3,7 +3,7 @@
 The convention for every page: each fenced block names its language.  ``python`` blocks run in their order in one namespace,
 in an empty directory; ``sh`` blocks run between them where they stand, line by line: ``mdt`` for real, of ``make`` the
 target is looked up, of ``pip install`` the name and its extras, of ``python -m pytest`` the tests that it would run, of another
-``python -m`` the module.  What only shows something is ``text`` or ``json``.
+``python -m`` the module, of ``spark-submit`` our settings.  What only shows something is ``text`` or ``json``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from mdt.source.settings import PREFIX, parse
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN_ONLY = frozenset(("text", "json"))
@@ -136,6 +138,11 @@ def _try_pip(line: str, words: list[str], folder: Path) -> None:
         assert not unknown, f"{line}: pyproject.toml has no extra {unknown}"
 
 
+def _try_spark_submit(line: str, words: list[str], folder: Path) -> None:
+    said = [word.partition("=")[::2] for word in words if word.startswith(PREFIX)]
+    assert said and parse(dict(said)), f"{line}: it says nothing of mdt"
+
+
 def _try_make(line: str, words: list[str], folder: Path) -> None:
     done = ran(["make", "-n", *words[1:]], ROOT)
     assert done.returncode == 0, f"{line}: {done.stderr}"
@@ -171,5 +178,6 @@ COMMANDS: dict[str, Callable[[str, list[str], Path], None]] = {
     "make": _try_make,
     "mdt": _run_mdt,
     "python": _try_python,
+    "spark-submit": _try_spark_submit,
 }
 """First word of a command -> how it is tried."""

@@ -96,6 +96,15 @@ class Explanation:
             found["ends"] = self.stops
         return found
 
+    def line(self) -> str:
+        """Return what is read and skipped in one line, for a log; literals of the filter are not in it."""
+        facts = self.facts()
+        read = [f"{facts[name]} {name}" for name in ("files", "row groups", "rows", "bytes")]
+        pruned = [f"{note.index} pruned {note.pruned:,} of {note.covered:,}" for note in self.indexes if note.used]
+        caches = [f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items()]
+        found = [f"found in caches: {', '.join(caches)}"] if caches else []
+        return "; ".join([f"commit {facts['commit']}: reads {', '.join(read)}", *pruned, *found])
+
     def __repr__(self) -> str:
         read = ", ".join(f"{self.facts()[name]} {name}" for name in ("files", "row groups", "rows"))
         return f"<mdt explanation of a scan at commit {self.seq}: {read}>"
@@ -379,6 +388,12 @@ def _row_group_verdicts(work: PlanState, files: Sequence[int], counts: Sequence[
 
     verdict = column_stats.prune_predicate(lookup, work.predicate, total)
     return dict(zip(files, np.split(verdict, starts[1:]), strict=True))
+
+
+def hit_rates(metadata: Metadata) -> dict[str, tuple[int, int]]:
+    """Return the name of each cache of this process for a table that was asked -> (hits, misses)."""
+    caches = {**metadata.cache_counts(), **metadata.objects.cache_counts(), **metadata.summaries.cache_counts()}
+    return {name: found for name, found in caches.items() if any(found)}
 
 
 def explain(found: ScanPlan, *, where: str = "", caches: Mapping[str, tuple[int, int]] | None = None) -> Explanation:

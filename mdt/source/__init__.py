@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mdt.metadata.points import Point
 
-__all__ = ["enable", "read"]
+__all__ = ["enable", "read", "wait_for_indexes"]
 
 
 def enable(spark: SparkSession) -> None:
@@ -45,11 +45,24 @@ def read(
     """Return the table at ``path`` as a Spark DataFrame of native Parquet scans.
 
     Each query on it, or on a view made of it, is planned anew against the newest snapshot, or the one ``as_of`` a point.  It
-    cannot be written to.  ``options``, ``as_of``: as for :func:`mdt.open`.  ``query_type``: as for :meth:`mdt.Table.scan`.
+    cannot be written to.  ``options``, ``as_of``: as for :func:`mdt.open`, above those of the session, ``spark.mdt.*``.
+    ``query_type``: as for :meth:`mdt.Table.scan`.
     ``storage_options``: for the plans, which the driver makes; Spark reads rows by its own settings (``spark.hadoop.fs.…``).
     """
     from mdt.source import reading
+    from mdt.source.answers import known_settings  # as above
 
     _enabled(spark)
-    table = reading.opened(path, options, storage_options, as_of)
-    return reading.snapshot(spark, table, as_of is not None, query_type)
+    said = known_settings(spark)
+    table = reading.opened(path, said.over(options), storage_options, as_of)
+    return reading.snapshot(spark, table, as_of is not None, query_type, explains=said.explains)
+
+
+def wait_for_indexes(timeout: float | None = None) -> bool:
+    """Wait until the indexes are built that sessions let this process build in the background, at most ``timeout`` seconds.
+
+    Returns whether they are.  Sessions ask for it by ``spark.mdt.indexes.build`` and ``spark.mdt.indexes.auto``.
+    """
+    from mdt.source.building import BUILDER  # as above
+
+    return BUILDER.wait(timeout)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 from mdt.query import SNAPSHOT
 from mdt.source import changing, procedures, reading
+from mdt.source.building import BUILDER
+from mdt.source.settings import Settings, settings_of
 from mdt.source.words import words
 from mdt.source.writing import write
+from mdt.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,23 +21,29 @@ if TYPE_CHECKING:
 
 
 class TableAnswers:
-    """Reads and writes tables as options say."""
+    """Reads and writes tables as options say, and below them the session."""
 
     def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
         """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and what opening a table raises."""
-        return reading.frame(spark, words(options), columns)
+        said = known_settings(spark)
+        return reading.frame(spark, said.under(words(options)), columns, explains=said.explains)
 
     def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
-        return reading.snapshot(spark, write(words(options), how, rows), False, SNAPSHOT)
+        said = known_settings(spark)
+        return _written(spark, said, write(said.under(words(options)), how, rows))
 
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
         """Add columns to the table that ``options`` name, and return its frame.  Raises as :meth:`mdt.Table.alter` does."""
-        return reading.snapshot(spark, changing.add_columns(words(options), added), False, SNAPSHOT)
+        said = known_settings(spark)
+        return _written(spark, said, changing.add_columns(said.under(words(options)), added))
 
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
-        return changing.change(words(options), statement)
+        said = known_settings(spark)
+        table, counts = changing.change(said.under(words(options)), statement)
+        _maintain(spark, said, table)
+        return counts
 
     def call(
         self,
@@ -45,4 +54,26 @@ class TableAnswers:
         values: Sequence[str | None],
     ) -> Sequence[tuple[str, str]]:
         """Carry out a procedure on the table that ``options`` name.  Raises as :func:`mdt.source.procedures.call` does."""
-        return procedures.call(words(options), name, names, values, spark)
+        said = known_settings(spark)
+        table, told = procedures.call(said.under(words(options)), name, names, values, spark)
+        _maintain(spark, said, table)
+        return told
+
+
+def known_settings(spark: SparkSession) -> Settings:
+    """Return what a session says, after its executors were asked for the packages that it names.  Raises as :mod:`mdt.engines.spark.packages` does."""
+    from mdt.engines.spark import packages  # pyspark takes a second to import; only Spark users pay for it
+
+    said = settings_of(spark)
+    packages.require(spark, said.packages)
+    return said
+
+
+def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:
+    _maintain(spark, said, table)
+    return reading.snapshot(spark, table, False, SNAPSHOT, explains=said.explains)
+
+
+def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:
+    if said.builds:
+        BUILDER.build(table, spark, said.advised)

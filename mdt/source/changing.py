@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from mdt.write.result import WriteResult
 
 
-def change(asked: Words, statement: Statement) -> Sequence[int]:
-    """Carry out a statement on the table that is ``asked`` for, and return its counts.
+def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[int]]:
+    """Carry out a statement on the table that is ``asked`` for, and return the table and its counts.
 
     Of DELETE and UPDATE the rows that changed; of MERGE all, updated, deleted, inserted rows.  Raises Invalid and Unsupported for what cannot
     be carried out exactly: nothing is written then.  Raises Conflict if others changed the rows too often meanwhile.
@@ -38,8 +38,8 @@ def change(asked: Words, statement: Statement) -> Sequence[int]:
     done = _plainly(table, statement) or _by_edits(table, statement)
     affected = done.updated + done.deleted + done.inserted
     if statement.kind == "MERGE":
-        return affected, done.updated, done.deleted, done.inserted
-    return (affected,)
+        return table, (affected, done.updated, done.deleted, done.inserted)
+    return table, (affected,)
 
 
 def add_columns(asked: Words, added: StructType) -> tables.Table:

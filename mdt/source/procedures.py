@@ -10,12 +10,17 @@ from mdt.arguments import one_of
 from mdt.errors import Invalid
 from mdt.source import writing
 from mdt.source.words import Words, point_of
+from mdt.table import Table
 
 _Parser = Callable[[str], Any]
 
 
 def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _specs(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 def _flag(text: str) -> bool:
@@ -33,14 +38,18 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "savepoint": {"name": str, "at": point_of, "comment": str},
     "untag": {"name": str},
     "check": {},
+    "create_index": {"specs": _specs, "mode": str, "spark": _flag},
+    "drop_index": {"specs": _specs},
+    "rebuild_index": {"specs": _specs, "mode": str, "spark": _flag},
+    "build_indexes": {"specs": _specs, "spark": _flag},
 }
 """Methods of a table, and their parameters after the table, in order; what is given as text becomes a value by a function."""
 
 
 def call(
     asked: Words, name: str, names: Sequence[str], values: Sequence[str | None], spark: Any
-) -> list[tuple[str, str]]:
-    """Carry out a procedure on the table that is ``asked`` for, and return what it tells, names and values.
+) -> tuple[Table, list[tuple[str, str]]]:
+    """Carry out a procedure on the table that is ``asked`` for, and return the table and what it tells, names and values.
 
     ``names``, ``values``: of its arguments; an empty name for one that stands in its place, None for a null, which is as if it were left out.
     ``spark``: the session, for those that are asked to run in its tasks.  Raises Invalid for another procedure and other arguments,
@@ -52,7 +61,7 @@ def call(
     if "spark" in parameters:
         given["spark"] = spark if given.get("spark") else None
     table = writing.opened(asked)
-    return _told(getattr(table, name)(**given))
+    return table, _told(getattr(table, name)(**given))
 
 
 def _arguments(

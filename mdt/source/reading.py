@@ -23,16 +23,22 @@ def opened(
     return tables.open(path, options, storage_options=storage_options, as_of=as_of)
 
 
-def snapshot(spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str) -> DataFrame:
-    """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``."""
+def snapshot(
+    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, explains: bool = False
+) -> DataFrame:
+    """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``.
+
+    ``explains``: whether Spark's log is told of each plan.
+    """
     from mdt.engines.spark import frame, session  # pyspark takes a second to import; only Spark users pay for it
 
     view = seen_as(query_type)
-    return frame.read(session.classic(spark), table.metadata, view(table.snapshot()) if is_pinned else None, view)
+    pinned = view(table.snapshot()) if is_pinned else None
+    return frame.read(session.classic(spark), table.metadata, pinned, view, explains=explains)
 
 
-def frame(spark: SparkSession, asked: Words, columns: StructType | None = None) -> DataFrame:
-    """Return what is asked for; ``columns``: those that it must have.
+def frame(spark: SparkSession, asked: Words, columns: StructType | None = None, *, explains: bool = False) -> DataFrame:
+    """Return what is asked for; ``columns``: those that it must have; ``explains``: as for :func:`snapshot`.
 
     Rows that commits wrote and changes are those up to the newest commit of now, if none is named.  Raises Invalid for
     options that do not go together, and what opening a table and reading the range raises.
@@ -51,7 +57,8 @@ def frame(spark: SparkSession, asked: Words, columns: StructType | None = None) 
     elif asked.since is not None:
         found = table.scan(since=asked.since, until=asked.until).to_spark(spark)
     else:
-        found = snapshot(spark, table, asked.as_of is not None, asked.query_type or SNAPSHOT)
+        is_pinned = asked.as_of is not None
+        found = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, explains=explains)
     if columns is not None:
         _require(columns, found, table)
     return found

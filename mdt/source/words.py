@@ -74,6 +74,7 @@ class Words:
     """What options say; None and empty where they say nothing.
 
     ``table``: those of OF_TABLE that are given, as :func:`mdt.create` takes them.  ``options``: as :mod:`mdt.config` takes them.
+    ``made_as``, ``made_with``: the same for a table that is made, with what the session says (:mod:`mdt.source.settings`).
     """
 
     path: str
@@ -88,6 +89,8 @@ class Words:
     table: dict[str, Any] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     storage: dict[str, str] = field(default_factory=dict)
+    made_as: dict[str, Any] = field(default_factory=dict)
+    made_with: dict[str, str] = field(default_factory=dict)
 
 
 def words(given: Mapping[str, str]) -> Words:
@@ -112,6 +115,7 @@ def words(given: Mapping[str, str]) -> Words:
             found.table[word] = value
         else:
             setattr(found, word, value)
+    found.made_as, found.made_with = dict(found.table), dict(found.options)
     return found
 
 
@@ -119,7 +123,7 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
     """Yield which words an option says, with their values; options of the table and of the store go into ``found``."""
     word = _WORDS.get(name)
     if word is not None:
-        value = _PARSERS[word](name, text)
+        value = value_of(word, name, text)
         if value not in (None, ()) or word in ("partition_by",):
             yield word, value
     elif name.startswith(STORAGE):
@@ -132,6 +136,11 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
         known = [*_WORDS, *_CONFIGURED, *_HUDIS]
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
         raise Invalid(f"unknown option {name!r}", hint=f"did you mean {' or '.join(near)}?" if near else "")
+
+
+def value_of(word: str, name: str, text: str) -> Any:
+    """Return what the text of a word of NAMES, given as ``name``, means.  Raises Invalid."""
+    return _PARSERS[word](name, text)
 
 
 def point_of(text: str) -> Point:
@@ -155,7 +164,7 @@ def _query_type(name: str, text: str) -> str:
     return one_of(name, text.lower(), (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL))
 
 
-def _columns(name: str, text: str) -> tuple[str, ...]:
+def columns_of(name: str, text: str) -> tuple[str, ...]:
     """Return names separated by commas, or as Spark lists those of ``partitionBy``."""
     if name == "__partition_columns":
         return tuple(json.loads(text))
@@ -180,7 +189,8 @@ def _text(name: str, text: str) -> str:
     return text.strip()
 
 
-def _flag(name: str, text: str) -> bool:
+def flag_of(name: str, text: str) -> bool:
+    """Return whether a text says true.  Raises Invalid if it says neither true nor false."""
     return one_of(name, text.lower(), ("true", "false")) == "true"
 
 
@@ -201,8 +211,8 @@ def _key_generator(name: str, text: str) -> None:
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
-    "operation": lambda name, text: text.strip().lower(), "evolve": _flag, "partial": _flag, "key": _columns,
-    "partition_by": _columns, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
+    "operation": lambda name, text: text.strip().lower(), "evolve": flag_of, "partial": flag_of, "key": columns_of,
+    "partition_by": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
     "indexes": _specs,
 }  # fmt: skip
 _HUDIS: dict[str, Callable[[str, str], None]] = {

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
+from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.file_index import Listing, relation
@@ -27,7 +28,7 @@ from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.planner import ScanPlan, plan
+from mdt.plan.planner import ScanPlan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
@@ -39,14 +40,19 @@ _UNPINNED = "call:"
 
 
 def read(
-    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None
-) -> DataFrame:
+    spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None,
+    *, explains: bool = False,
+) -> DataFrame:  # fmt: skip
     """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``.
 
-    ``view``: makes of the newest snapshot what is read.
+    ``view``: makes of the newest snapshot what is read.  ``explains``: whether Spark's log is told of each plan, by the logger ``mdt.plan``.
     """
     definition = (pinned or metadata.newest()).definition
-    return _frame(spark, metadata, pinned, definition, shown(definition), view=view)
+    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))))
+    files.seen = view
+    if explains:
+        files.log = private.log(spark, "mdt.plan")
+    return _frame(spark, files, definition, shown(definition))
 
 
 def shown(definition: TableDefinition) -> pa.Schema:
@@ -66,7 +72,9 @@ def scan(
 ) -> DataFrame:  # fmt: skip
     """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``."""
     schema = with_meta(shown(snapshot.definition))
-    frame = _frame(spark, metadata, snapshot, snapshot.definition, schema, predicate)
+    files = _Files(metadata, snapshot, IndexTasks(SparkEngine(classic(spark))))
+    files.hidden = _with_calls(predicate)
+    frame = _frame(spark, files, snapshot.definition, schema)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
     if order:
@@ -74,22 +82,10 @@ def scan(
     return frame.select(*(quoted(name) for name in columns))
 
 
-def _frame(
-    spark: SparkSession,
-    metadata: Metadata,
-    pinned: Snapshot | None,
-    definition: TableDefinition,
-    schema: pa.Schema,
-    predicate: Predicate | None = None,
-    view: View | None = None,
-) -> DataFrame:
-    """Return a frame of all rows, columns ``schema``, from which the caller takes those that match ``predicate``."""
-    tasks = IndexTasks(SparkEngine(classic(spark)))
-    files = _Files(metadata, pinned, tasks)
-    files.hidden = _with_calls(predicate)
-    files.seen = view
+def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema) -> DataFrame:
+    """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes those that match."""
     files.definition = definition
-    root = metadata.storage.uri("").rstrip("/")
+    root = files.metadata.storage.uri("").rstrip("/")
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     return relation(spark, files, columns, root, forms_text(definition))
 
@@ -109,10 +105,11 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
 
 @dataclass
 class _Query:
-    """What one running query is pinned to, and the plans that were made for it."""
+    """What one running query is pinned to, and the plans that were made for it; ``is_told``: whether the log knows that it reads everything."""
 
     snapshot: Snapshot
     plans: dict[Predicate, ScanPlan] = field(default_factory=dict)
+    is_told: bool = False
     lock: Lock = field(default_factory=Lock)
 
 
@@ -120,16 +117,17 @@ class _Files:
     """The lister of one frame: which snapshot a running query is pinned to, its files and plans.
 
     ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
-    ``definition``: of the table when the frame was made.
+    ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if anybody is.
     """
 
     def __init__(self, metadata: Metadata, pinned: Snapshot | None, tasks: RemotePruner | None = None) -> None:
-        self._metadata = metadata
+        self.metadata = metadata
         self._tasks = tasks
         self._pinned = pinned
         self.hidden: Predicate | None = None
         self.seen: View | None = None
         self.definition: TableDefinition | None = None
+        self.log: Callable[[str], object] | None = None
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
         self._lock = Lock()
@@ -141,6 +139,8 @@ class _Files:
         if self.hidden is not None:
             predicate = And((self.hidden, predicate))
         if predicate == And(()) or not len(view.numbers):
+            if not query.startswith(_UNPINNED):
+                self._tell_once(pinned)
             return Listing(view.version, view.listing)
         keep, wanted = view.keep(self.plan(pinned, predicate).segments)
         return Listing(view.version, view.listing, keep, wanted)
@@ -164,7 +164,7 @@ class _Files:
     def _snapshot(self) -> Snapshot:
         if self._pinned is not None:
             return self._pinned
-        newest = self._metadata.newest()
+        newest = self.metadata.newest()
         return newest if self.seen is None else self.seen(newest)
 
     def _require_same(self, now: TableDefinition) -> None:
@@ -182,7 +182,7 @@ class _Files:
             key = snapshot.seq, snapshot.checkpoint.seq
             view = self._views.get(key)
             if view is None:
-                view = self._views[key] = SnapshotFiles(snapshot, self._metadata.storage)
+                view = self._views[key] = SnapshotFiles(snapshot, self.metadata.storage)
             self._views.move_to_end(key)
             while len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
@@ -193,11 +193,23 @@ class _Files:
         with query.lock:
             found = query.plans.get(predicate)
             if found is None:
-                found = plan(self._metadata, query.snapshot, predicate, self._tasks)
-                if not query.plans and self._metadata.options(query.snapshot.definition).usage_counts:
-                    self._metadata.usage.record(found.used_indexes(), _tests(predicate))
+                found = plan(self.metadata, query.snapshot, predicate, self._tasks)
+                if not query.plans and self.metadata.options(query.snapshot.definition).usage_counts:
+                    self.metadata.usage.record(found.used_indexes(), _tests(predicate))
                 query.plans[predicate] = found
+                self._tell(found)
             return found
+
+    def _tell_once(self, query: _Query) -> None:
+        """Tell the log, if it is asked for, that a query reads everything."""
+        with query.lock:
+            if self.log is not None and not query.is_told:
+                self._tell(plan(self.metadata, query.snapshot, None))
+                query.is_told = True
+
+    def _tell(self, found: ScanPlan) -> None:
+        if self.log is not None:
+            self.log(f"{self.metadata.storage.url}: {explain(found, caches=hit_rates(self.metadata)).line()}")
 
 
 def _tests(predicate: Predicate) -> list[Leaf]:

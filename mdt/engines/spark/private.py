@@ -43,6 +43,7 @@ __all__ = [
     "java_frame",
     "java_session",
     "jvm",
+    "log",
     "map_in_arrow",
     "session_of_java",
     "utc_arrow_schema",
@@ -101,6 +102,12 @@ def gateway(context: SparkContext) -> Any:
 def jvm(spark: SparkSession) -> Any:
     """Return Py4J's view of the classes of a session's JVM."""
     return gateway(spark.sparkContext).jvm
+
+
+def log(spark: SparkSession, name: str) -> Callable[[str], object]:
+    """Return what writes a line to the log of a session's JVM, level INFO, by the logger ``name``."""
+    logger = jvm(spark).org.slf4j.LoggerFactory.getLogger(name)
+    return lambda line: logger.info(line)
 
 
 def is_stopped(spark: SparkSession) -> bool:

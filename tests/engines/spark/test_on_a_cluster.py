@@ -4,15 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import mdt
+
+
+def run(script: str, folder: Path, *arguments: str) -> Any:
+    """Run a script beside this one, its temporary files in ``folder``, and return what its last line says."""
+    tests = Path(__file__).resolve().parents[2]
+    temporary = folder / "temporary"
+    temporary.mkdir(exist_ok=True)
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]),
+        "TMPDIR": str(temporary), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name(script)), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 @pytest.mark.nightly
@@ -30,28 +53,28 @@ def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_
     table.bulk_insert(rows(range(100_000)))
     table.upsert(rows(range(0, 30_000, 7), 3))
     table.delete(rows(range(500)).select(["id"]))
-    tests = Path(__file__).resolve().parents[2]
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    environment = os.environ | {
-        "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join([str(tests.parent), str(tests)]),
-        "TMPDIR": str(temporary), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
-    }  # fmt: skip
-    script = Path(__file__).with_name("cluster_reads.py")
-    done = subprocess.run(
-        [sys.executable, str(script), table.path],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.strip().splitlines()[-1])
+    told = run("cluster_reads.py", tmp_path, table.path)
     every, some = table.scan().to_arrow(), table.scan("v in (5, 77)").to_arrow()
     expected = [
         [len(every), pc.sum(every["v"]).as_py(), pc.sum(pc.utf8_length(every["note"])).as_py()],
         [len(some), pc.sum(some["v"]).as_py(), 0],
     ]
     assert told == {"found": expected * 2, "jars": 1}
-    assert not list(temporary.glob("mdt-jar-*")), "it goes with the driver's JVM"
+    assert not list((tmp_path / "temporary").glob("mdt-jar-*")), "it goes with the driver's JVM"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_missing(
+    tmp_path: Path, example_package: Path
+) -> None:
+    shipped = shutil.copytree(example_package, tmp_path / "environment")
+    for module in (Path(__file__).resolve().parents[2] / "example_index").glob("*.py"):
+        shutil.copy(module, shipped)
+    archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", shipped)
+    told = run("cluster_settings.py", tmp_path, str(shipped), archive, str(tmp_path / "t"))
+    assert told == {"built": True, "found": [21, 40], "coverage": [100.0] * 3}
+    assert not mdt.open(tmp_path / "t").check().problems
+    told = run("cluster_settings.py", tmp_path, str(shipped), "", str(tmp_path / "u"))
+    assert "an executor on" in told["error"] and "has no package 'example-index'" in told["error"]
+    assert "spark.archives" in told["error"] and not told["made"]

@@ -1,0 +1,84 @@
+"""Indexes that a job builds in the background: after each write, what they do not cover; and those that queries want, if a session asks for them.
+
+One thread of the process builds for all tables, one after the other.  It ends with the process, whatever it does: files that are not
+covered are read, and the next builder goes on where the last commit ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mdt import logs
+from mdt.errors import MdtError
+from mdt.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    table: Table
+    spark: SparkSession
+    advised: bool
+
+
+@dataclass
+class Builder:
+    """Builds indexes in a thread that lives while there is something to do; any thread may call."""
+
+    _wishes: dict[str, _Wish] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _busy: bool = False
+
+    def build(self, table: Table, spark: SparkSession, advised: bool) -> None:
+        """Let the indexes of ``table`` cover all of its files, soon; ``advised``: after creating those that its queries want."""
+        with self._changed:
+            self._wishes[table.path] = _Wish(table, spark, advised)
+            if not self._busy:
+                self._busy = True
+                threading.Thread(target=self._run, name="mdt-index-builder", daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left to do, at most ``timeout`` seconds; return whether it is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._busy, timeout)
+
+    def _run(self) -> None:
+        while (wish := self._next()) is not None:
+            try:
+                _fulfil(wish)
+            except Exception as error:  # noqa: BLE001 - of a session that ends, of an index of others: it costs time, never rows
+                logs.SERVICE.warning("%s: indexes are not built: %s", wish.table.path, error)
+
+    def _next(self) -> _Wish | None:
+        with self._changed:
+            if self._wishes:
+                return self._wishes.pop(next(iter(self._wishes)))
+            self._busy = False
+            self._changed.notify_all()
+            return None
+
+
+BUILDER = Builder()
+"""The builder of this process."""
+
+
+def _fulfil(wish: _Wish) -> None:
+    table = wish.table
+    if wish.advised:
+        for advice in table.advise():
+            if advice.action == "create":
+                _create(table, advice.index)
+    live = table.snapshot()
+    is_large = int(live.files.numpy("block_length")[live.live].sum()) > table.options.spark_local_bytes_max
+    table.build_indexes(spark=wish.spark if is_large else None)
+
+
+def _create(table: Table, index: str) -> None:
+    try:
+        table.create_index(index, mode="async")
+    except MdtError as error:
+        logs.SERVICE.warning("%s: the index %s is not created: %s", table.path, index, error)

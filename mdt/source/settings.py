@@ -1,0 +1,122 @@
+"""What a Spark session says to all tables that it names: ``spark.mdt.*`` of its SparkConf or of ``SET``, below the options of a call.
+
+``spark.mdt.x`` is the option ``mdt.x``; ``spark.mdt.table_type``, ``key_index``, ``scope`` and ``indexes`` are words for tables that are made.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from mdt.arguments import one_of
+from mdt.config import canonical, options_list
+from mdt.errors import Invalid
+from mdt.source.words import Words, columns_of, flag_of, value_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PREFIX = "spark.mdt."
+OF_NEW_TABLES = ("table_type", "key_index", "scope", "indexes")
+"""Words for tables that are made; those that are there keep their own."""
+
+_CREATION = ("mdt.index.type", "mdt.bucket.count", "mdt.bucket.fields")
+"""Options that say of new tables what words say, too, and that tables which are there must agree with."""
+_KEY_INDEX = ("key_index", "scope")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a session says.
+
+    ``table``, ``made``: words and options of tables that are made; ``options``: of all.  ``builds``: whether what indexes do not cover is
+    built in the background after each write; ``advised``: whether indexes are created that queries want, too.  ``packages``: distributions with
+    indexes, which the Python of the executors must have.  ``explains``: whether each plan is told to Spark's log.
+    """
+
+    table: Mapping[str, Any] = field(default_factory=dict)
+    made: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    builds: bool = False
+    advised: bool = False
+    packages: tuple[str, ...] = ()
+    explains: bool = False
+
+    def under(self, asked: Words) -> Words:
+        """Return ``asked`` with what the session says where it says nothing itself."""
+        given = canonical(asked.options)
+        table, made = dict(self.table), dict(self.made)
+        if given.keys() & set(_CREATION):
+            table = {word: value for word, value in table.items() if word not in _KEY_INDEX}
+        if given.keys() & set(_CREATION) or asked.table.keys() & set(_KEY_INDEX):
+            made = {name: text for name, text in made.items() if name not in _CREATION}
+        options = {**self.options, **given}
+        return replace(asked, made_as={**table, **asked.table}, made_with={**made, **options}, options=options)
+
+    def over(self, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return options for a table that is there, with those of the session below them."""
+        return {**self.options, **canonical(options)} if self.options else options
+
+
+def settings_of(spark: SparkSession) -> Settings:
+    """Return what a session says.  Raises Invalid for an unknown setting, naming the nearest, and for values that mean nothing."""
+    given = {name: text for name, text in spark.conf.getAll.items() if name.startswith(PREFIX)}
+    return parse(given)
+
+
+def parse(given: Mapping[str, str]) -> Settings:
+    """Return what settings say; see :func:`settings_of`.
+
+    >>> found = parse({"spark.mdt.indexes": "bitmap(city)", "spark.mdt.hive.style": "false", "spark.mdt.compression": "zstd"})
+    >>> found.table, found.made, found.options
+    ({'indexes': ('bitmap(city)',)}, {'mdt.hive.style': 'false'}, {'mdt.compression': 'zstd'})
+    """
+    table: dict[str, Any] = {}
+    options: dict[str, str] = {}
+    own: dict[str, Any] = {}
+    for name, text in given.items():
+        word = name.removeprefix(PREFIX)
+        if word in OF_NEW_TABLES:
+            table[word] = value_of(word, name, text)
+        elif word in _OWN:
+            member, parser = _OWN[word]
+            own[member] = parser(name, text)
+        elif f"mdt.{word}" in _options():
+            options[f"mdt.{word}"] = text
+        else:
+            near = difflib.get_close_matches(word, known(), n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(PREFIX + one for one in near)}?" if near else ""
+            raise Invalid(f"unknown setting {name!r}", hint=hint)
+    options = canonical(options)
+    made = {name: text for name, text in options.items() if name in _CREATION or _options()[name] == "table"}
+    if own.get("advised"):
+        own["builds"] = True
+        options["mdt.usage.counts"] = "true"
+    return Settings(table, made, {name: text for name, text in options.items() if name not in made}, **own)
+
+
+def known() -> list[str]:
+    """Return all settings, without what all begin with."""
+    return [*OF_NEW_TABLES, *_OWN, *(name.removeprefix("mdt.") for name in _options())]
+
+
+@cache
+def _options() -> Mapping[str, str]:
+    """Return the name of each option -> its kind."""
+    return {option["name"]: option["kind"] for option in options_list()}
+
+
+def _is(value: str, choices: tuple[str, ...], name: str, text: str) -> bool:
+    return one_of(name, text.strip().lower(), choices) == value
+
+
+_OWN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "indexes.build": ("builds", partial(_is, "background", ("off", "background"))),
+    "indexes.auto": ("advised", flag_of),
+    "indexes.packages": ("packages", columns_of),
+    "explain": ("explains", partial(_is, "log", ("off", "log"))),
+}
+"""Settings that are no options: the member of Settings, and what a text becomes."""
