@@ -53,6 +53,9 @@ ROWS_PER_BYTE_MAX = 64
 """Rows for each byte of a data file.  Every row has a key of its own, and every 512 rows a page with a header of some 20
 bytes in each of six columns or more, so our files have fewer than five."""
 
+STREAMS_MAX = 1024
+"""Streams of which a table knows the newest batch: of more, those that wrote last."""
+
 LIST_ITEMS_MAX = 1 << 20
 """Items of a list in a header; there are never more than files in a commit."""
 

@@ -83,8 +83,8 @@ class PooledTable(mdt.Table):
     def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(data, self.schema)
-        done = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
-        return mdt.WriteResult.of(done, engine=processes().name)
+        operation = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
+        return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 
     def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(processes(), self, source)

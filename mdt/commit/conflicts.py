@@ -44,6 +44,7 @@ class Footprint:
     ``overwrites``: paths of the partitions of which it replaces whatever stands there, or TABLE.
     ``rows``: segment -> positions of all rows that it has read or ends, if these are known one by one, and what it writes to file groups that
     exist are log files beside what stands there; else None.
+    ``stream``: that of which it writes a batch, "" for none.
     ``may_choose``: whether rows that a record added are some that it might have chosen; None: it chose rows by key.
     ``conditional``: whether it has chosen rows by what they say.  ``horizon``: seq of the oldest state that it leaves.  ``everything``: whether it decides about every row of the table.
     """
@@ -64,6 +65,7 @@ class Footprint:
     opens: frozenset[tuple[str, int]] = frozenset()
     rows: Mapping[int, BitMap] | None = None
     may_choose: Callable[[CommitRecord], bool] | None = None
+    stream: str = ""
 
 
 def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], KeyMap]) -> str | None:
@@ -88,6 +90,8 @@ def check(mine: Footprint, theirs: CommitRecord, load: Callable[[ObjectRange], K
         return f"commit {theirs.seq} altered the schema"
     if mine.alters and "indexes" in theirs.header:
         return f"commit {theirs.seq} changed the table's indexes"
+    if mine.stream and theirs.header.get("stream", {}).get("name") == mine.stream:
+        return f"commit {theirs.seq} has a batch of the same stream"
     horizon = theirs.header.get("retention", {}).get("horizon", 0)
     if mine.needs is not None and mine.needs < horizon:
         return f"commit {theirs.seq} cleaned the state after commit {mine.needs}"

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
-from mdt.commit.transaction import CommitResult
 from mdt.config import Options
+from mdt.engines import write as writes
 from mdt.engines.merging import EngineMerge, merge
 from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine
-from mdt.engines.write import TaggedPlan, write
+from mdt.engines.write import EngineWrite
 from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
@@ -146,15 +146,12 @@ def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
     return (hashes.hi // np.uint64(2**64 // PARTS)).astype(np.int64)
 
 
-def write_spilled(
+def write(
     metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None
-) -> CommitResult[TaggedPlan[Spilled]]:
-    """Upsert, insert, bulk_insert or overwrite with rows that were put aside, and drop them; return how the transaction ended."""
+) -> EngineWrite[Spilled]:
+    """Return the operation that writes rows which were put aside, as :func:`mdt.engines.write.write` does; the caller drops them then."""
     schema = pa.schema([rows.schema.field(name) for name in rows.names or rows.schema.names])
-    try:
-        return write(engine, metadata, _bounded(options), rows, schema, name, kept=kept)
-    finally:
-        engine.dropped(rows)
+    return writes.write(engine, metadata, _bounded(options), rows, schema, name, kept=kept)
 
 
 def _bounded(options: Options) -> Options:

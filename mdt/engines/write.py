@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
-from mdt.commit.transaction import CommitResult, run
 from mdt.config import Options
 from mdt.engines import loading, tasks
 from mdt.engines.engine import Deal, Engine, R
@@ -52,26 +51,24 @@ _PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
 def write(
     engine: Engine[R], metadata: Metadata, options: Options, data: R, schema: pa.Schema, name: str,
     progress: Progress | None = None, kept: Kept | None = None,
-) -> CommitResult[TaggedPlan[R]]:  # fmt: skip
-    """Upsert, insert, bulk_insert or overwrite with ``data`` on an engine; return how the transaction ended.  ``schema``: of ``data``.
+) -> EngineWrite[R]:  # fmt: skip
+    """Return the operation that upserts, inserts or overwrites with ``data`` on an engine.  ``schema``: of ``data``.
 
     ``kept``: of an upsert, what stays of older rows.
     """
     definition = metadata.newest().definition
     if kept is not None:
         batch_of(schema.empty_table(), blend_of(definition, schema.names, kept))
-        blending = EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
-        return run(metadata, blending, attempts=options.commit_attempts)
+        return EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
     conform(schema.empty_table(), definition.declared, definition.schema)
-    operation = EngineWrite(engine, metadata, options, data, name, definition.commit_action, progress, columns=schema)
+    kind: type[EngineWrite[R]] = EngineWrite
+    action = definition.commit_action
     if name == INSERT_UNCHECKED:
         require_repeats(definition)
-        operation = EngineInsert(
-            engine, metadata, options, data, name, definition.commit_action, progress, columns=schema
-        )
+        kind = EngineInsert
     elif name in overwriting.WITH_ROWS:
-        operation = EngineOverwrite(engine, metadata, options, data, name, overwriting.ACTION, progress, columns=schema)
-    return run(metadata, operation, attempts=options.commit_attempts)
+        kind, action = EngineOverwrite, overwriting.ACTION
+    return kind(engine, metadata, options, data, name, action, progress, columns=schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         history_since=(*snapshot.history_since, history_row(record)),
         retention=snapshot.retention.followed_by(record.header),
         tags=snapshot.tags.followed_by(record.header),
+        streams=snapshot.streams.followed_by(record.header, record.seq),
         tombstones_since=snapshot.tombstones_since.followed_by(record),
         groups_known=snapshot.groups_known if known is None else known,
         pending=(snapshot.pending if known is None else ()) + step,

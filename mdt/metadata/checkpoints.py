@@ -18,6 +18,7 @@ from mdt.metadata.recent import Recent
 from mdt.metadata.retention import retention_of
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import StoredColumns, parse_layout
+from mdt.metadata.streams import streams_of
 from mdt.metadata.tags import tags_of
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import from_json
@@ -34,6 +35,14 @@ VERSION = 1
 def hint_to(seq: int) -> bytes:
     """Return the hint that names checkpoint ``seq``."""
     return json.dumps({"seq": seq}).encode()
+
+
+def standing_on(columns: Columns, whole: Snapshot) -> Snapshot:
+    """Return the state of a checkpoint that was made again: ``columns``, and what the state ``whole`` says of the table."""
+    return Snapshot(
+        whole.seq, whole.definition, columns, whole.last_instant, retention=whole.retention, tags=whole.tags,
+        streams=whole.streams, known=whole.known,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +103,13 @@ class Checkpoints:
         path = paths.checkpoint_manifest(seq)
         definition = from_json(header["definition"], path=path)
         try:
-            retention, tags = retention_of(header), tags_of(header)
+            retention, tags, streams = retention_of(header), tags_of(header), streams_of(header)
         except ValueError as error:
             raise Corrupt(f"a checkpoint cannot be read: {error}", path=path) from error
         instant = str(header["last_instant"])
-        snapshot = Snapshot(seq, definition, columns, instant, retention=retention, tags=tags, known=self.known)
+        snapshot = Snapshot(
+            seq, definition, columns, instant, retention=retention, tags=tags, streams=streams, known=self.known
+        )
         return Checkpoint(snapshot, columns, header)
 
     def columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:

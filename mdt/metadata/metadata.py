@@ -38,7 +38,7 @@ from mdt.metadata import archive, codec, commit_log, key_indexes, paths
 from mdt.metadata.apply import apply, first
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.checkpoint import checkpoint_of, to_checkpoint, wrong_stripes
-from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints, hint_to
+from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints, hint_to, standing_on
 from mdt.metadata.column_stats import FileStats
 from mdt.metadata.columns import HISTORY
 from mdt.metadata.commit_log import CommitRecord
@@ -261,12 +261,7 @@ class Metadata:
             return self._checkpoints.open(checkpoint_seq).snapshot
         except Corrupt:
             whole = self.made_again(checkpoint_seq)
-            columns = checkpoint_of(whole)
-            return replace(
-                Snapshot(checkpoint_seq, whole.definition, columns, whole.last_instant, known=self.segments),
-                retention=whole.retention,
-                tags=whole.tags,
-            )
+            return standing_on(checkpoint_of(whole), whole)
 
     def made_again(self, checkpoint_seq: int) -> Snapshot:
         """Return the state at a checkpoint without reading it: from an older one, or from the log alone.
@@ -388,6 +383,7 @@ class Metadata:
             "retention": snapshot.retention.to_json(),
             "watched_since": self.watch.since,
             "tags": snapshot.tags.to_json(),
+            "streams": snapshot.streams.to_json(),
             "rows": len(snapshot),
             "groups": len(columns["members_start"].table) - 1,
             "shards": len(snapshot.live_shards),

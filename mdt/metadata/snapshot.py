@@ -37,6 +37,7 @@ from mdt.metadata.layered import Layered
 from mdt.metadata.recent import Recent
 from mdt.metadata.retention import Retention
 from mdt.metadata.shards import Shards
+from mdt.metadata.streams import Streams
 from mdt.metadata.tags import Tags
 from mdt.metadata.tombstones import TombstonesSince
 from mdt.parquet.segment import Segment
@@ -53,7 +54,7 @@ class Snapshot:
     left, rising.  ``vectors_since``: file number -> positions that are no longer live, where that changed.  ``starts``: seq
     -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
     groups of which the checkpoint's key parts say nothing any more, because a later key part has all keys.  ``pending``: what happened
-    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``known``: segments that this process has read, by id.
+    to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``known``: segments that this process has read, by id.
     """
 
     finds_keys: ClassVar[bool] = True
@@ -76,6 +77,7 @@ class Snapshot:
     pending: tuple[tuple[pa.Table, int, Int64s], ...] = ()
     retention: Retention = field(default_factory=Retention)
     tags: Tags = field(default_factory=Tags)
+    streams: Streams = field(default_factory=Streams)
     tombstones_since: TombstonesSince = field(default_factory=TombstonesSince)
     known: Recent[int, Segment] = field(default_factory=lambda: Recent(SEGMENTS_CACHED_MAX), repr=False, compare=False)
 

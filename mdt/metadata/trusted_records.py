@@ -34,6 +34,7 @@ from mdt.metadata import paths, tags
 from mdt.metadata import trusted_names as names
 from mdt.metadata.file_group import BASE, LOG
 from mdt.metadata.retention import is_retention
+from mdt.metadata.streams import is_batch
 
 _CRC_MAX = 2**32 - 1
 KEY_MAP_ENTRY_BYTES = 20
@@ -138,6 +139,7 @@ _OPTIONAL: Mapping[str, Callable[[Any], bool]] = {
             }
         )
     ),
+    "stream": is_batch,
     "forgets_deletes": lambda value: value is True,
     "clean": _is_object_of({"policy": _is_text, "earliest": names.is_instant, "action": _is_text}),
     "compaction_plan": _is_list_of(

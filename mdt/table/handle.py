@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
+from mdt.arguments import shown, whole_number
 from mdt.config import Options
 from mdt.display import visible
 from mdt.errors import Invalid
-from mdt.limits import LOOKED_ONCE_ROWS_MAX
+from mdt.limits import COUNT_MAX, LOOKED_ONCE_ROWS_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.streams import is_stream
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 from mdt.write.result import WriteResult
@@ -28,6 +30,13 @@ if TYPE_CHECKING:
     from mdt.write.normalize import Batch
 
 W = TypeVar("W", bound=WriteResult)
+
+
+def _batch_number(batch: object) -> int:
+    found = whole_number("batch", batch)
+    if not 0 <= found <= COUNT_MAX:
+        raise Invalid(f"batches are numbered from 0 on, not {found}")
+    return found
 
 
 class Handle:
@@ -45,6 +54,7 @@ class Handle:
         self._metadata.newest()
         self._pinned: Snapshot | None = None
         self._rests_on: int | None = None
+        self._batch: tuple[str, int] | None = None
         if as_of is not None:
             self._pinned = self.snapshot(as_of)
 
@@ -102,6 +112,27 @@ class Handle:
         found._rests_on = seq
         return found
 
+    def once(self, stream: str, batch: int) -> Self:
+        """Return the same table for one write that happens once, however often it is tried: batch ``batch`` of ``stream``.
+
+        The number stands in the commit.  If the table has it, or a larger one of the stream, a write changes nothing: its result counts no
+        row and has the instant "".  So whoever writes numbered batches in their order, and does not know whether the last one was committed,
+        writes it again.  ``stream``: printable text.  ``batch``: from 0 on.  A table knows the 1,024 streams that wrote last.
+        Services, and what alters columns, are as ever.
+
+        >>> import pyarrow as pa
+        >>> from mdt import create
+        >>> from mdt.stores.storage import MemoryStorage
+        >>> t = create(MemoryStorage(), pa.schema([("id", pa.int64())]), key=["id"])
+        >>> [t.once("numbers", 0).upsert({"id": [1]}).inserted for _ in range(2)]
+        [1, 0]
+        """
+        if not is_stream(stream):
+            raise Invalid(f"a stream has printable text as its name, not {shown(stream)}", hint="t.once('orders', 7)")
+        found = copy(self)
+        found._batch = (stream, _batch_number(batch))
+        return found
+
     def __repr__(self) -> str:
         d = self.definition
         past = () if self._pinned is None else (f"as of commit {self._pinned.seq}",)
@@ -116,25 +147,33 @@ class Handle:
     def _commit(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
         from mdt.commit.transaction import run
 
+        return run(self._metadata, operation, attempts=self.options.commit_attempts, begun=begun)
+
+    def _commit_rows(self, operation: Operation[Any], begun: Snapshot | None = None) -> CommitResult[Any]:
+        """Commit what writes rows, as :meth:`resting_on` and :meth:`once` have said."""
         if self._rests_on is not None:
             from mdt.commit.resting import Resting
 
             operation = Resting(operation, self._metadata, self._rests_on)
-        return run(self._metadata, operation, attempts=self.options.commit_attempts, begun=begun)
+        if self._batch is not None:
+            from mdt.commit.once import Once
+
+            operation = Once(operation, *self._batch)
+        return self._commit(operation, begun)
 
     def _upserted(self, batch: Batch, name: str, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Upsert
 
         action = begun.definition.commit_action
         operation = Upsert(self._metadata, self.options, batch, name, action, progress)
-        return self._tidied(WriteResult.of(self._commit(operation, _fresh(begun, len(batch)))))
+        return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
     def _deleted(self, batch: Batch, begun: Snapshot, progress: Progress | None = None) -> WriteResult:
         from mdt.write.operations import Delete
 
         action = begun.definition.commit_action
         operation = Delete(self._metadata, self.options, batch, "delete", action, progress)
-        return self._tidied(WriteResult.of(self._commit(operation, _fresh(begun, len(batch)))))
+        return self._tidied(WriteResult.of(self._commit_rows(operation, _fresh(begun, len(batch)))))
 
     def _tidied(self, result: W) -> W:
         """Let services that are due do a step each after a write; return its result with what went wrong with them."""

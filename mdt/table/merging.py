@@ -11,7 +11,7 @@ from mdt.progress import Progress, ProgressOption, shown
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
 from mdt.write.merge import Merge
-from mdt.write.result import MergeResult
+from mdt.write.result import Looked, MergeResult
 from mdt.write.said import SaidClause, SaidMerge, require_parts
 from mdt.write.source import Source
 
@@ -92,8 +92,11 @@ class Merging:
                     self._table.metadata, self._table.options, self._source, self._on, self._clauses,
                     definition.schema, definition.commit_action, told,
                 )  # fmt: skip
-            done = self._table._commit(operation)
-            return self._table._tidied(MergeResult.of_merge(done, done.plan.looked, storage.now_us() - since))
+            done = self._table._commit_rows(operation)
+            looked = getattr(
+                done.plan, "looked", Looked(0, 0, 0, 0)
+            )  # a batch that was there has been looked at by nobody
+            return self._table._tidied(MergeResult.of_merge(done, looked, storage.now_us() - since))
 
     def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, str | None, Params]:
         if any(clause.when is when and clause.condition.is_always for clause in self._clauses):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mdt.arguments import flag, mapping
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
 from mdt.schema.input import is_spark, pieces, to_table
 from mdt.table.handle import Handle
@@ -113,6 +113,8 @@ class Writing(Handle):
         """
         from mdt.table.writer import Writer
 
+        if self._batch is not None:
+            raise Invalid("a writer makes as many commits as it needs", hint="a batch that is written once is one call")
         self._before_rows()
         return Writer(self, max_rows, max_seconds)
 
@@ -213,7 +215,7 @@ class Writing(Handle):
             asked = parse_where(where, schema, params)
             action = begun.definition.commit_action
             operation = Conditional(self._metadata, self.options, asked, schema, action, given, told)
-            return self._tidied(WriteResult.of(self._commit(operation, begun)))
+            return self._tidied(WriteResult.of(self._commit_rows(operation, begun)))
 
     def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
@@ -253,7 +255,7 @@ class Writing(Handle):
         from mdt.write.overwriting import Drop
 
         self._before_rows()
-        return self._tidied(WriteResult.of(self._commit(Drop(patterns, name))))
+        return self._tidied(WriteResult.of(self._commit_rows(Drop(patterns, name))))
 
     def alter(
         self,
@@ -323,12 +325,8 @@ class Writing(Handle):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
             small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
-            if small is None and self._rests_on is not None:
-                raise Unsupported(
-                    "a large DataFrame that rests on a state is merged", hint="t.resting_on(seq).merge(frame)"
-                )
             if small is None:
-                done = engine.write(self._metadata, self.options, data, name, progress, kept)
+                done = self._commit_rows(engine.write(self._metadata, self.options, data, name, progress, kept))
                 return self._tidied(WriteResult.of(done, engine="spark"))
             data = small
         data = self._in_memory(data, name, progress, kept)
@@ -338,11 +336,11 @@ class Writing(Handle):
             return self._blended(to_table(data, definition.declared), kept, progress)
         batch = normalize(to_table(data, definition.declared), definition)
         if name in WITH_ROWS:
-            overwritten = self._commit(Overwrite(self._metadata, self.options, batch, name, progress))
+            overwritten = self._commit_rows(Overwrite(self._metadata, self.options, batch, name, progress))
             return self._tidied(WriteResult.of(overwritten))
         if name == INSERT_UNCHECKED:
             action = definition.commit_action
-            inserted = self._commit(InsertUnchecked(self._metadata, self.options, batch, action, progress))
+            inserted = self._commit_rows(InsertUnchecked(self._metadata, self.options, batch, action, progress))
             return self._tidied(WriteResult.of(inserted))
         return self._upserted(batch, name, begun, progress)
 
@@ -357,7 +355,10 @@ class Writing(Handle):
         rows = spilling.read(found, engine, self.definition, partial_rows=kept is not None and kept.partial)
         if isinstance(rows, pa.Table):
             return rows
-        done = spilling.write_spilled(self._metadata, self.options, rows, name, engine, kept)
+        try:
+            done = self._commit_rows(spilling.write(self._metadata, self.options, rows, name, engine, kept))
+        finally:
+            engine.dropped(rows)
         return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
@@ -367,7 +368,7 @@ class Writing(Handle):
         blend = blend_of(definition, data.column_names, kept)
         batch, action = batch_of(data, blend), definition.commit_action
         operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, progress, blend)
-        return self._tidied(WriteResult.of(self._commit(operation)))
+        return self._tidied(WriteResult.of(self._commit_rows(operation)))
 
     def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
         if is_spark(data):

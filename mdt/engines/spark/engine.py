@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
-from mdt.commit.transaction import CommitResult
 from mdt.config import Options
 from mdt.engines import merging
 from mdt.engines import write as writes
@@ -37,7 +36,6 @@ from mdt.engines.spark.private import (
 )
 from mdt.engines.spark.schema import in_micros, to_arrow
 from mdt.engines.tasks import AS_INSERT, BUCKET, CONTROL, DROPPED, INSERT
-from mdt.engines.write import TaggedPlan
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.convert import convert
@@ -104,8 +102,8 @@ def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
 def write(
     metadata: Metadata, options: Options, frame: DataFrame, name: str, progress: Progress | None = None,
     kept: Kept | None = None,
-) -> CommitResult[TaggedPlan[DataFrame]]:  # fmt: skip
-    """Upsert, insert or bulk_insert ``frame`` on Spark; return how the transaction ended.  ``kept``: as for :func:`mdt.engines.write.write`."""
+) -> writes.EngineWrite[DataFrame]:  # fmt: skip
+    """Return the operation that writes ``frame`` on Spark, as :func:`mdt.engines.write.write` does."""
     engine = SparkEngine(frame.sparkSession)
     return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
 

@@ -1,0 +1,51 @@
+"""The rule of the model that writes numbered batches, each perhaps again."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from counting import count
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from strategies import Row
+
+import mdt
+
+
+class OnceRules:
+    """Batches of a stream, for machines that have a model; which batch is the newest outlives whatever the table goes through."""
+
+    newest_batch = -1
+
+    @rule(data=st.data())
+    def upsert_once(self, data: st.DataObject) -> None:
+        """A batch of a stream is upserted; other rows under its number, or an older one, change nothing."""
+        batch = data.draw(self._rows(min_size=1, max_size=4))
+        self.newest_batch += data.draw(st.integers(1, 3), label="numbers on")
+        writer = self._writer(data).once("model", self.newest_batch)
+        self._expect(writer.upsert(self._arrow(batch)), self._put(batch))
+        older = data.draw(st.integers(0, self.newest_batch), label="again")
+        again = self._writer(data).once("model", older)
+        others = self._arrow(data.draw(self._rows(min_size=1, max_size=4)))
+        done = again.delete_where(None) if data.draw(st.booleans(), label="a delete") else again.upsert(others)
+        assert not done.instant and done.inserted + done.updated + done.deleted == 0
+        assert again.snapshot().streams.batches["model"][0] == self.newest_batch
+        count("batches of the model that are written twice")
+        self._compare_pruned(data)
+
+    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
+        raise NotImplementedError
+
+    def _put(self, batch: list[Row]) -> dict[str, int]:
+        raise NotImplementedError
+
+    def _writer(self, data: st.DataObject) -> mdt.Table:
+        raise NotImplementedError
+
+    def _arrow(self, batch: list[Row], schema: pa.Schema | None = None) -> pa.Table:
+        raise NotImplementedError
+
+    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
+        raise NotImplementedError
+
+    def _compare_pruned(self, data: st.DataObject) -> None:
+        raise NotImplementedError
