@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mdt.query import SNAPSHOT
-from mdt.source import changing, procedures, reading
+from mdt.source import changing, procedures, reading, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
 from mdt.source.words import words
@@ -58,6 +58,29 @@ class TableAnswers:
         table, told = procedures.call(said.under(words(options)), name, names, values, spark)
         _maintain(spark, said, table)
         return told
+
+    def stream_columns(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> StructType:
+        """Return the columns of the stream that ``options`` ask for.  Raises as :func:`mdt.source.streaming.columns` does."""
+        return streaming.columns(spark, settings_of(spark).under(words(options)), columns)
+
+    def stream_offset(
+        self, spark: SparkSession, options: Mapping[str, str], start: str | None, everything: bool, last: str | None
+    ) -> str | None:
+        """Return how far the next batch of a stream goes.  Raises as :func:`mdt.source.streaming.offset` does."""
+        return streaming.offset(settings_of(spark).under(words(options)), start, everything, last)
+
+    def stream_batch(
+        self, spark: SparkSession, options: Mapping[str, str], start: str | None, end: str, columns: StructType
+    ) -> DataFrame:
+        """Return the rows of a batch.  Raises as :func:`mdt.source.streaming.batch` does."""
+        return streaming.batch(spark, settings_of(spark).under(words(options)), start, end, columns)
+
+    def stream_write(
+        self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
+    ) -> None:
+        """Write a batch once.  Raises as :func:`mdt.source.streaming.write` does."""
+        said = known_settings(spark)
+        _maintain(spark, said, streaming.write(said.under(words(options)), mode, batch, rows))
 
 
 def known_settings(spark: SparkSession) -> Settings:

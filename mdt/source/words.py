@@ -30,6 +30,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "operation": ("hoodie.datasource.write.operation",),
     "evolve": ("mergeschema",),
     "partial": (),
+    "max_commits": ("maxcommitspertrigger",),
+    "max_bytes": ("maxbytespertrigger",),
     "name": ("mdt.table.name", "hoodie.table.name", "hoodie.datasource.write.table.name"),
     "key": ("hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey"),
     "partition_by": (
@@ -50,7 +52,7 @@ OF_TABLE = ("name", "key", "partition_by", "ordering", "table_type", "key_index"
 """Those that say what a table is."""
 
 WITHOUT_MEANING = (
-    "path", "serialization.format", "hoodie.metadata.enable", "hoodie.embed.timeline.server",
+    "path", "serialization.format", "checkpointlocation", "queryname", "hoodie.metadata.enable", "hoodie.embed.timeline.server",
     "hoodie.upsert.shuffle.parallelism", "hoodie.insert.shuffle.parallelism", "hoodie.bulkinsert.shuffle.parallelism",
     "hoodie.delete.shuffle.parallelism", "hoodie.datasource.write.row.writer.enable",
 )  # fmt: skip
@@ -86,6 +88,8 @@ class Words:
     operation: str | None = None
     evolve: bool = False
     partial: bool = False
+    max_commits: int | None = None
+    max_bytes: int | None = None
     table: dict[str, Any] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
     storage: dict[str, str] = field(default_factory=dict)
@@ -194,6 +198,12 @@ def flag_of(name: str, text: str) -> bool:
     return one_of(name, text.lower(), ("true", "false")) == "true"
 
 
+def _positive(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise Invalid(f"{name} = {text}", hint="give a whole number from 1 on")
+    return int(text)
+
+
 def _no_cdc(name: str, text: str) -> None:
     if text.lower() not in ("false", "latest_state"):
         raise Unsupported(
@@ -211,7 +221,7 @@ def _key_generator(name: str, text: str) -> None:
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
-    "operation": lambda name, text: text.strip().lower(), "evolve": flag_of, "partial": flag_of, "key": columns_of,
+    "operation": lambda name, text: text.strip().lower(), "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
     "partition_by": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
     "indexes": _specs,
 }  # fmt: skip

@@ -29,8 +29,10 @@ _PARTITIONS, _TABLE = "insert_overwrite", "insert_overwrite_table"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
-def write(asked: Words, how: str, rows: DataFrame) -> tables.Table:
+def write(asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None = None) -> tables.Table:
     """Write ``rows`` and return the table, which is made if it is not there.
+
+    ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.
 
     ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
     "overwrite" put the rows in the place of all others in one commit, or in the place of the partitions that they touch if
@@ -43,7 +45,7 @@ def write(asked: Words, how: str, rows: DataFrame) -> tables.Table:
     if not _is_there(asked):
         if operation == "delete":
             raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
-        _write(_created(asked, given), operation, asked, given)
+        _write(_created(asked, given), operation, asked, given, batch)
         return opened(asked)
     if how == "ErrorIfExists":
         raise Invalid(
@@ -52,7 +54,7 @@ def write(asked: Words, how: str, rows: DataFrame) -> tables.Table:
     table = opened(asked)
     if how != "Ignore":
         _agree(table.definition, asked)
-        _write(table, operation, asked, given)
+        _write(table, operation, asked, given, batch)
     return table
 
 
@@ -110,7 +112,9 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
     return tables.create(asked.path, columns, options=options, storage_options=asked.storage or None, **arguments)
 
 
-def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame) -> None:
+def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame, batch: tuple[str, int] | None) -> None:
+    if batch is not None:
+        table = table.once(*batch)
     flags = {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
     done: WriteResult = getattr(table, operation)(rows, **flags)
     for text in done.warnings:

@@ -12,6 +12,7 @@ from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
@@ -23,7 +24,7 @@ from mdt.engines.spark.index_tasks import IndexTasks
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.engines.spark.session import classic
-from mdt.errors import Invalid
+from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
@@ -53,6 +54,13 @@ def read(
     if explains:
         files.log = private.log(spark, "mdt.plan")
     return _frame(spark, files, definition, shown(definition))
+
+
+def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
+    """Return a frame with ``columns`` of which every action fails with ``error``."""
+    told = sf.raise_error(sf.lit(f"{type(error).__name__}: {error}")).cast("boolean")
+    nothing = [sf.lit(None).cast(field.dataType).alias(field.name) for field in columns]
+    return classic(spark).range(1).where(told).select(*nothing)
 
 
 def shown(definition: TableDefinition) -> pa.Schema:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
@@ -56,6 +56,27 @@ class Answers(Protocol):
     ) -> Sequence[tuple[str, str]]:
         """Carry out a procedure on the table that ``options`` name, and return names and values of what it tells."""
 
+    def stream_columns(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> StructType:
+        """Return the columns of the stream that ``options`` ask for; ``columns``: those that it must have, None for any."""
+
+    def stream_offset(
+        self, spark: SparkSession, options: Mapping[str, str], start: str | None, everything: bool, last: str | None
+    ) -> str | None:
+        """Return how far the batch of a stream goes that begins at the offset ``start``, None if nothing is new.
+
+        ``everything``: whatever the limits of a batch are.  ``last``: where the stream ends.
+        """
+
+    def stream_batch(
+        self, spark: SparkSession, options: Mapping[str, str], start: str | None, end: str, columns: StructType
+    ) -> DataFrame:
+        """Return the rows of a stream from the offset ``start``, None for its beginning, to ``end``; they have ``columns``."""
+
+    def stream_write(
+        self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
+    ) -> None:
+        """Write a batch, (id of a query, number), unless the table has it; ``mode``: "Append", "Update", "Complete"."""
+
 
 class _Function:
     """The java.util.function.Function that ``java/Python.java`` calls."""
@@ -67,28 +88,13 @@ class _Function:
         self._answers = answers
 
     def apply(self, request: Any) -> Any:
-        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with counts after a "=", or with an error.
+        """Answer a request (see ``Python.java``) with a Dataset of the JVM, with texts after a "=", or with an error.
 
         That is the text of ours, or an exception of the JVM.
         """
-        what, session, options, text, rows = request
-        spark = private.session_of_java(session)
+        what, session, options, text, more = request
         try:
-            if what == "read":
-                columns = None if text is None else StructType.fromJson(json.loads(text))
-                found = self._answers.read(spark, dict(options), columns)
-            elif what == "alter":
-                found = self._answers.alter(spark, dict(options), StructType.fromJson(json.loads(text)))
-            elif what == "match":
-                return "=" + _SEPARATOR.join(patterns_of(*rows))
-            elif what == "call":
-                told = self._answers.call(spark, dict(options), text, list(rows[0]), list(rows[1]))
-                return "=" + _SEPARATOR.join(part for pair in told for part in pair)
-            elif what == "change":
-                counts = self._answers.change(spark, dict(options), Statement(text, rows))
-                return "=" + ",".join(map(str, counts))
-            else:
-                found = self._answers.write(spark, dict(options), text, private.frame_of_java(rows))
+            found = _ANSWERED[what](self._answers, private.session_of_java(session), dict(options), text, more)
         except MdtError as error:
             return f"{type(error).__name__}: {error}"
         except (PySparkException, Py4JJavaError) as error:
@@ -96,7 +102,68 @@ class _Function:
             if java is None:
                 raise
             return java
-        return private.java_frame(found)
+        if isinstance(found, DataFrame):
+            return private.java_frame(found)
+        return "=" + _SEPARATOR.join(found)
+
+
+_Options = dict[str, str]
+_Answer = DataFrame | Sequence[str]
+
+
+def _columns(text: str | None) -> StructType | None:
+    return None if text is None else StructType.fromJson(json.loads(text))
+
+
+def _read(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
+    return answers.read(spark, options, _columns(text))
+
+
+def _write(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    return answers.write(spark, options, text, private.frame_of_java(more))
+
+
+def _alter(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    return answers.alter(spark, options, StructType.fromJson(json.loads(text)))
+
+
+def _match(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    return patterns_of(*more)
+
+
+def _call(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    told = answers.call(spark, options, text, list(more[0]), list(more[1]))
+    return [part for pair in told for part in pair]
+
+
+def _change(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    return [str(count) for count in answers.change(spark, options, Statement(text, more))]
+
+
+def _stream_columns(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
+    return [answers.stream_columns(spark, options, _columns(text)).json()]
+
+
+def _stream_offset(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
+    found = answers.stream_offset(spark, options, text, bool(more[0]), more[1])
+    return [] if found is None else [found]
+
+
+def _stream_batch(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    return answers.stream_batch(spark, options, more[0], text, StructType.fromJson(json.loads(more[1])))
+
+
+def _stream_write(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
+    answers.stream_write(spark, options, text, (str(more[0]), int(more[1])), private.frame_of_java(more[2]))
+    return []
+
+
+_ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
+    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change,
+    "stream columns": _stream_columns, "stream offset": _stream_offset, "stream batch": _stream_batch,
+    "stream write": _stream_write,
+}  # fmt: skip
+"""What is asked -> who puts it to the answers; a text and more come with it."""
 
 
 _enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()

@@ -3,6 +3,7 @@
 //
 //     RelationProvider, SchemaRelationProvider   spark.read.format("mdt"), tables of the catalog: createRelation gives a relation
 //     CreatableRelationProvider                  df.write.format("mdt"), CREATE TABLE … AS SELECT: createRelation writes rows
+//     StreamSourceProvider, StreamSinkProvider   readStream and writeStream: MdtStream and MdtSink
 //
 // What a table is, Python knows (Python.java). It answers with a frame, and a relation is made of its plan: MdtRelation if
 // files are read as they are, FrameRelation if there is more to do, as for an incremental query.
@@ -15,14 +16,22 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.streaming.Sink;
+import org.apache.spark.sql.execution.streaming.Source;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.CreatableRelationProvider;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.sources.RelationProvider;
 import org.apache.spark.sql.sources.SchemaRelationProvider;
+import org.apache.spark.sql.sources.StreamSinkProvider;
+import org.apache.spark.sql.sources.StreamSourceProvider;
+import org.apache.spark.sql.streaming.OutputMode;
 import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.Tuple2;
 
-public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRelationProvider, CreatableRelationProvider {
+public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRelationProvider, CreatableRelationProvider,
+        StreamSourceProvider, StreamSinkProvider {
     static final String NAME = "mdt";
 
     public String shortName() {
@@ -46,6 +55,31 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         org.apache.spark.sql.classic.Dataset written = Python.write(
                 session, options, mode.toString(), (org.apache.spark.sql.classic.Dataset) rows);
         return new FrameRelation(session, options, written.queryExecution().analyzed());
+    }
+
+    public Tuple2 sourceSchema(
+            SQLContext context, Option columns, String provider, scala.collection.immutable.Map options) {
+        return new Tuple2(NAME, Python.columns(context.sparkSession(), options, said(columns)));
+    }
+
+    /** checkpoint: where the stream keeps what it needs; ours needs nothing. */
+    public Source createSource(SQLContext context, String checkpoint, Option columns, String provider,
+            scala.collection.immutable.Map options) {
+        SparkSession session = context.sparkSession();
+        return new MdtStream(session, options, Python.columns(session, options, said(columns)));
+    }
+
+    public Sink createSink(SQLContext context, scala.collection.immutable.Map options,
+            scala.collection.immutable.Seq partitionBy, OutputMode mode) {
+        scala.collection.immutable.Map all = options;
+        if (!partitionBy.isEmpty()) {
+            all = (scala.collection.immutable.Map) options.updated("partition_by", partitionBy.mkString(","));
+        }
+        return new MdtSink(context.sparkSession(), all, mode.toString());
+    }
+
+    private static String said(Option columns) {
+        return columns.isEmpty() ? null : ((StructType) columns.get()).json();
     }
 
     static BaseRelation relation(SparkSession session, scala.collection.immutable.Map options, String columns) {

@@ -10,6 +10,8 @@ import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -33,6 +35,30 @@ final class Python {
         return ask(new Object[] {"write", session, options(options), how, rows});
     }
 
+    /** Returns the columns of a stream; said: those that the user names, as JSON, null for none. */
+    static StructType columns(SparkSession session, scala.collection.immutable.Map options, String said) {
+        return (StructType) DataType.fromJson(
+                told(new Object[] {"stream columns", session, options(options), said, null})[0]);
+    }
+
+    /** Returns how far the next batch of a stream goes, empty if nothing is new. last: where the stream ends, null if it does not. */
+    static String offset(
+            SparkSession session, scala.collection.immutable.Map options, String start, boolean all, String last) {
+        String[] found = told(new Object[] {
+            "stream offset", session, options(options), start, new Object[] {Boolean.valueOf(all), last}});
+        return found.length == 0 ? "" : found[0];
+    }
+
+    /** Returns the rows of a stream from one offset, null for its beginning, to another; columns: those that it must have. */
+    static Dataset batch(SparkSession session, scala.collection.immutable.Map options, String start, String end, String columns) {
+        return ask(new Object[] {"stream batch", session, options(options), end, new Object[] {start, columns}});
+    }
+
+    /** Writes a batch of a stream, unless the table has it. */
+    static void batch(SparkSession session, scala.collection.immutable.Map options, String mode, String query, long number, Dataset rows) {
+        told(new Object[] {"stream write", session, options(options), mode, new Object[] {query, Long.valueOf(number), rows}});
+    }
+
     /** Adds columns, JSON of a schema, and returns the frame of the table. */
     static Dataset alter(SparkSession session, scala.collection.immutable.Map options, String columns) {
         return ask(new Object[] {"alter", session, options(options), columns, null});
@@ -40,11 +66,10 @@ final class Python {
 
     /** Carries out a statement that changes rows, and returns its counts. */
     static Object[] change(SparkSession session, scala.collection.immutable.Map options, Statement statement) {
-        String[] told = ((String) asked(new Object[] {"change", session, options(options), statement.kind(), statement}))
-                .substring(1).split(",");
-        Object[] counts = new Object[told.length];
-        for (int i = 0; i < told.length; i++) {
-            counts[i] = Long.valueOf(told[i]);
+        String[] found = told(new Object[] {"change", session, options(options), statement.kind(), statement});
+        Object[] counts = new Object[found.length];
+        for (int i = 0; i < found.length; i++) {
+            counts[i] = Long.valueOf(found[i]);
         }
         return counts;
     }

@@ -1,0 +1,16 @@
+// A place in the history of a table, as text that Python makes and reads (mdt/source/streaming.py).
+package mdt.spark;
+
+import org.apache.spark.sql.execution.streaming.Offset;
+
+final class MdtOffset extends Offset {
+    private final String text;
+
+    MdtOffset(String text) {
+        this.text = text;
+    }
+
+    public String json() {
+        return text;
+    }
+}

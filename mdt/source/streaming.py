@@ -1,0 +1,172 @@
+"""Streams of Spark: the commits of a table as batches of rows, and batches of rows as commits, each of them once.
+
+An offset names a commit, and the table whose commit it is.  Without ``since`` a stream begins with the rows that the table has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from mdt import table as tables
+from mdt.arguments import one_of
+from mdt.errors import Invalid, MdtError
+from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.points import seq_at
+from mdt.query import SNAPSHOT
+from mdt.source import reading, writing
+from mdt.source.words import INCREMENTAL, Words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_COMPLETE = "insert_overwrite_table"
+_MODES = ("Append", "Update", "Complete")
+
+
+def columns(spark: SparkSession, asked: Words, said: StructType | None) -> StructType:
+    """Return the columns of a stream.  Raises Invalid for options that mean nothing to one, and if the user has ``said`` others."""
+    if asked.until is not None or asked.as_of is not None or asked.query_type not in (None, SNAPSHOT, INCREMENTAL):
+        raise Invalid("a stream has no end, and no state", hint="since says where it begins")
+    if asked.changes is not None and asked.since is None:
+        raise Invalid("a stream of changes begins somewhere", hint='give since: a commit, an instant, or "earliest"')
+    table = _opened(asked)
+    newest = table.snapshot().seq
+    found = _rows(spark, table, asked, newest, newest).schema
+    if said is not None and _simple(said) != _simple(found):
+        raise Invalid(
+            f"the columns of the stream are {found.simpleString()}, not {said.simpleString()}",
+            hint="leave them out: they come with the table",
+        )
+    return found
+
+
+def offset(asked: Words, start: str | None, everything: bool, last: str | None) -> str | None:
+    """Return the offset of the newest commit that changed rows after ``start`` within the limits of a batch, None if there is none.
+
+    Raises Invalid if ``start`` is of another table, Expired if commits after it are in the log no more.
+    """
+    table = _opened(asked)
+    newest = table.snapshot()
+    end = newest.seq if last is None else _seq(table, last)
+    begun = _begin(table, asked) if start is None else _seq(table, start)
+    if begun is None:
+        return _offset(table, end)
+    if everything or (asked.max_commits is None and asked.max_bytes is None):
+        found = next((seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))), begun)
+    else:
+        found = _limited(table, asked, begun, end)
+    return _offset(table, found) if found > begun else None
+
+
+def batch(spark: SparkSession, asked: Words, start: str | None, end: str, expected: StructType) -> DataFrame:
+    """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed; with ``expected`` columns.
+
+    Raises Expired if the table keeps them no more, Invalid if its columns are others now.  Of a stream's beginning that is an error of whoever reads
+    its rows: Spark asks for the beginning again when a query goes on, and leaves it unread.
+    """
+    try:
+        return _batch(spark, asked, start, end, expected)
+    except MdtError as error:
+        if start is not None:
+            raise
+        from mdt.engines.spark.frame import unreadable  # pyspark takes a second to import; only Spark users pay for it
+
+        return unreadable(spark, error, expected)
+
+
+def _batch(spark: SparkSession, asked: Words, start: str | None, end: str, expected: StructType) -> DataFrame:
+    table = _opened(asked)
+    until = _seq(table, end)
+    begun = _begin(table, asked) if start is None else _seq(table, start)
+    found = _rows(spark, table, asked, begun, until)
+    if _simple(found.schema) != _simple(expected):
+        raise Invalid(
+            f"the table's columns were altered since the stream was begun: {found.schema.simpleString()}",
+            hint="end the query, and begin it again from its checkpoint",
+        )
+    return found.select(*expected.names)
+
+
+def write(asked: Words, mode: str, number: tuple[str, int], rows: DataFrame) -> tables.Table:
+    """Write a batch, (stream, number), and return the table, which is made if it is not there; nothing is written of a batch that it has.
+
+    Raises Invalid for a mode that the operation does not fit, and as :func:`mdt.source.writing.write` does.
+    """
+    how = one_of("the output mode", mode, _MODES)
+    if how == "Complete" and asked.operation not in (None, _COMPLETE):
+        raise Invalid(
+            f"every batch of the output mode complete is the whole result, and the operation is {asked.operation}",
+            hint=f"leave the operation out: it is {_COMPLETE}",
+        )
+    if how == "Complete":
+        asked.operation = _COMPLETE
+    kept = rows.persist()  # rows of a stream may cost more, or be others, when they are made a second time
+    try:
+        return writing.write(asked, "Append", kept, number)
+    finally:
+        kept.unpersist()
+
+
+def _opened(asked: Words) -> tables.Table:
+    return reading.opened(asked.path, asked.options, asked.storage or None, None)
+
+
+def _begin(table: tables.Table, asked: Words) -> int | None:
+    """Return the commit after which a stream begins; None: with the rows that there are."""
+    return None if asked.since is None else seq_at(table.snapshot(), asked.since)
+
+
+def _rows(spark: SparkSession, table: tables.Table, asked: Words, since: int | None, until: int) -> DataFrame:
+    if asked.changes is not None:
+        assert since is not None, "checked when the stream began"
+        return table.changes(since, until, mode=asked.changes).to_spark(spark)
+    if since is None:
+        return table.scan(as_of=until).to_spark(spark)
+    return table.scan(since=since, until=until).to_spark(spark)
+
+
+def _limited(table: tables.Table, asked: Words, begun: int, end: int) -> int:
+    """Return the last commit of a batch that is within its limits; one commit is, however large."""
+    commits, size, found = 0, 0, begun
+    for seq in range(begun + 1, end + 1):
+        record = table.metadata.record(seq)
+        if record is None or not _changes_rows(record):
+            continue
+        commits += 1
+        size += sum(record.table("files")["size"].to_pylist())
+        is_over = commits > (asked.max_commits or commits) or size > (asked.max_bytes or size)
+        if is_over and found > begun:
+            break
+        found = seq
+    return found
+
+
+def _changes_rows(record: CommitRecord | None) -> bool:
+    """Return whether a commit changed rows; one that is in the log no more may have."""
+    return record is None or record.header["operation"] == "restore" or any(record.header["counts"].values())
+
+
+def _offset(table: tables.Table, seq: int) -> str:
+    return json.dumps({"seq": seq, "table": table.definition.table_id})
+
+
+def _seq(table: tables.Table, text: str) -> int:
+    """Return the commit that an offset names.  Raises Invalid for one of another table, or of a commit that it has not."""
+    try:
+        told = json.loads(text)
+        seq, table_id = told["seq"], told["table"]
+    except (ValueError, TypeError, KeyError):
+        raise Invalid(f"{text!r} is no offset of a stream of ours") from None
+    if table_id != table.definition.table_id or not isinstance(seq, int) or not 0 <= seq <= table.snapshot().seq:
+        raise Invalid(
+            f"the offset {text} is of another table than the one at {table.path}",
+            hint="a stream goes on with the table that it began with: begin a new one, with a checkpoint of its own",
+        )
+    return seq
+
+
+def _simple(schema: StructType) -> list[tuple[str, str]]:
+    """Return names and types, without what may be null."""
+    return [(field.name, field.dataType.simpleString()) for field in schema]

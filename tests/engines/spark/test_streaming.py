@@ -1,0 +1,253 @@
+"""``readStream`` and ``writeStream`` of ``format("mdt")``: every commit arrives once, and every batch is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from counting import count
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from reader import bag, hudi_table
+
+import mdt
+import mdt.spark
+from mdt.errors import Unavailable
+from mdt.services import cleaning
+from mdt.table import Table
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+Row = tuple[Any, ...]
+
+
+@pytest.fixture
+def named(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that knows the format, and whose tables of streams are gone afterwards."""
+    mdt.spark.enable(spark)
+    yield spark
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Table:
+    return mdt.create(tmp_path / "source", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ")
+
+
+def row(key: str, city: str, n: int) -> dict[str, Any]:
+    return {"id": key, "city": city, "n": n}
+
+
+class Follower:
+    """A query that collects what a stream of a table says, a run after the other, from one checkpoint."""
+
+    def __init__(self, spark: SparkSession, path: str, folder: Path, **options: str) -> None:
+        self.batches: list[list[Row]] = []
+        self.frame = spark.readStream.format("mdt").options(**options).load(path)
+        self.folder = folder
+
+    def run(self) -> list[list[Row]]:
+        """Read what there is, and return the batches of this run, each sorted."""
+        self.batches = []
+        finished(self.start(availableNow=True))
+        return self.batches
+
+    def start(self, **trigger: Any) -> StreamingQuery:
+        """Begin to read, by default what comes, too."""
+        writer = self.frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.folder))
+        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
+
+    def _keep(self, rows: DataFrame, number: int) -> None:
+        self.batches.append(sorted(tuple(row) for row in rows.collect()))
+        count("batches of streams that were read")
+
+
+def finished(query: StreamingQuery) -> None:
+    assert query.awaitTermination(60)
+    error = query.exception()
+    if error is not None:
+        raise error
+
+
+def test_a_stream_begins_with_the_rows_that_there_are_and_goes_on_with_those_that_commits_write(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    source.upsert([row("a", "Oslo", 1), row("b", "Rome", 1)])
+    follower = Follower(named, source.path, tmp_path / "c")
+    assert follower.frame.isStreaming
+    assert follower.run() == [[("a", "Oslo", 1), ("b", "Rome", 1)]]
+    assert follower.run() == []
+    source.upsert([row("a", "Oslo", 2)])
+    source.compact()
+    source.upsert([row("c", "Rome", 3)])
+    assert follower.run() == [[("a", "Oslo", 2), ("c", "Rome", 3)]]
+    source.compact()
+    assert follower.run() == [], "a service changes no row"
+    source.delete([row("c", "Rome", 3)])
+    assert follower.run() == [[]], "rows that commits wrote are told, not those that they deleted"
+
+
+def test_changes_are_told_from_a_commit_on_and_a_batch_has_no_more_commits_than_asked(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    for n in range(1, 5):
+        source.upsert([row("a", "Oslo", n)])
+    source.delete([row("a", "Oslo", 4)])
+    follower = Follower(named, source.path, tmp_path / "c", since="earliest", changes="all", maxCommitsPerTrigger="2")
+    assert follower.frame.columns[:3] == ["_change", "_seq", "_instant"]
+    told = [[(change, seq, n) for change, seq, _, _, _, n in rows] for rows in follower.run()]
+    assert told == [
+        [("insert", 1, 1), ("update_after", 2, 2), ("update_before", 2, 1)],
+        [("update_after", 3, 3), ("update_after", 4, 4), ("update_before", 3, 2), ("update_before", 4, 3)],
+        [("delete", 5, 4)],
+    ]
+    each = Follower(named, source.path, tmp_path / "d", since="1", max_bytes="1")
+    assert [[n for _, _, n in rows] for rows in each.run()] == [[2], [3], [4], []], "a commit is a batch"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"as_of": "1"}, "a stream has no end, and no state"),
+        ({"since": "0", "until": "1"}, "a stream has no end, and no state"),
+        ({"query_type": "read_optimized"}, "a stream has no end, and no state"),
+        ({"changes": "all"}, "a stream of changes begins somewhere"),
+        ({"max_commits": "none"}, "a whole number from 1 on"),
+    ],
+)
+def test_options_that_mean_nothing_to_a_stream_are_refused(
+    named: SparkSession, source: Table, options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(Exception, match=reason):
+        named.readStream.format("mdt").options(**options).load(source.path)
+
+
+def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
+    named: SparkSession, source: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
+    source.upsert([row("a", "Oslo", 0)])
+    late, changes = Follower(named, source.path, tmp_path / "c"), {"changes": "all", "since": "earliest"}
+    follower = Follower(named, source.path, tmp_path / "f", **changes)
+    assert len(late.run()) == len(follower.run()) == 1
+    for n in range(12):
+        source.upsert([row("a", "Oslo", n)])
+    source.clean(retain_commits=2)
+    assert late.run() == [[("a", "Oslo", 11)]], "the newest rows are there, whatever was cleaned"
+    for late in (follower, Follower(named, source.path, tmp_path / "b", **changes)):
+        with pytest.raises(StreamingQueryException, match="Expired"):
+            late.run()
+    begun = Follower(named, source.path, tmp_path / "n", max_commits="1")
+    query = begun.start()
+    query.processAllAvailable()
+    source.upsert([row("b", "Oslo", 1)])
+    query.processAllAvailable()
+    assert begun.batches == [[("a", "Oslo", 11)], [("b", "Oslo", 1)]]
+    source.alter(add={"more": pa.int64()})
+    source.upsert([row("b", "Oslo", 3) | {"more": 3}])
+    with pytest.raises(StreamingQueryException, match="columns were altered since the stream was begun"):
+        query.processAllAvailable()
+    assert Follower(named, source.path, tmp_path / "n").run() == [[("b", "Oslo", 3, 3)]]
+    other = mdt.create(tmp_path / "other", SCHEMA, ["id"])
+    other.upsert([row("x", "Bonn", 1)])
+    with pytest.raises(StreamingQueryException, match="is of another table"):
+        Follower(named, other.path, tmp_path / "n").run()
+
+
+def copied(spark: SparkSession, source: Table, folder: Path, **options: str) -> StreamingQuery:
+    rows = spark.readStream.format("mdt").option("max_commits", "1").option("since", "earliest").load(source.path)
+    writer = rows.writeStream.format("mdt").options(**options).option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(availableNow=True).start(str(folder / "copy"))
+
+
+OURS = {"key": "id", "partition_by": "city", "table_type": "mor", "indexes": "bitmap(n)"}
+
+
+def assert_copy(source: Table, folder: Path, commits: int) -> None:
+    copy = mdt.open(folder / "copy")
+    expected = source.scan().to_arrow()
+    assert bag(copy.scan().to_arrow()) == bag(expected) == bag(hudi_table(folder / "copy", SCHEMA))
+    assert copy.snapshot().seq == commits and not copy.check().problems
+
+
+def test_batches_become_commits_and_a_query_that_begins_again_goes_on(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    for n in range(3):
+        source.upsert([row(f"k{n}", "Oslo", n), row("both", "Rome", n)])
+    finished(copied(named, source, tmp_path, **OURS))
+    assert_copy(source, tmp_path, 3)
+    source.upsert([row("k9", "Bonn", 9)])
+    finished(copied(named, source, tmp_path))
+    assert_copy(source, tmp_path, 4)
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_a_batch_that_failed_before_or_after_its_commit_is_written_once(
+    named: SparkSession, source: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    for n in range(4):
+        source.upsert([row(f"k{n}", "Oslo", n)])
+    options = {**OURS, "operation": "insert"}  # which refuses the rows of a batch that it has
+    write, failing = Table.insert, [False, False, True, False]
+
+    def fails(table: Table, *given: Any, **more: Any) -> Any:
+        fail = failing.pop(0) if failing else False
+        if fail and phase == "before":
+            raise Unavailable("the network is down")
+        done = write(table, *given, **more)
+        if fail:
+            raise Unavailable("the network is down")
+        return done
+
+    monkeypatch.setattr(Table, "insert", fails)
+    with pytest.raises(StreamingQueryException, match="the network is down"):
+        finished(copied(named, source, tmp_path, **options))
+    assert mdt.open(tmp_path / "copy").snapshot().seq == (2 if phase == "before" else 3)
+    finished(copied(named, source, tmp_path, **options))
+    assert_copy(source, tmp_path, 4)
+    assert [found for found, _ in mdt.open(tmp_path / "copy").snapshot().streams.batches.values()] == [3]
+
+
+def test_batches_in_tasks_by_other_operations_and_of_a_whole_result(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    source.upsert([row(f"k{n}", "Oslo" if n % 2 else "Rome", n) for n in range(40)])
+    finished(copied(named, source, tmp_path, **OURS, **{"mdt.spark.local.bytes.max": "0"}))
+    assert_copy(source, tmp_path, 1)
+    gone = named.readStream.format("mdt").load(source.path).where("n < 10")
+    sink = gone.writeStream.format("mdt").option("operation", "delete").trigger(availableNow=True)
+    finished(sink.option("checkpointLocation", str(tmp_path / "d")).start(str(tmp_path / "copy")))
+    assert mdt.open(tmp_path / "copy").scan().count() == 30
+    total = named.readStream.format("mdt").load(source.path).groupBy("city").agg({"n": "sum"})
+    for _ in range(2):
+        sums = total.withColumnRenamed("sum(n)", "total").writeStream.format("mdt").outputMode("complete")
+        sums = sums.option("key", "city").option("checkpointLocation", str(tmp_path / "s")).trigger(availableNow=True)
+        finished(sums.start(str(tmp_path / "sums")))
+        found = mdt.open(tmp_path / "sums").scan().to_arrow().to_pydict()
+        expected = source.scan().to_arrow().group_by("city").aggregate([("n", "sum")]).to_pydict()
+        assert dict(zip(found["city"], found["total"], strict=True)) == dict(
+            zip(expected["city"], expected["n_sum"], strict=True)
+        )
+        source.upsert([row("new", "Oslo", 1000)])
+
+
+def refused(start: Callable[[], StreamingQuery]) -> str:
+    with pytest.raises(StreamingQueryException) as error:
+        finished(start())
+    return str(error.value)
+
+
+def test_a_whole_result_is_no_upsert_and_a_new_table_needs_a_key(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    source.upsert([row("a", "Oslo", 1)])
+    assert "needs a record key" in refused(lambda: copied(named, source, tmp_path))
+    sums = named.readStream.format("mdt").load(source.path).groupBy("city").count().writeStream.format("mdt")
+    sums = sums.outputMode("complete").option("key", "city").option("operation", "upsert")
+    sums = sums.option("checkpointLocation", str(tmp_path / "s")).trigger(availableNow=True)
+    assert "leave the operation out" in refused(lambda: sums.start(str(tmp_path / "sums")))
