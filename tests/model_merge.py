@@ -37,7 +37,7 @@ CONDITIONS: dict[str, dict[str | None, Callable[[Any, Any], bool]]] = {
     "matched": {
         "source.x > target.x": lambda s, t: _above(_number(s["x"]), _number(t["x"])),
         "source.x = target.x or target.note is null": lambda s, t: _same(_number(s["x"]), _number(t["x"])) or t["note"] is None,
-        "source.ts >= target.ts and source.x is not null": lambda s, t: s["ts"] >= t["ts"] and s["x"] is not None,
+        "source.ts >= target.ts and source.x is not null": lambda s, t: s["x"] is not None and (_above(s["ts"], t["ts"]) or _same(s["ts"], t["ts"])),
         "not (source.note = target.note)": lambda s, t: None not in (s["note"], t["note"]) and s["note"] != t["note"],
         "length(source.note) < 2": lambda s, t: s["note"] is not None and len(s["note"]) < 2,
         None: lambda s, t: True,
