@@ -141,7 +141,7 @@ def test_an_expression_that_says_something_else_is_not_read(regex: str) -> None:
     assert patterns.query_of(regex) is None
 
 
-def test_what_spark_cannot_tokenize_is_refused_with_advice() -> None:
+def test_what_spark_cannot_tokenize_is_refused_with_advice(spark: SparkSession) -> None:
     with pytest.raises(Unsupported) as refused:
         match("s", "西安", "chinese")
     assert "to_arrow" in refused.value.hint

@@ -196,6 +196,32 @@ def test_an_update_sets_what_an_insert_of_the_expressions_would(
     check(sql, wanted)
 
 
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ("address.zip = address.zip + n", "named_struct('zip', address.zip + n, 'street', address.street)"),
+        ("x.address.street = name, address.zip = 7L", "named_struct('zip', 7, 'street', name)"),
+        ("address.zip = null", "named_struct('zip', null, 'street', address.street)"),
+    ],
+)
+def test_fields_of_a_struct_are_set_and_the_others_stay(sql: SparkSession, said: str, whole: str) -> None:
+    kept(sql)
+    wanted = expected(sql, {"address": whole}, "n < 6")
+    (affected,) = sql.sql(f"select count(*) from {BEFORE} where n < 6").first() or (0,)
+    assert counts(sql, f"update {TABLE} x set {said} where n < 6") == (affected,)
+    check(sql, wanted)
+
+
+def test_a_merge_sets_fields_of_a_struct(sql: SparkSession) -> None:
+    kept(sql)
+    wanted = expected(sql, {"address": "named_struct('zip', int(id) * 3, 'street', address.street)"}, "id < 9")
+    source = f"(select distinct id, id * 3 as zip from {BEFORE} where id < 9)"
+    sql.sql(
+        f"merge into {TABLE} t using {source} s on t.id = s.id when matched then update set t.address.zip = int(s.zip)"
+    )
+    check(sql, wanted)
+
+
 def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_one(sql: SparkSession) -> None:
     sql.sql(
         f"update {TABLE} set n = 1 + 1, day = current_date() where at < '2024-03-10 03:00:00' and address.zip in (1, 2, 30)"
@@ -213,7 +239,10 @@ def test_what_is_exact_in_our_filters_is_done_without_a_query_and_the_rest_by_on
     [
         ("update changed set id = 5", "belongs to the key"),
         ("update changed set city = concat(city, '!')", "the key or the partition"),
-        ("update changed set address.zip = 5", "is a part of a column"),
+        ("update changed set address.zip = 5, address.zip = 6", "zip.* is set twice"),
+        ("update changed set address.zip = 5, address = null", "address is set twice"),
+        ("update changed set address.zip = 'five and a half'", "CAST_INVALID_INPUT|cannot be cast"),
+        ("update changed set address.nowhere = 5", "nowhere"),
         ("update changed set n = name", "(?i)cannot|invalid|takes int"),
         ("update changed set n = 10000000000", "(?i)overflow|out of range"),
         ("update changed set n = n * 1000000000", "(?i)overflow"),

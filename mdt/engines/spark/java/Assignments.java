@@ -22,20 +22,33 @@ import scala.Option;
 final class Assignments {
     private Assignments() {}
 
-    /** Refuses parts of columns, and values that no column of its type takes. */
+    /** Refuses parts of arrays and maps, and values that no column of its type takes; of fields in structs it makes values of whole columns. */
     static Map of(scala.collection.immutable.Seq given, SQLConf conf) {
         Map found = new LinkedHashMap();
+        Map fields = new LinkedHashMap();
         List assignments = Scala.list(given);
         for (int i = 0; i < assignments.size(); i++) {
             Assignment each = (Assignment) assignments.get(i);
-            if (!(each.key() instanceof Attribute)) {
+            Attribute column = FieldValues.columnOf(each.key());
+            if (column == null) {
                 throw new UnsupportedOperationException("Unsupported: " + each.key().sql()
-                        + " is a part of a column; set the whole column, as by named_struct(…)");
+                        + " is a part of an array or a map; set the whole column");
             }
-            Attribute column = (Attribute) each.key();
-            if (found.put(column.name(), cast(each.value(), column, conf)) != null) {
+            Object before = each.key() == column
+                    ? found.put(column.name(), cast(each.value(), column.name(), column.dataType(), conf)) : null;
+            if (each.key() != column) {
+                if (!fields.containsKey(column.name())) {
+                    fields.put(column.name(), new FieldValues(column));
+                }
+                ((FieldValues) fields.get(column.name())).add(each.key(), each.value());
+            }
+            if (before != null || found.containsKey(column.name()) && fields.containsKey(column.name())) {
                 throw new IllegalArgumentException("Invalid: the column " + column.name() + " is set twice");
             }
+        }
+        for (Iterator i = fields.entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            found.put(each.getKey(), ((FieldValues) each.getValue()).whole(conf));
         }
         return found;
     }
@@ -67,9 +80,9 @@ final class Assignments {
         return false;
     }
 
-    private static Expression cast(Expression value, Attribute column, SQLConf conf) {
+    /** Returns a value as the type of a column, or of a field in one. */
+    static Expression cast(Expression value, String name, DataType to, SQLConf conf) {
         DataType from = value.dataType();
-        DataType to = column.dataType();
         if (from.catalogString().equals(to.catalogString())) {
             return value;
         }
@@ -79,7 +92,7 @@ final class Assignments {
         boolean isNested = to instanceof StructType || to instanceof ArrayType || to instanceof MapType;
         if (!fits || isNested && !from.catalogString().equals("void")) {
             throw new IllegalArgumentException("Invalid: " + value.sql() + " is " + from.catalogString() + ", and the column "
-                    + column.name() + " takes " + to.catalogString());
+                    + name + " takes " + to.catalogString());
         }
         Object mode = policy.equals("LEGACY") ? EvalMode$.MODULE$.LEGACY() : EvalMode$.MODULE$.ANSI();
         return new Cast(value, to, Option.apply(conf.sessionLocalTimeZone()), (scala.Enumeration.Value) mode);

@@ -1,0 +1,91 @@
+// New values of fields in a struct: SET address.zip = 5, address.street = 's' is one new value of the column address, with its other
+// fields as they are. Of a row in which the struct is null these are null.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+final class FieldValues {
+    private final Attribute column;
+    private final List paths = new ArrayList(); // of each field: its place in each struct on the way from the column
+    private final List keys = new ArrayList();
+    private final List values = new ArrayList();
+
+    FieldValues(Attribute column) {
+        this.column = column;
+    }
+
+    /** Returns the column that a field belongs to, null for what is no field of structs. */
+    static Attribute columnOf(Expression field) {
+        Expression each = field;
+        while (each instanceof GetStructField) {
+            each = ((GetStructField) each).child();
+        }
+        return each instanceof Attribute ? (Attribute) each : null;
+    }
+
+    void add(Expression field, Expression value) {
+        List path = new ArrayList();
+        for (Expression each = field; each instanceof GetStructField; each = ((GetStructField) each).child()) {
+            path.add(0, Integer.valueOf(((GetStructField) each).ordinal()));
+        }
+        paths.add(path);
+        keys.add(field);
+        values.add(value);
+    }
+
+    /** Returns the value of the whole column. */
+    Expression whole(SQLConf conf) {
+        List all = new ArrayList();
+        for (int i = 0; i < paths.size(); i++) {
+            all.add(Integer.valueOf(i));
+        }
+        return with(column, all, 0, conf);
+    }
+
+    /** Returns a struct with new values. wanted: numbers of those that are in it; depth: of the struct below the column. */
+    private Expression with(Expression struct, List wanted, int depth, SQLConf conf) {
+        StructField[] fields = ((StructType) struct.dataType()).fields();
+        List made = new ArrayList();
+        for (int place = 0; place < fields.length; place++) {
+            List inside = new ArrayList();
+            for (int i = 0; i < wanted.size(); i++) {
+                List path = (List) paths.get(((Integer) wanted.get(i)).intValue());
+                if (((Integer) path.get(depth)).intValue() == place) {
+                    inside.add(wanted.get(i));
+                }
+            }
+            made.add(Literal$.MODULE$.apply(fields[place].name()));
+            made.add(field(new GetStructField(struct, place, Option.apply(fields[place].name())), inside, depth, conf));
+        }
+        return new CreateNamedStruct(Scala.seq(made));
+    }
+
+    private Expression field(Expression old, List wanted, int depth, SQLConf conf) {
+        if (wanted.isEmpty()) {
+            return old;
+        }
+        int first = ((Integer) wanted.get(0)).intValue();
+        boolean isWhole = false;
+        for (int i = 0; i < wanted.size(); i++) {
+            isWhole |= ((List) paths.get(((Integer) wanted.get(i)).intValue())).size() == depth + 1;
+        }
+        if (!isWhole) {
+            return with(old, wanted, depth + 1, conf);
+        }
+        String name = ((Expression) keys.get(first)).sql();
+        if (wanted.size() > 1) {
+            throw new IllegalArgumentException("Invalid: " + name + " is set twice");
+        }
+        return Assignments.cast((Expression) values.get(first), name, old.dataType(), conf);
+    }
+}
