@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 from counting import count
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from strategies import Row
-
-import mdt
+from model_overwriting import OverwritingRules
 
 
-class OnceRules:
+class OnceRules(OverwritingRules):
     """Batches of a stream, for machines that have a model; which batch is the newest outlives whatever the table goes through."""
 
     newest_batch = -1
@@ -31,21 +28,3 @@ class OnceRules:
         assert again.snapshot().streams.batches["model"][0] == self.newest_batch
         count("batches of the model that are written twice")
         self._compare_pruned(data)
-
-    def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
-        raise NotImplementedError
-
-    def _put(self, batch: list[Row]) -> dict[str, int]:
-        raise NotImplementedError
-
-    def _writer(self, data: st.DataObject) -> mdt.Table:
-        raise NotImplementedError
-
-    def _arrow(self, batch: list[Row], schema: pa.Schema | None = None) -> pa.Table:
-        raise NotImplementedError
-
-    def _expect(self, result: mdt.WriteResult, counts: dict[str, int]) -> None:
-        raise NotImplementedError
-
-    def _compare_pruned(self, data: st.DataObject) -> None:
-        raise NotImplementedError

@@ -105,3 +105,34 @@ class Operation(ABC, Generic[P]):
     def narrow(self, snapshot: Snapshot, plan: P, changes: Changes, theirs: CommitRecord) -> tuple[P, Changes] | None:
         """Return the part of ``changes`` that does not conflict with ``theirs``; None, as here, to start again."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Around(Operation[Any]):
+    """``operation``, as those have it that derive from this and say how a step of theirs differs."""
+
+    operation: Operation[Any]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the history calls it."""
+        return self.operation.name
+
+    @property
+    def action(self) -> str:  # type: ignore[override]
+        """Hudi's word for its instant."""
+        return self.operation.action
+
+    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
+        """Decide as the operation does."""
+        return self.operation.prepare(snapshot, txn)
+
+    def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
+        """Write as the operation does."""
+        return self.operation.write(snapshot, plan, claim)
+
+    def narrow(
+        self, snapshot: Snapshot, plan: Any, changes: Changes, theirs: CommitRecord
+    ) -> tuple[Any, Changes] | None:
+        """Give way as the operation does."""
+        return self.operation.narrow(snapshot, plan, changes, theirs)

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mdt.commit import conflicts
-from mdt.commit.operation import Changes, Claim, Operation, WritePlan
+from mdt.commit.operation import Around, WritePlan
 from mdt.errors import Conflict, Invalid
-from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Resting(Operation[Any]):
-    """``operation``, which follows from what the state ``seq`` says of the rows that it changes.
+class Resting(Around):
+    """An operation that follows from what the state ``seq`` says of the rows that it changes.
 
     It begins on the newest state as others do, and conflicts with what was committed since ``seq`` as if it had begun there: then whoever
     has read the rows must read them again.
     """
 
-    operation: Operation[Any]
     metadata: Metadata
     seq: int
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """What the history calls it."""
-        return self.operation.name
-
-    @property
-    def action(self) -> str:  # type: ignore[override]
-        """Hudi's word for its instant."""
-        return self.operation.action
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
         """Return what the operation decides.  Raises Conflict if a commit since ``seq`` changed what it rests on."""
@@ -60,13 +47,3 @@ class Resting(Operation[Any]):
 
     def _conflict(self, why: str) -> Conflict:
         return Conflict(f"{self.name} rests on the state after commit {self.seq}: {why}", hint="read the rows again")
-
-    def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
-        """Write as the operation does."""
-        return self.operation.write(snapshot, plan, claim)
-
-    def narrow(
-        self, snapshot: Snapshot, plan: Any, changes: Changes, theirs: CommitRecord
-    ) -> tuple[Any, Changes] | None:
-        """Give way as the operation does."""
-        return self.operation.narrow(snapshot, plan, changes, theirs)
