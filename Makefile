@@ -7,9 +7,11 @@ EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
 # Processes that share the tests; each that runs Spark's has a JVM of its own, of some 1.5 GB.
 WORKERS ?= 2
+# The oldest PySpark that works, which the nightly run tries, too.
+OLDEST ?= 4.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench ssb nightly clean java
+.PHONY: help demo test quick check bench ssb nightly oldest clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,8 +45,17 @@ test: check java  ## check, then every test but the nightly ones
 quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
 	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "not nightly and not slow"
 
-nightly: check java  ## check, then every test
+nightly: check java  ## check, then every test, those of Spark on the oldest PySpark, too
 	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "nightly or not nightly" --timeout 3600
+	$(MAKE) oldest
+
+oldest: $(VENV)-oldest/.installed java  ## the tests of Spark on the oldest PySpark
+	$(VENV)-oldest/bin/python -m pytest tests/engines/spark
+
+$(VENV)-oldest/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet -e ".[$(EXTRAS)]" "pyspark==$(OLDEST).*"
+	@touch $@
 
 bench: $(VENV)/.benchmarks  ## the workload trips against the peers, 1 M rows; planning on tables of many files
 	$(RUN) -m benchmarks upsert lookup scan index planning
@@ -53,5 +64,5 @@ ssb: $(VENV)/.benchmarks java  ## the Star Schema Benchmark on Spark, with a plo
 	$(RUN) -m benchmarks.ssb --markdown ssb.md --plot ssb.png
 
 clean:  ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BooleanType
@@ -94,7 +95,12 @@ def evaluated(
             arrays = tuple(array.cast(type) for array, type in zip(arrays, types, strict=True))
         return _told(function, arrays, arguments)
 
-    found: Column = sf.arrow_udf(run, BooleanType())(*columns)  # type: ignore[attr-defined]  # its stubs are older
+    if not hasattr(sf, "arrow_udf"):
+        raise Unsupported(
+            f"PySpark {pyspark.__version__} cannot call {function.name}: its Python functions take no Arrow arrays",
+            hint="install PySpark 4.1 or newer, or leave the function out of the filter",
+        )
+    found: Column = sf.arrow_udf(run, BooleanType())(*columns)
     return found
 
 

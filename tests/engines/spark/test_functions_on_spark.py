@@ -20,6 +20,7 @@ from indexes import functions
 from mdt.engines.spark.functions import call
 from mdt.errors import Invalid
 
+pytestmark = pytest.mark.skipif(not hasattr(sf, "arrow_udf"), reason="PySpark 4.0 has no functions over Arrow arrays")
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from counting import count
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from indexes.predicate import leaves, matches
 from mdt.errors import MdtError
@@ -181,6 +182,10 @@ def compared(spark: SparkSession, wheres: Sequence[str]) -> int:
     held = rows()
     mine = {where: found for where in wheres if (found := ours(where, held)) is not None}
     asked = [where for where in mine if not differs_on_purpose(where, held.schema)]
+    if not hasattr(
+        sf, "arrow_udf"
+    ):  # to Spark 4.0 two quotes in a text are the end of one and the beginning of another
+        asked = [where for where in asked if "''" not in where]
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     try:
