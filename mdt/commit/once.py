@@ -21,11 +21,11 @@ class Once(Around):
     batch: int
 
     def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Return what the operation decides, unless the batch is there."""
+        """Return what the operation decides, unless the batch is there; one that changes nothing is committed, too: tried again, it still does not."""
         if snapshot.streams.has(self.stream, self.batch):
             return WritePlan(Footprint(txn), is_needed=False)
         plan = self.operation.prepare(snapshot, txn)
-        return replace(plan, footprint=replace(plan.footprint, stream=self.stream))
+        return replace(plan, footprint=replace(plan.footprint, stream=self.stream), is_needed=True)
 
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
         """Write as the operation does, and say which batch it is."""

@@ -163,6 +163,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Bring the rows of each bucket to one task, which writes its files."""
+        if not plan.work:
+            return Changes(absent=WrittenKeys(self.metadata.objects, (), snapshot.definition.is_global))
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
         rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
         source = self._source(snapshot)

@@ -40,7 +40,7 @@ class Streams:
 
 def is_stream(value: Any) -> bool:
     """Return whether ``value`` may name a stream: printable text."""
-    return isinstance(value, str) and 0 < len(value.encode()) <= NAME_BYTES_MAX and value.isprintable()
+    return isinstance(value, str) and value.isprintable() and 0 < len(value.encode()) <= NAME_BYTES_MAX
 
 
 def is_batch(value: Any) -> bool:

@@ -63,6 +63,10 @@ class TableAnswers:
         """Return the columns of the stream that ``options`` ask for.  Raises as :func:`mdt.source.streaming.columns` does."""
         return streaming.columns(spark, settings_of(spark).under(words(options)), columns)
 
+    def stream_newest(self, spark: SparkSession, options: Mapping[str, str]) -> str:
+        """Return the offset of the newest commit."""
+        return streaming.newest(settings_of(spark).under(words(options)))
+
     def stream_offset(
         self, spark: SparkSession, options: Mapping[str, str], start: str | None, everything: bool, last: str | None
     ) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from mdt.arguments import one_of
@@ -61,7 +62,17 @@ def call(
     if "spark" in parameters:
         given["spark"] = spark if given.get("spark") else None
     table = writing.opened(asked)
+    _require_all(name, getattr(table, name), given)
     return table, _told(getattr(table, name)(**given))
+
+
+def _require_all(name: str, method: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raise Invalid for an argument that the method needs and that is not given."""
+    needed = [
+        one for one, what in signature(method).parameters.items() if what.default is what.empty and one not in given
+    ]
+    if needed:
+        raise Invalid(f"mdt.{name} needs {' and '.join(needed)}", hint=f"CALL mdt.{name}('table', {needed[0]} => …)")
 
 
 def _arguments(

@@ -42,14 +42,20 @@ def columns(spark: SparkSession, asked: Words, said: StructType | None) -> Struc
     return found
 
 
+def newest(asked: Words) -> str:
+    """Return the offset of the newest commit: where a stream ends that reads what there is."""
+    table = _opened(asked)
+    return _offset(table, table.snapshot().seq)
+
+
 def offset(asked: Words, start: str | None, everything: bool, last: str | None) -> str | None:
     """Return the offset of the newest commit that changed rows after ``start`` within the limits of a batch, None if there is none.
 
-    Raises Invalid if ``start`` is of another table, Expired if commits after it are in the log no more.
+    Raises Invalid if ``start`` is of another table, Expired if changes after it are in the log no more.
     """
     table = _opened(asked)
-    newest = table.snapshot()
-    end = newest.seq if last is None else _seq(table, last)
+    snapshot = table.snapshot()
+    end = snapshot.seq if last is None else _seq(table, last)
     begun = _begin(table, asked) if start is None else _seq(table, start)
     if begun is None:
         return _offset(table, end)
@@ -57,20 +63,21 @@ def offset(asked: Words, start: str | None, everything: bool, last: str | None) 
         found = next((seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))), begun)
     else:
         found = _limited(table, asked, begun, end)
-    return _offset(table, found) if found > begun else None
+    if found <= begun:
+        return None
+    # What was cleaned can be no end of a batch of rows; its rows stand in later states.
+    return _offset(table, found if asked.changes is not None else max(found, min(end, snapshot.retention.horizon)))
 
 
 def batch(spark: SparkSession, asked: Words, start: str | None, end: str, expected: StructType) -> DataFrame:
     """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed; with ``expected`` columns.
 
-    Raises Expired if the table keeps them no more, Invalid if its columns are others now.  Of a stream's beginning that is an error of whoever reads
-    its rows: Spark asks for the beginning again when a query goes on, and leaves it unread.
+    Whoever reads them is told if the table keeps them no more (Expired), or if its columns are others now (Invalid): Spark asks for a batch
+    that it has when a query goes on, and leaves it unread.
     """
     try:
         return _batch(spark, asked, start, end, expected)
     except MdtError as error:
-        if start is not None:
-            raise
         from mdt.engines.spark.frame import unreadable  # pyspark takes a second to import; only Spark users pay for it
 
         return unreadable(spark, error, expected)
@@ -80,7 +87,12 @@ def _batch(spark: SparkSession, asked: Words, start: str | None, end: str, expec
     table = _opened(asked)
     until = _seq(table, end)
     begun = _begin(table, asked) if start is None else _seq(table, start)
-    found = _rows(spark, table, asked, begun, until)
+    if asked.changes is not None:
+        found = _rows(spark, table, asked, begun, until)
+    else:
+        found = _rows(spark, table, asked, begun, max(until, table.snapshot().retention.horizon))
+        if _simple(found.schema) != _simple(expected):
+            found = _rows(spark, table, asked, begun, table.snapshot().seq)  # with the columns of now
     if _simple(found.schema) != _simple(expected):
         raise Invalid(
             f"the table's columns were altered since the stream was begun: {found.schema.simpleString()}",
@@ -114,8 +126,14 @@ def _opened(asked: Words) -> tables.Table:
 
 
 def _begin(table: tables.Table, asked: Words) -> int | None:
-    """Return the commit after which a stream begins; None: with the rows that there are."""
-    return None if asked.since is None else seq_at(table.snapshot(), asked.since)
+    """Return the commit after which a stream begins; None: with the rows that there are.  Raises Invalid for one that is not there."""
+    if asked.since is None:
+        return None
+    snapshot = table.snapshot()
+    found = seq_at(snapshot, asked.since, "since")
+    if not 0 <= found <= snapshot.seq:
+        raise Invalid(f"since = {found}: the table has the commits 0 to {snapshot.seq}")
+    return found
 
 
 def _rows(spark: SparkSession, table: tables.Table, asked: Words, since: int | None, until: int) -> DataFrame:
@@ -129,8 +147,9 @@ def _rows(spark: SparkSession, table: tables.Table, asked: Words, since: int | N
 
 def _limited(table: tables.Table, asked: Words, begun: int, end: int) -> int:
     """Return the last commit of a batch that is within its limits; one commit is, however large."""
-    commits, size, found = 0, 0, begun
-    for seq in range(begun + 1, end + 1):
+    commits, size = 0, 0
+    found = max(begun, min(end, table.snapshot().retention.first - 1))  # of those before nothing is known
+    for seq in range(found + 1, end + 1):
         record = table.metadata.record(seq)
         if record is None or not _changes_rows(record):
             continue
@@ -145,7 +164,9 @@ def _limited(table: tables.Table, asked: Words, begun: int, end: int) -> int:
 
 def _changes_rows(record: CommitRecord | None) -> bool:
     """Return whether a commit changed rows; one that is in the log no more may have."""
-    return record is None or record.header["operation"] == "restore" or any(record.header["counts"].values())
+    if record is None or record.header["operation"] == "restore":
+        return True
+    return any(record.header["counts"].get(name) for name in ("inserted", "updated", "deleted"))
 
 
 def _offset(table: tables.Table, seq: int) -> str:

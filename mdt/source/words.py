@@ -128,7 +128,7 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
     word = _WORDS.get(name)
     if word is not None:
         value = value_of(word, name, text)
-        if value not in (None, ()) or word in ("partition_by",):
+        if value not in (None, ()) or word in ("partition_by", "indexes"):
             yield word, value
     elif name.startswith(STORAGE):
         found.storage[name.removeprefix(STORAGE)] = text
@@ -195,7 +195,7 @@ def _text(name: str, text: str) -> str:
 
 def flag_of(name: str, text: str) -> bool:
     """Return whether a text says true.  Raises Invalid if it says neither true nor false."""
-    return one_of(name, text.lower(), ("true", "false")) == "true"
+    return one_of(name, text.strip().lower(), ("true", "false")) == "true"
 
 
 def _positive(name: str, text: str) -> int:

@@ -32,12 +32,17 @@ class Table(Reading, Writing, Services, Indexes):
     def __reduce__(self) -> Any:
         """Raises Unsupported for a table in memory."""
         seen = None if self._pinned is None else self._pinned.seq
-        return _reopened, (self._storage, dict(self._metadata.overrides), seen)
+        return _reopened, (self._storage, dict(self._metadata.overrides), seen, self._rests_on, self._batch)
 
 
-def _reopened(storage: Storage, options: Mapping[str, Any], as_of: int | None) -> Table:
+def _reopened(
+    storage: Storage, options: Mapping[str, Any], as_of: int | None, rests_on: int | None, batch: tuple[str, int] | None
+) -> Table:
     """Return a table as it was pickled."""
-    return open(storage, options, as_of=as_of)
+    found = open(storage, options, as_of=as_of)
+    if rests_on is not None:
+        found = found.resting_on(rests_on)
+    return found if batch is None else found.once(*batch)
 
 
 def create(

@@ -57,6 +57,8 @@ class Writing(Handle):
             raise Invalid(
                 "evolve makes columns null that the data lack, partial keeps them", hint="add columns by t.alter first"
             )
+        if evolve and self._batch is not None and self.snapshot().streams.has(*self._batch):
+            return WriteResult(self.snapshot().seq, "")  # nothing of it is done again
         rows = self._evolved(data) if evolve else data
         if not partial and not mergers:
             return self._write(rows, "upsert", progress)

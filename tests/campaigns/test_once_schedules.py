@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +19,7 @@ import mdt
 from mdt.commit import conflicts
 from mdt.commit.once import Once
 from mdt.config import parse_options
-from mdt.errors import Invalid
+from mdt.errors import Conflict, Invalid
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.write.normalize import normalize
@@ -136,6 +137,43 @@ def test_every_operation_that_writes_rows_may_be_a_batch(
     assert bag(made.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", made.schema))
 
 
+def test_a_batch_that_changed_nothing_changes_nothing_when_it_is_tried_again(tmp_path: Any) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR)
+    writes: list[Callable[[mdt.Table], mdt.WriteResult]] = [
+        lambda t: t.delete(rows([1], 1, 0.0)),
+        lambda t: t.delete_where("id = 'k1'"),
+        lambda t: t.update_where({"fare": "fare + 1"}, "id = 'k1'"),
+        lambda t: t.merge(rows([1], 2, 3.0)).when_matched().delete().execute(),
+        lambda t: t.upsert(rows([], 1, 1.0)),
+    ]
+    for number, write in enumerate(writes):
+        assert write(table.once("s", number)).instant
+    table.upsert(rows([1], 1, 1.0))
+    for number, write in enumerate(writes):
+        assert not write(table.once("s", number)).instant
+    assert table.scan().count() == 1 and table.check().ok
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", SCHEMA))
+
+
+def test_a_batch_that_is_there_adds_no_column() -> None:
+    table = mdt.open(_world(MOR).copy())
+    table.once("s", 1).upsert(rows([1], 1, 1.0))
+    wider = rows([1], 1, 1.0).append_column("n", pa.array([5]))
+    assert not table.once("s", 1).upsert(wider, evolve=True).instant
+    assert table.schema.names == SCHEMA.names
+
+
+def test_a_handle_that_was_pickled_is_of_the_same_batch_and_rests_on_the_same_state(tmp_path: Any) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type=MOR)
+    table.upsert(rows([1], 1, 1.0))
+    handle = table.once("s", 1)
+    again = pickle.loads(pickle.dumps(handle))
+    assert [one.update_where({"fare": "fare + 1"}).updated for one in (handle, again)] == [1, 0]
+    rested = pickle.loads(pickle.dumps(table.resting_on(1)))
+    with pytest.raises(Conflict):
+        rested.update_where({"fare": "fare + 1"})
+
+
 def test_a_table_knows_the_streams_that_wrote_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mdt.metadata.streams.STREAMS_MAX", 2)
     storage = _world(MOR).copy()
@@ -152,6 +190,7 @@ def test_a_table_knows_the_streams_that_wrote_last(monkeypatch: pytest.MonkeyPat
     ("stream", "batch", "reason"),
     [
         ("", 1, "a stream has printable text"),
+        ("\ud800", 1, "a stream has printable text"),
         ("a\nb", 1, "a stream has printable text"),
         (7, 1, "a stream has printable text"),
         ("s", -1, "numbered from 0 on"),

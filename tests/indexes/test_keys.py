@@ -102,7 +102,9 @@ def java_hash(text):
     return total
 
 
-@given(texts=st.lists(keys() | st.text(st.characters(codec="utf-8"), max_size=20), max_size=20), skipped=st.integers(0, 3))
+@given(
+    texts=st.lists(keys() | st.text(st.characters(codec="utf-8"), max_size=20), max_size=20), skipped=st.integers(0, 3)
+)
 def test_hashes_are_those_of_java(texts, skipped):
     found = java_hashes(pa.array(texts, pa.string()).slice(skipped))
     assert found.tolist() == [java_hash(text) for text in texts[skipped:]]

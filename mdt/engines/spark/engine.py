@@ -223,6 +223,8 @@ class SparkEngine:
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return what ``function`` says of each share, in a task of its own; may be called while Spark plans a query."""
+        if not shares:
+            return []
         parts = self.session.sparkContext.parallelize(shares, len(shares))  # no optimizer sees a job of RDDs
         with in_driver("run its tasks"):
             found: list[T] = parts.mapPartitions(partial(_each, function)).collect()

@@ -59,6 +59,9 @@ class Answers(Protocol):
     def stream_columns(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> StructType:
         """Return the columns of the stream that ``options`` ask for; ``columns``: those that it must have, None for any."""
 
+    def stream_newest(self, spark: SparkSession, options: Mapping[str, str]) -> str:
+        """Return the offset of the newest commit of the table that ``options`` name."""
+
     def stream_offset(
         self, spark: SparkSession, options: Mapping[str, str], start: str | None, everything: bool, last: str | None
     ) -> str | None:
@@ -144,6 +147,10 @@ def _stream_columns(answers: Answers, spark: SparkSession, options: _Options, te
     return [answers.stream_columns(spark, options, _columns(text)).json()]
 
 
+def _stream_newest(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    return [answers.stream_newest(spark, options)]
+
+
 def _stream_offset(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
     found = answers.stream_offset(spark, options, text, bool(more[0]), more[1])
     return [] if found is None else [found]
@@ -160,7 +167,7 @@ def _stream_write(answers: Answers, spark: SparkSession, options: _Options, text
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
     "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change,
-    "stream columns": _stream_columns, "stream offset": _stream_offset, "stream batch": _stream_batch,
+    "stream columns": _stream_columns, "stream newest": _stream_newest, "stream offset": _stream_offset, "stream batch": _stream_batch,
     "stream write": _stream_write,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""

@@ -59,6 +59,8 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
         f"create table set_trips using mdt options (key 'id', indexes 'bloom(id)') location '{tmp_path}/s' as select 'a' id"
     )
     assert [index.partition("(")[2] for index in mdt.open(tmp_path / "s").definition.indexes] == ["id)"]
+    bare = save(rows, tmp_path / "bare", key="id", indexes="").definition
+    assert bare.indexes == () and bare.key_index == "record"
     hudis = {"hoodie.index.type": "BLOOM", "hoodie.datasource.write.hive_style_partitioning": "true"}
     told = save(rows, tmp_path / "told", key="id", partition_by="city", **hudis).definition
     assert (told.key_index, told.is_global, told.hive_style) == ("bloom", False, True)
@@ -121,6 +123,12 @@ def test_what_indexes_do_not_cover_is_built_in_the_background_of_a_job(named: Sp
     assert mdt.spark.wait_for_indexes(60) and table.indexes()["coverage"].to_pylist() == [100.0] * 3
     named.sql(f"call mdt.drop_index('{tmp_path}/t', 'bloom(city)')")
     assert len(table.indexes()) == 2
+    with pytest.raises(Exception, match="mdt.create_index needs specs"):
+        named.sql(f"call mdt.create_index('{tmp_path}/t')")
+    table.create_index("bloom(city)", mode="async")
+    save(rows, tmp_path / "t", "overwrite")
+    named.sql(f"call mdt.build_indexes('{tmp_path}/t', spark => true)")
+    assert table.indexes()["coverage"].to_pylist() == [100.0] * 3
 
 
 def test_indexes_that_queries_want_are_created_and_built(

@@ -35,7 +35,10 @@ def named(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Table:
-    return mdt.create(tmp_path / "source", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ")
+    options = {"mdt.metadata.compact.records": 3}
+    return mdt.create(
+        tmp_path / "source", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", options=options
+    )
 
 
 def row(key: str, city: str, n: int) -> dict[str, Any]:
@@ -156,6 +159,60 @@ def test_commits_that_were_cleaned_other_columns_and_another_table_end_a_stream(
     other.upsert([row("x", "Bonn", 1)])
     with pytest.raises(StreamingQueryException, match="is of another table"):
         Follower(named, other.path, tmp_path / "n").run()
+
+
+def test_a_query_goes_on_after_two_batches_whatever_was_cleaned_or_altered_then(
+    named: SparkSession, source: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
+    options = [{}, {"max_commits": "1"}, {"changes": "net", "since": "earliest"}]
+    for n in range(2):
+        source.upsert([row("a", "Oslo", n)])
+        assert all(Follower(named, source.path, tmp_path / f"c{i}", **options[i]).run() for i in range(3))
+    source.alter(add={"more": pa.int64()})
+    for n in range(9):
+        source.upsert([row("b", "Oslo", n) | {"more": n}])
+    source.compact()
+    source.clean(retain_commits=1)
+    assert source.snapshot().retention.first > 3
+    told = [Follower(named, source.path, tmp_path / f"c{i}", **options[i]) for i in (0, 1)]
+    assert [one.run()[-1] for one in told] == [[("b", "Oslo", 8, 8)]] * 2
+    with pytest.raises(StreamingQueryException, match="Expired"):
+        Follower(named, source.path, tmp_path / "c2", **options[2]).run()
+
+
+def test_a_batch_that_was_planned_is_read_after_an_alter_and_a_cleaning(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    source.upsert([row("a", "Oslo", 1)])
+    late = Follower(named, source.path, tmp_path / "c")
+    late.run()
+    source.upsert([row("b", "Oslo", 1)])
+    with pytest.raises(StreamingQueryException):
+        late.frame.writeStream.foreachBatch(lambda rows, number: 1 / 0).option(
+            "checkpointLocation", str(tmp_path / "c")
+        ).start().processAllAvailable()
+    source.alter(add={"more": pa.int64()})
+    source.upsert([row("b", "Oslo", 2) | {"more": 2}])
+    source.compact()
+    source.clean(retain_commits=1)
+    assert Follower(named, source.path, tmp_path / "c").run()[-1] == [("b", "Oslo", 2, 2)]
+
+
+def test_since_may_be_the_newest_commit_or_a_tag_that_goes_and_none_that_is_not_there(
+    named: SparkSession, source: Table, tmp_path: Path
+) -> None:
+    assert Follower(named, source.path, tmp_path / "e", since="earliest").run() == []
+    source.upsert([row("a", "Oslo", 1)])
+    source.tag("here")
+    tagged = Follower(named, source.path, tmp_path / "t", since="here")
+    assert tagged.run() == []
+    source.upsert([row("a", "Oslo", 2)])
+    assert tagged.run() == [[("a", "Oslo", 2)]]
+    source.untag("here")
+    assert Follower(named, source.path, tmp_path / "t", since="here").run() == []
+    with pytest.raises(StreamingQueryException, match="since = 77: the table has the commits 0 to"):
+        Follower(named, source.path, tmp_path / "f", since="77").run()
 
 
 def copied(spark: SparkSession, source: Table, folder: Path, **options: str) -> StreamingQuery:

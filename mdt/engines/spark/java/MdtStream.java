@@ -40,7 +40,7 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
     }
 
     public void prepareForTriggerAvailableNow() {
-        last = Python.offset(session, options, null, true, null);
+        last = Python.newest(session, options);
     }
 
     /** Of older ways to ask; Spark takes latestOffset. */

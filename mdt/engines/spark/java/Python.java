@@ -41,6 +41,11 @@ final class Python {
                 told(new Object[] {"stream columns", session, options(options), said, null})[0]);
     }
 
+    /** Returns the offset of the newest commit. */
+    static String newest(SparkSession session, scala.collection.immutable.Map options) {
+        return told(new Object[] {"stream newest", session, options(options), null, null})[0];
+    }
+
     /** Returns how far the next batch of a stream goes, empty if nothing is new. last: where the stream ends, null if it does not. */
     static String offset(
             SparkSession session, scala.collection.immutable.Map options, String start, boolean all, String last) {
