@@ -96,3 +96,14 @@ def test_the_handle_that_rests_is_another_one() -> None:
     table.upsert([row("a", "Oslo", 7, 2)])
     assert table.resting_on(seq) is not table
     assert table.merge([row("a", "Oslo", 8)]).when_matched().update({"n": "source.n"}).execute().updated == 1
+
+
+def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
+    options = {"mdt.write.memory.max": 1}
+    rows = pa.Table.from_pylist([row("a", "Oslo", 2, 3)], SCHEMA)
+    table = filled()
+    seq = table.snapshot().seq
+    assert mdt.open(table.storage, options).resting_on(seq).upsert(rows.to_reader()).updated == 1
+    with pytest.raises(Conflict, match="changed file group"):
+        mdt.open(table.storage, options).resting_on(seq).upsert(rows.to_reader())
+    assert table.history()["operation"].to_pylist().count("upsert") == 2 and table.check().ok
