@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -80,6 +81,12 @@ def flag(argument: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise Invalid(f"{argument} takes True or False, not a {type(value).__name__}")
     return value
+
+
+def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a hint to the one or two of ``known`` that an unknown name is like, each after ``prefix``; empty if it is like none."""
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
+    return f"did you mean {' or '.join(prefix + one for one in near)}?" if near else ""
 
 
 def shown(value: object) -> str:

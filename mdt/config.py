@@ -6,7 +6,6 @@ come from Spark and from ``hoodie.properties``.  An unknown name, a wrong type o
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -422,8 +421,7 @@ def _named() -> dict[str, tuple[str, Option]]:
 def _find(name: str) -> tuple[str, Option]:
     if name in _named():
         return _named()[name]
-    near = difflib.get_close_matches(str(name), _named(), n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "mdt.config.options_table() lists them all"
+    hint = arguments.nearest(str(name), _named()) or "mdt.config.options_table() lists them all"
     raise Invalid(f"unknown option {name!r}", hint=hint)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
+from counting import count
 from hudi import HudiTable
 
 import mdt
@@ -270,6 +271,23 @@ def survivors(start: Callable[[], S], run: Callable[[Storage], object]) -> Itera
             with pytest.raises(Crash):
                 run(FaultyStorage(storage, k, mode))  # type: ignore[arg-type]
             yield f"{mode} {k} {operation}", storage
+
+
+def recovered(
+    start: Callable[[], S], run: Callable[[Storage], object], states: Collection[State], what: str
+) -> Iterator[S]:
+    """Yield what is left by a crash at each changing operation, after an abort; it holds one of ``states``, the same before and after.
+
+    ``what``: the name under which these are counted.
+    """
+    for where, survivor in survivors(start, run):
+        count(what)
+        before = ours(survivor)
+        assert before in states, f"a mixture {where}"
+        mdt.open(survivor).abort()
+        assert ours(survivor) == before, where
+        assert_clean(survivor)
+        yield survivor
 
 
 def cutting(metadata: Metadata) -> Cutting:

@@ -123,10 +123,6 @@ class Around(Operation[Any]):
         """Hudi's word for its instant."""
         return self.operation.action
 
-    def prepare(self, snapshot: Snapshot, txn: str) -> WritePlan:
-        """Decide as the operation does."""
-        return self.operation.prepare(snapshot, txn)
-
     def write(self, snapshot: Snapshot, plan: Any, claim: Claim) -> Changes:
         """Write as the operation does."""
         return self.operation.write(snapshot, plan, claim)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any
 
 from mdt.arguments import one_of
 from mdt.errors import Invalid
 from mdt.source import writing
-from mdt.source.words import Words, point_of
+from mdt.source.words import Words, point_of, value_of
 from mdt.table import Table
 
 _Parser = Callable[[str], Any]
@@ -20,14 +21,11 @@ def _list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _specs(text: str) -> list[str]:
-    return [part.strip() for part in text.split(";") if part.strip()]
-
-
 def _flag(text: str) -> bool:
     return one_of("flag", text.lower(), ("true", "false")) == "true"
 
 
+_SPECS: _Parser = partial(value_of, "indexes", "specs")
 _RETAINED: Mapping[str, _Parser] = {"retain_commits": int, "retain_hours": int, "retain_versions": int}
 PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "compact": {"strategy": str, "partitions": _list, "budget_bytes": int, "spark": _flag},
@@ -39,10 +37,10 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "savepoint": {"name": str, "at": point_of, "comment": str},
     "untag": {"name": str},
     "check": {},
-    "create_index": {"specs": _specs, "mode": str, "spark": _flag},
-    "drop_index": {"specs": _specs},
-    "rebuild_index": {"specs": _specs, "mode": str, "spark": _flag},
-    "build_indexes": {"specs": _specs, "spark": _flag},
+    "create_index": {"specs": _SPECS, "mode": str, "spark": _flag},
+    "drop_index": {"specs": _SPECS},
+    "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag},
+    "build_indexes": {"specs": _SPECS, "spark": _flag},
 }
 """Methods of a table, and their parameters after the table, in order; what is given as text becomes a value by a function."""
 

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from mdt.arguments import one_of
+from mdt.arguments import nearest, one_of
 from mdt.config import canonical, options_list
 from mdt.errors import Invalid
 from mdt.source.words import Words, columns_of, flag_of, value_of
@@ -87,9 +86,7 @@ def parse(given: Mapping[str, str]) -> Settings:
         elif f"mdt.{word}" in _options():
             options[f"mdt.{word}"] = text
         else:
-            near = difflib.get_close_matches(word, known(), n=2, cutoff=0.5)
-            hint = f"did you mean {' or '.join(PREFIX + one for one in near)}?" if near else ""
-            raise Invalid(f"unknown setting {name!r}", hint=hint)
+            raise Invalid(f"unknown setting {name!r}", hint=nearest(word, known(), PREFIX))
     options = canonical(options)
     made = {name: text for name, text in options.items() if name in _CREATION or _options()[name] == "table"}
     if own.get("advised"):

@@ -6,13 +6,12 @@ vocabulary for both.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mdt.arguments import one_of
+from mdt.arguments import nearest, one_of
 from mdt.config import options_list
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
@@ -138,8 +137,7 @@ def _understood(name: str, text: str, found: Words) -> Iterable[tuple[str, Any]]
         _HUDIS[name](name, text)
     elif name not in WITHOUT_MEANING:
         known = [*_WORDS, *_CONFIGURED, *_HUDIS]
-        near = difflib.get_close_matches(name, known, n=2, cutoff=0.5)
-        raise Invalid(f"unknown option {name!r}", hint=f"did you mean {' or '.join(near)}?" if near else "")
+        raise Invalid(f"unknown option {name!r}", hint=nearest(name, known))
 
 
 def value_of(word: str, name: str, text: str) -> Any:

@@ -93,9 +93,8 @@ class Merging:
                     definition.schema, definition.commit_action, told,
                 )  # fmt: skip
             done = self._table._commit_rows(operation)
-            looked = getattr(
-                done.plan, "looked", Looked(0, 0, 0, 0)
-            )  # a batch that was there has been looked at by nobody
+            # A batch that the table has is looked at by nobody.
+            looked = getattr(done.plan, "looked", Looked(0, 0, 0, 0))
             return self._table._tidied(MergeResult.of_merge(done, looked, storage.now_us() - since))
 
     def _when(self, when: When, text: str | None, params: Params) -> tuple[Merging, When, str | None, Params]:

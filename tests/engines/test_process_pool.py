@@ -16,7 +16,7 @@ from model import TableAgainstDictionary, histories
 from model_merge import Said
 from pooled import PooledTable, copies, processes
 from strategies import Row
-from worlds import BASE_STATE, as_state, assert_clean, make, rows, survivors, upserted
+from worlds import BASE_STATE, as_state, assert_clean, make, recovered, rows, upserted
 
 import mdt
 from mdt.engines import tasks
@@ -91,13 +91,8 @@ def test_many_inserts_are_cut_at_keys_so_that_files_hold_narrow_ranges(tmp_path:
 
 
 def test_after_a_crash_of_the_driver_at_any_change_readers_see_all_or_nothing(start: Path) -> None:
-    for where, survivor in survivors(copies(start), upsert_mixed):
-        count("crash points of the engine of processes")
-        before = seen(survivor)
-        assert before in (BASE_STATE, AFTER), f"a mixture {where}"
-        mdt.open(survivor).abort()
-        assert seen(survivor) == before
-        assert_clean(survivor)
+    states, what = (BASE_STATE, AFTER), "crash points of the engine of processes"
+    for survivor in recovered(copies(start), upsert_mixed, states, what):
         upsert_mixed(survivor)
         assert seen(survivor) == AFTER
 

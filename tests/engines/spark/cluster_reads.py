@@ -18,6 +18,13 @@ import mdt
 QUERIES = ("select count(*), sum(v), sum(length(note)) from t", "select count(*), sum(v), 0 from t where v in (5, 77)")
 
 
+def cluster() -> SparkSession.Builder:
+    """Return what makes a session on a cluster of two executors."""
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    return builder.config("spark.executor.memory", "512m")
+
+
 def executors() -> list[int]:
     """Return the process ids of the executors below this process."""
     parents: dict[int, int] = {}
@@ -37,15 +44,7 @@ def executors() -> list[int]:
 
 def main(path: str) -> None:
     """Read, end an executor, read."""
-    spark = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.sql.files.maxPartitionBytes", "200000")
-        .getOrCreate()
-    )
+    spark = cluster().config("spark.sql.files.maxPartitionBytes", "200000").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     mdt.read(spark, path).createOrReplaceTempView("t")
     found = [list(spark.sql(query).first() or ()) for query in QUERIES]

@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from cluster_reads import cluster
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,11 +21,7 @@ import mdt.spark
 def session(archive: str) -> SparkSession:
     """Return a session on two executors that says what indexes tables have, and which package they come from."""
     builder = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
+        cluster()
         .config("spark.mdt.indexes", "bitmap(v);length(note)")
         .config("spark.mdt.indexes.packages", "example-index")
         .config("spark.mdt.indexes.build", "background")
