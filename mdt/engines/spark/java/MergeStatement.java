@@ -1,7 +1,7 @@
 // MERGE INTO t USING source ON … with its clauses. Edits are made of
 //
 //     the source alone      if ON names each row by its key, and clauses look at the source only: the key index finds the rows
-//     a join with the table  otherwise, at one state of it
+//     a join with the table  otherwise, at one state of it; of a small source with those rows only that it may match (FewRows.java)
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.plans.FullOuter$;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.RightOuter$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.InsertAction;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
@@ -49,6 +50,7 @@ public final class MergeStatement extends Statement {
     private Edits edits;
     private Alias inTable;
     private Alias inSource;
+    private LogicalPlan given; // the rows of the source, once they were made, if they are few
 
     MergeStatement(Target target, MergeIntoTable statement) {
         super(target);
@@ -209,7 +211,22 @@ public final class MergeStatement extends Statement {
     }
 
     public Dataset rows(long seq) {
-        return Dataset.ofRows(target.session(), byKey ? ofSource() : joined(target.at(seq)));
+        return Dataset.ofRows(target.session(), byKey ? ofSource() : joined(matching(target.at(seq))));
+    }
+
+    /** Returns the rows of the table that the source may match, or all. */
+    private LogicalPlan matching(LogicalPlan table) {
+        if (!actions[ALONE].isEmpty() || equal.isEmpty()) {
+            return table;
+        }
+        given = given == null ? FewRows.of(target.session(), source) : given;
+        LogicalPlan found = table;
+        for (int i = 0; given != null && i < equal.size(); i++) {
+            List pair = (List) equal.get(i);
+            Expression among = FewRows.among(target.session(), (Attribute) pair.get(0), (Expression) pair.get(1), given);
+            found = among == null ? found : new Filter(among, found);
+        }
+        return found;
     }
 
     /** Returns edits that name rows by what equals their keys; null, which equals none, where the rest of the condition does not hold. */
@@ -236,7 +253,7 @@ public final class MergeStatement extends Statement {
         Object type = actions[ALONE].isEmpty()
                 ? (actions[NEW].isEmpty() ? (Object) Inner$.MODULE$ : (Object) RightOuter$.MODULE$)
                 : (actions[NEW].isEmpty() ? (Object) LeftOuter$.MODULE$ : (Object) FullOuter$.MODULE$);
-        LogicalPlan rows = new Join(with(table, inTable), with(source, inSource),
+        LogicalPlan rows = new Join(with(table, inTable), with(given == null ? source : given, inSource),
                 (org.apache.spark.sql.catalyst.plans.JoinType) type, Option.apply(condition), JoinHint$.MODULE$.NONE());
         List keys = new ArrayList();
         for (int i = 0; i < on.size(); i++) {

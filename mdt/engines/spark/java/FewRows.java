@@ -1,0 +1,66 @@
+// The source of a MERGE where it is small: its rows are made once, and say which rows of the table they can match, so that the
+// indexes find these and the table is not read as a whole.
+package mdt.spark;
+
+import java.math.BigInteger;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StringType;
+import scala.Option;
+
+final class FewRows {
+    private static final int ROWS_MAX = 10000;
+    private static final BigInteger BYTES_MAX = BigInteger.valueOf(64L << 20); // by Spark's estimate: more may take long to make twice
+
+    private FewRows() {}
+
+    /** Returns the rows that a plan gives now, if they are few; else null. */
+    static LogicalPlan of(SparkSession session, LogicalPlan plan) {
+        Dataset rows = Dataset.ofRows(session, plan);
+        if (rows.queryExecution().optimizedPlan().stats().sizeInBytes().bigInteger().compareTo(BYTES_MAX) > 0) {
+            return null;
+        }
+        InternalRow[] found = taken(rows.limit(ROWS_MAX + 1));
+        if (found.length > ROWS_MAX) {
+            return null;
+        }
+        return new LocalRelation(plan.output(), Scala.seq(Arrays.asList(found)), false, Option.empty());
+    }
+
+    private static InternalRow[] taken(Dataset rows) {
+        return (InternalRow[]) rows.queryExecution().executedPlan().executeTake(ROWS_MAX + 1);
+    }
+
+    /** Returns the condition that a column has one of the values of an expression over few rows; null where such are not told apart by bytes. */
+    static Expression among(SparkSession session, Attribute column, Expression value, LogicalPlan few) {
+        DataType type = value.dataType();
+        if (!type.equals(column.dataType()) || type instanceof StringType && !type.equals(DataTypes.StringType)) {
+            return null;
+        }
+        List only = new ArrayList();
+        only.add(Edits.named(value, "value"));
+        InternalRow[] rows = taken(Dataset.ofRows(session, new Project(Scala.seq(only), few)));
+        Set values = new LinkedHashSet();
+        for (int i = 0; i < rows.length; i++) {
+            if (!rows[i].isNullAt(0)) { // which equals nothing
+                values.add(new Literal(rows[i].copy().get(0, type), type));
+            }
+        }
+        return new In(column, Scala.seq(new ArrayList(values)));
+    }
+}
