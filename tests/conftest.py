@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["counting"]
+pytest_plugins = ["counting", "sql_tables"]
 
 settings.register_profile(
     "quick",

@@ -3,122 +3,21 @@
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from reader import bag, hudi_table
+from reader import bag
+from sql_tables import BEFORE, SCHEMA, TABLE, check, counts, expected, kept, path, plain_copy, rows
 
 import mdt
 import mdt.spark
-from mdt.engines.spark import frame
 from mdt.engines.spark.statement import Statement
-
-SCHEMA = pa.schema(
-    {
-        "id": pa.int64(),
-        "city": pa.string(),
-        "n": pa.int32(),
-        "name": pa.string(),
-        "day": pa.date32(),
-        "at": pa.timestamp("us", "UTC"),
-        "wall": pa.timestamp("us"),
-        "price": pa.decimal128(10, 2),
-        "fare": pa.float64(),
-        "ok": pa.bool_(),
-        "address": pa.struct({"zip": pa.int32(), "street": pa.string()}),
-        "ts": pa.int64(),
-    }
-)
-TABLE, BEFORE = "changed", "before_it"
-
-
-def rows(count: int = 60) -> pa.Table:
-    names = ["it's", 'say "hi"', "back\\slash", "50%_off", "straße", None, ""]
-    return pa.Table.from_pylist(
-        [
-            {
-                "id": i,
-                "city": ["Oslo", "Rome", "O'Hare"][i % 3],
-                "n": None if i % 7 == 3 else i % 10,
-                "name": names[i % 7],
-                "day": None if i % 11 == 5 else date(2024, 2, 1 + i % 29),
-                "at": datetime(2024, 3, 10, i % 24, 30, tzinfo=UTC) if i % 13 else None,
-                "wall": datetime(2024, 3, 10, i % 24, 30) if i % 13 else None,
-                "price": None if i % 9 == 4 else Decimal(i * 125) / 100,
-                "fare": [0.0, -0.0, float("nan"), 1.5, None, float("inf")][i % 6],
-                "ok": [True, False, None][i % 3],
-                "address": None if i % 8 == 7 else {"zip": None if i % 8 == 6 else i, "street": f"s{i % 4}"},
-                "ts": 1,
-            }
-            for i in range(count)
-        ],
-        SCHEMA,
-    )
-
-
-@pytest.fixture
-def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    """A session that knows a table with rows; it lies where :func:`path` says."""
-    mdt.spark.enable(spark)
-    table = mdt.create(tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering="ts", table_type="MERGE_ON_READ")
-    table.bulk_insert(rows())
-    spark.sql(f"drop table if exists {TABLE}")
-    spark.sql(f"create table {TABLE} using mdt location '{tmp_path / 't'}'")
-    yield spark
-    spark.sql(f"drop table {TABLE}")
-
-
-def path(spark: SparkSession) -> str:
-    told = spark.sql(f"describe extended {TABLE}").toArrow().to_pylist()
-    return str(next(row["data_type"] for row in told if row["col_name"] == "Location")).removeprefix("file:")
-
-
-def kept(spark: SparkSession) -> pa.Table:
-    """Keep the rows of now as a plain Parquet file, with a view of it, and return them."""
-    found = mdt.open(path(spark)).scan().to_arrow()
-    plain_copy(spark, found, Path(path(spark)).parent)
-    return found
-
-
-def plain_copy(spark: SparkSession, of: pa.Table, folder: Path) -> None:
-    file = folder / f"{uuid.uuid4()}.parquet"
-    pq.write_table(of, file)
-    spark.read.parquet(str(file)).createOrReplaceTempView(BEFORE)
-
-
-def expected(spark: SparkSession, values: Mapping[str, str], where: str) -> pa.Table:
-    """Return what Spark says that an update leaves of the rows that were kept."""
-    columns = [
-        f"if(coalesce({where}, false), cast({values[field.name]} as {field.dataType.simpleString()}), `{field.name}`) `{field.name}`"
-        if field.name in values
-        else f"`{field.name}`"
-        for field in spark.table(BEFORE).schema
-    ]
-    return spark.sql(f"select {', '.join(columns)} from {BEFORE}").toArrow().cast(SCHEMA)
-
-
-def check(spark: SparkSession, wanted: pa.Table) -> None:
-    """Require that everyone reads the rows that are ``wanted``."""
-    table = mdt.open(path(spark))
-    found = table.scan().to_arrow()
-    assert bag(found) == bag(wanted.select(SCHEMA.names))
-    assert bag(hudi_table(path(spark), SCHEMA)) == bag(found)
-    assert not table.check().problems
-
-
-def counts(spark: SparkSession, statement: str) -> tuple[int, ...]:
-    (row,) = spark.sql(statement).collect()
-    return tuple(row)
-
 
 CONDITIONS = [
     "n = 3",
@@ -476,45 +375,3 @@ def test_a_cached_table_is_read_anew_and_keys_that_repeat_need_plain_statements(
         sql.sql("update twice set n = n + 1")
     assert counts(sql, "update twice set n = 5 where id = 1") == (2,)
     assert counts(sql, "delete from twice where n = 2") == (2,)
-
-
-EACH_COLUMN = [
-    ("id", "7L"),
-    ("city", "'Rome'"),
-    ("n", "9"),
-    ("name", "'BACK\\\\SLASH'"),
-    ("day", "date'1969-12-31'"),
-    ("price", "1.50"),
-    ("fare", "2.0D"),
-]
-
-
-@pytest.mark.parametrize(("column", "more"), EACH_COLUMN)
-def test_a_small_source_is_made_once_and_reads_what_it_may_match(
-    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, column: str, more: str
-) -> None:
-    asked: list[str] = []
-    listed = frame._Files.list
-    monkeypatch.setattr(
-        frame._Files, "list", lambda self, query, where: asked.append(str(where)) or listed(self, query, where)
-    )
-    kept(sql)
-    sql.sql(
-        f"select distinct {column} c, rand() r from {BEFORE} where id % 5 = 2 union select null, 0 union select cast({more} as string) c, 0"
-    ).selectExpr(f"cast(c as {dict(sql.table(BEFORE).dtypes)[column]}) c", "r").dropDuplicates(
-        ["c"]
-    ).createOrReplaceTempView("given")
-    clauses = "when matched and t.id + s.r > 20 then update set ok = not coalesce(t.ok, false) when matched then delete"
-    found = []
-    for on in (f"t.{column} = s.c", f"coalesce(t.{column}) = s.c"):
-        asked.clear()
-        found.append((counts(sql, f"merge into {TABLE} t using given s on {on} {clauses}"), state_of(sql), list(asked)))
-        mdt.open(path(sql)).restore(1)
-    (few, after, narrow), (all_, expected_rows, wide) = found
-    assert few == all_ and few[0] > 0 and after == expected_rows
-    chosen = f"Leaf(column='{column}', op='in'"
-    assert any(chosen in one for one in narrow) and not any(chosen in one for one in wide)
-
-
-def state_of(sql: SparkSession) -> Any:
-    return bag(mdt.open(path(sql)).scan().to_arrow())
