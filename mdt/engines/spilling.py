@@ -16,7 +16,9 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
 from mdt.config import Options
+from mdt.engines import deleting
 from mdt.engines import write as writes
+from mdt.engines.deleting import EngineDelete
 from mdt.engines.merging import EngineMerge, merge
 from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine
 from mdt.engines.write import EngineWrite
@@ -28,6 +30,7 @@ from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
 from mdt.write.blending import Kept
+from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.said import SaidMerge
 
 _FILE_SHARE = 16
@@ -54,7 +57,25 @@ def read(
     held, is_all = _held(pieces, engine)
     if is_all:
         return joined(held)
-    return _put_aside(chain(held, pieces), engine, definition, partial_rows=partial_rows)
+    return _put_aside(chain(held, pieces), engine, definition, definition.declared.names, may_lack=partial_rows)
+
+
+def read_keys(pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition) -> pa.Table | Spilled:
+    """Return rows to delete as :func:`read` does, without columns that no delete looks at."""
+    needed, more = columns_of_deletes(definition)
+    names = list(dict.fromkeys([*needed, *more]))
+    held, is_all = _held((_only(piece, names) for piece in pieces), engine)
+    found = joined(held)
+    if is_all:
+        return found
+    normalize_keys(found.slice(0, 0), definition)
+    rest = (_only(piece, names) for piece in pieces)
+    return _put_aside(chain(held, rest), engine, definition, names, may_lack=True)
+
+
+def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return those columns that have one of ``names``."""
+    return piece.select([at for at, name in enumerate(piece.column_names) if name in names])
 
 
 def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:
@@ -100,9 +121,11 @@ def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.T
 
 
 def _put_aside(
-    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, *, partial_rows: bool
-) -> Spilled:
-    declared, stored = definition.declared, definition.schema
+    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, names: Sequence[str], *,
+    may_lack: bool,
+) -> Spilled:  # fmt: skip
+    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be without some of them."""
+    declared, stored = (pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema))
     kept = pa.schema([pa.field(field.name, plain(field.type)) for field in declared])
     rows = engine.empty(kept, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
@@ -110,12 +133,12 @@ def _put_aside(
     for piece in pieces:
         seen = _together(seen, piece.schema)
         whole = _with_all(piece, declared)
-        wanted = _nullable(stored, piece.column_names) if partial_rows else stored
+        wanted = _nullable(stored, piece.column_names) if may_lack else stored
         checked = conform(whole, declared, wanted, definition.key, first=first)
         spiller.add((checked if kept.types == stored.types else conform(whole, declared, kept)).cast(kept))
         first += len(piece)
     spiller.flush()
-    if not partial_rows:
+    if not may_lack:
         conform(seen.empty_table(), declared, stored)
         return rows
     return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
@@ -150,8 +173,12 @@ def write(
     metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None
 ) -> EngineWrite[Spilled]:
     """Return the operation that writes rows which were put aside, as :func:`mdt.engines.write.write` does; the caller drops them then."""
-    schema = pa.schema([rows.schema.field(name) for name in rows.names or rows.schema.names])
-    return writes.write(engine, metadata, _bounded(options), rows, schema, name, kept=kept)
+    return writes.write(engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept)
+
+
+def delete(metadata: Metadata, options: Options, rows: Spilled, engine: SpillingEngine) -> EngineDelete[Spilled]:
+    """Return the operation that deletes keys which were put aside, as :func:`mdt.engines.deleting.delete` does; the caller drops them then."""
+    return deleting.delete(engine, metadata, _bounded(options), rows, rows.shown)
 
 
 def _bounded(options: Options) -> Options:

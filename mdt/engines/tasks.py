@@ -54,14 +54,15 @@ from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
-INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT = range(10)
+INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT, BURIED = range(11)
 """Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row stood that moves; FURTHER: a row that ends and has no
 successor; FALLING: an update to a smaller ordering value, for which its file group gets a base file.
 
 The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry no data, and no bucket takes them: DROPPED says how many
 rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
 names a row of the table that is matched, but stays as it is; ABSENT says in
-``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted.
+``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted; BURIED says there those of a tombstone,
+and in :data:`STONE` its ordering value.
 """
 
 CONTROL = pa.schema(
@@ -80,6 +81,8 @@ AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__m
 REPEATED = -2
 """In the place of a file group, of DROPPED rows whose key occurs again in the input."""
 BUCKET = "__mdt_bucket"
+STONE = "__mdt_stone"
+"""Of tagged deletes: the ordering value of a tombstone, its 64 bits as int64."""
 DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
 """Columns of CONTROL that nobody needs once buckets are dealt."""
 _NO_GROUPS: Int64Array = np.empty(0, np.int64)
@@ -339,8 +342,8 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
     metadata, snapshot = opened(work.source)
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
     group = table["__mdt_group"].to_numpy()
-    data = table.select(snapshot.definition.schema.names)
-    stored = snapshot.definition.schema
+    stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
+    data = table.select(stored.names)  # of deletes only what makes their keys
     batch = keyed_rows(conform(data, stored, stored), snapshot.definition)
     located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -87,21 +88,15 @@ class Writing(Handle):
     def delete(self, keys: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Delete the rows with the given keys.
 
-        ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
-        ignored.  Keys that do not exist are counted in ``missing``.
+        ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
+        are ignored.  Keys that do not exist are counted in ``missing``.
 
         In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
         and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows
         that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
         """
-        from mdt.write.normalize import normalize_keys
-
         with shown(progress, "delete") as told:
-            begun = self._before_rows()
-            definition = begun.definition
-            ordering = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
-            table = self._driver_table(keys, (*definition.key, *definition.partition_by, *ordering))
-            return self._deleted(normalize_keys(table, definition), begun, told)
+            return self._delete_rows(keys, told)
 
     def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1) -> Writer:
         """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
@@ -357,10 +352,8 @@ class Writing(Handle):
         rows = spilling.read(found, engine, self.definition, partial_rows=kept is not None and kept.partial)
         if isinstance(rows, pa.Table):
             return rows
-        try:
+        with closing(rows.scratch):
             done = self._commit_rows(spilling.write(self._metadata, self.options, rows, name, engine, kept))
-        finally:
-            engine.dropped(rows)
         return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
@@ -372,9 +365,29 @@ class Writing(Handle):
         operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, progress, blend)
         return self._tidied(WriteResult.of(self._commit_rows(operation)))
 
-    def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
-        if is_spark(data):
+    def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
+        from mdt.write.normalize import columns_of_deletes, normalize_keys
+
+        begun = self._before_rows()
+        definition = begun.definition
+        if is_spark(keys):
             from mdt.engines.spark import engine  # as above
 
-            return engine.collect(data, names)
-        return to_table(data, self.schema)
+            needed, more = columns_of_deletes(definition)
+            keys = engine.narrowed(keys, [*needed, *more])
+            small = engine.collect_if_small(keys, self.options.spark_local_bytes_max)
+            if small is None:
+                done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))
+                return self._tidied(WriteResult.of(done, engine="spark"))
+            keys = small
+        found = pieces(keys, definition.declared)
+        if found is not None:
+            from mdt.engines import spilling
+
+            here = spilling.engine_of(self.options, progress)
+            keys = spilling.read_keys(found, here, definition)
+            if not isinstance(keys, pa.Table):
+                with closing(keys.scratch):
+                    done = self._commit_rows(spilling.delete(self._metadata, self.options, keys, here))
+                return self._tidied(WriteResult.of(done))
+        return self._deleted(normalize_keys(to_table(keys, definition.declared), definition), begun, progress)

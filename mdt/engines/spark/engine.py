@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
-from mdt.engines import merging
+from mdt.engines import deleting, merging
 from mdt.engines import write as writes
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
@@ -50,11 +50,11 @@ _CHANGED = "the rows changed while they were read"
 _SPARK_SEED = 42  # of Spark's hash of 32-bit integers, which is Murmur3
 
 
-def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
-    """Return all rows of ``frame`` in the driver; of its columns only those in ``names``, if given."""
-    if names is not None and len(set(frame.columns)) == len(frame.columns):
-        frame = frame.select(*(quoted(name) for name in frame.columns if name in names))
-    return frame.toArrow()
+def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return ``frame`` with those of its columns that are in ``names``; as it is where a name occurs twice, which is refused later."""
+    if len(set(frame.columns)) < len(frame.columns):
+        return frame
+    return frame.select(*(quoted(name) for name in frame.columns if name in names))
 
 
 def schema_of(frame: DataFrame) -> pa.Schema:
@@ -106,6 +106,13 @@ def write(
     """Return the operation that writes ``frame`` on Spark, as :func:`mdt.engines.write.write` does."""
     engine = SparkEngine(frame.sparkSession)
     return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
+
+
+def delete(
+    metadata: Metadata, options: Options, frame: DataFrame, progress: Progress | None = None
+) -> deleting.EngineDelete[DataFrame]:
+    """Return the operation that deletes the keys in ``frame`` on Spark, as :func:`mdt.engines.deleting.delete` does."""
+    return deleting.delete(SparkEngine(frame.sparkSession), metadata, options, frame, to_arrow(frame.schema), progress)
 
 
 def merge(
