@@ -6,6 +6,7 @@ A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -26,6 +27,7 @@ from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
+from mdt.schema.convert import convert
 from mdt.schema.declared import plain
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
@@ -76,6 +78,42 @@ def read_keys(pieces: Iterator[pa.Table], engine: SpillingEngine, definition: Ta
 def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return those columns that have one of ``names``."""
     return piece.select([at for at, name in enumerate(piece.column_names) if name in names])
+
+
+def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the columns that ``pieces`` have together, and these pieces behind one without rows that has all columns.
+
+    They are put aside meanwhile if they are too large.  Raises Invalid if they do not fit each other.
+    """
+    held, is_all = _held(pieces, engine)
+    if is_all:
+        first = joined([piece.slice(0, 0) for piece in held])
+        return first.schema, chain([first], held)
+    seen, runs = pa.schema([]), [engine.empty(pa.schema([]))]
+    for piece in chain(held, pieces):
+        seen = _together(seen, piece.schema)
+        rows = _plain(piece)
+        if rows.schema != runs[-1].schema:
+            runs.append(replace(runs[-1], schema=rows.schema, parts={}))
+        runs[-1].add(0, rows)
+    return seen, chain([_plain(seen.empty_table())], _read_again(runs[1:]))
+
+
+def _plain(piece: pa.Table) -> pa.Table:
+    """Return rows without dictionaries and metadata, which a single batch does not carry."""
+    columns = [
+        pa.chunked_array([convert(chunk, plain(column.type)) for chunk in column.chunks], plain(column.type))
+        for column in piece.columns
+    ]
+    return pa.table(columns, schema=pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in piece.schema]))
+
+
+def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
+    """Yield the rows of ``runs``, which share a scratch file, in their order, then give its space back."""
+    with closing(runs[0].scratch):
+        for rows in runs:
+            for batch in rows.batches(sorted(rows.parts)):
+                yield pa.Table.from_batches([batch])
 
 
 def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:

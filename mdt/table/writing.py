@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,12 +13,13 @@ import pyarrow as pa
 from mdt.arguments import flag, mapping
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.schema.input import is_spark, pieces, to_table
+from mdt.schema.input import is_spark, pieces, tells_columns, to_table
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
     from mdt.query import Where
+    from mdt.schema.definition import TableDefinition
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
@@ -44,7 +46,7 @@ class Writing(Handle):
         column, row and value, if the data does not fit (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
 
         ``evolve``: columns that only the data have, and fields of structs, are added to the table first, wider numbers widen its
-        columns (see :meth:`alter`, which is a commit of its own), and columns that only the table has are null.
+        columns (see :meth:`alter`, which is a commit of its own, before rows of a reader are read), and columns that only the table has are null.
 
         ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  ``mergers``: column -> "sum", "max",
         "min" or "coalesce", or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a column becomes where the row exists
@@ -292,20 +294,35 @@ class Writing(Handle):
 
     def _evolved(self, data: Any) -> Any:
         """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
-        from mdt.schema.evolve import completed, evolution, typed
-        from mdt.services.altering import Alter
+        from mdt.schema.evolve import completed, completed_pieces, typed
 
         self._before_rows()
         if is_spark(data):
             from mdt.engines.spark import engine  # as below
 
-            given = engine.schema_of(data)
-        else:
+            return engine.completed(data, self._altered_for(engine.schema_of(data)))
+        found = pieces(data, self.schema, typed)
+        if found is None:
             data = typed(data, self.schema)
-            given = data.schema
+            return completed(data, self._altered_for(data.schema))
+        if tells_columns(data):
+            first = next(found)
+            return completed_pieces(chain([first], found), self._altered_for(first.schema))
+        from mdt.engines import spilling
+
+        given, found = spilling.looked_through(found, spilling.engine_of(self.options))
+        return completed_pieces(found, self._altered_for(given))
+
+    def _altered_for(self, given: pa.Schema) -> TableDefinition:
+        """Alter the table so that it takes rows with these columns, as far as that can be; return what it is then."""
+        from mdt.schema.conform import refuse_repeated
+        from mdt.schema.evolve import evolution
+        from mdt.services.altering import Alter
+
+        refuse_repeated(given.names)
         if evolution(given, self.definition):
             self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))
-        return engine.completed(data, self.definition) if is_spark(data) else completed(data, self.definition)
+        return self.definition
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:

@@ -25,7 +25,7 @@ from mdt.engines import deleting, merging
 from mdt.engines import write as writes
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
-from mdt.engines.spark.columns import quoted
+from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.private import (
     from_arrow_schema,
@@ -63,10 +63,15 @@ def schema_of(frame: DataFrame) -> pa.Schema:
 
 
 def completed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return ``frame`` with null in the columns that only the table has."""
-    missing = [field for field in definition.declared if field.name not in frame.columns]
+    """Return ``frame`` with null in the columns, and fields of structs, that only the table has; those without a type go, if it has them not."""
+    known = {field.name: field.type for field in definition.declared}
+    given = {
+        field.name: field.type for field in schema_of(frame) if field.name in known or not pa.types.is_null(field.type)
+    }
+    columns = [with_fields(quoted(name), type, known.get(name, type)).alias(name) for name, type in given.items()]
+    missing = [field for field in definition.declared if field.name not in given]
     types = from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
-    return frame.select("*", *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types))
+    return frame.select(*columns, *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types))
 
 
 def _estimated_bytes(frame: DataFrame) -> int:
