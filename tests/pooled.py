@@ -16,6 +16,7 @@ import pyarrow as pa
 import mdt
 from mdt.engines import deleting, merging, tasks
 from mdt.engines import write as writes
+from mdt.engines.choosing import EngineConditional
 from mdt.engines.indexing import IndexRunner
 from mdt.engines.local import LocalEngine
 from mdt.engines.rewriting import EngineRewrite
@@ -94,6 +95,9 @@ class PooledTable(mdt.Table):
 
     def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(processes(), self, source)
+
+    def _choosing_on(self, spark: Any) -> Callable[..., EngineConditional]:
+        return partial(EngineConditional, engine=processes())
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:
         return EngineRewrite(processes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -18,11 +18,14 @@ from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mdt.query import Where
     from mdt.schema.definition import TableDefinition
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
+    from mdt.write.conditional import Conditional
     from mdt.write.setting import Setting
 
 
@@ -118,17 +121,18 @@ class Writing(Handle):
         return Writer(self, max_rows, max_seconds)
 
     def delete_where(
-        self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None
-    ) -> WriteResult:
+        self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None,
+        spark: SparkSession | None = None,
+    ) -> WriteResult:  # fmt: skip
         """Delete the rows that match a filter, in one commit.
 
         ``where``, ``params``: as for :meth:`scan`; None deletes every row.  The rows are found by the indexes and statistics, and no key is
-        looked up.  Raises Conflict if other writers change them too often meanwhile.
+        looked up.  ``spark``: rows are tested and files written in its tasks.  Raises Conflict if other writers change them too often meanwhile.
 
         >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
         1
         """
-        return self._where("delete_where", where, params, None, progress)
+        return self._where("delete_where", where, params, None, progress, spark)
 
     def update_where(
         self,
@@ -138,12 +142,13 @@ class Writing(Handle):
         values: Mapping[str, Any] | None = None,
         params: Mapping[str, object] | None = None,
         progress: ProgressOption = None,
+        spark: SparkSession | None = None,
     ) -> WriteResult:
         """Give columns of the rows that match a filter new values, in one commit.
 
         ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see :data:`mdt.filters.expression.SUPPORTED`.
         ``values``: column -> value of Python.  ``where``, ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of
-        the partition cannot be set.  Raises Invalid for values that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
+        the partition cannot be set.  ``spark``: as for :meth:`delete_where`.  Raises Invalid for values that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
 
         >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
         (1, 14.5)
@@ -151,7 +156,7 @@ class Writing(Handle):
         from mdt.write.setting import setting
 
         given = setting(self.definition, mapping("values", values), mapping("set", set))
-        return self._where("update_where", where, params, given, progress)
+        return self._where("update_where", where, params, given, progress, spark)
 
     def merge(self, source: Any, on: Any = None) -> Merging:
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
@@ -204,17 +209,30 @@ class Writing(Handle):
         params: Mapping[str, object] | None,
         given: Setting | None,
         progress: ProgressOption,
+        spark: SparkSession | None,
     ) -> WriteResult:
         from mdt.filters.where import parse_where
-        from mdt.write.conditional import Conditional
 
         with shown(progress, name) as told:
             begun = self._before_rows()
             schema = begun.definition.schema
             asked = parse_where(where, schema, params)
             action = begun.definition.commit_action
-            operation = Conditional(self._metadata, self.options, asked, schema, action, given, told)
-            return self._tidied(WriteResult.of(self._commit_rows(operation, begun)))
+            operation = self._choosing_on(spark)(self._metadata, self.options, asked, schema, action, given, told)
+            done = self._commit_rows(operation, begun)
+            return self._tidied(WriteResult.of(done, engine="arrow" if spark is None else "spark"))
+
+    def _choosing_on(self, spark: SparkSession | None) -> Callable[..., Conditional]:
+        """Return what makes the operation of a condition: for this process, or for Spark."""
+        if spark is None:
+            from mdt.write.conditional import Conditional
+
+            return Conditional
+        from mdt.engines.choosing import EngineConditional
+        from mdt.engines.spark.engine import SparkEngine
+        from mdt.engines.spark.session import classic
+
+        return partial(EngineConditional, engine=SparkEngine(classic(spark)))
 
     def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
