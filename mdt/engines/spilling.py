@@ -28,7 +28,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
 from mdt.schema.convert import convert
-from mdt.schema.declared import plain
+from mdt.schema.declared import movable
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
 from mdt.write.blending import Kept
@@ -100,12 +100,13 @@ def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[
 
 
 def _plain(piece: pa.Table) -> pa.Table:
-    """Return rows without dictionaries and metadata, which a single batch does not carry."""
+    """Return rows without dictionaries and metadata, which a single batch does not carry, and without views."""
+    schema = pa.schema([pa.field(field.name, movable(field.type), field.nullable) for field in piece.schema])
     columns = [
-        pa.chunked_array([convert(chunk, plain(column.type)) for chunk in column.chunks], plain(column.type))
-        for column in piece.columns
+        pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)
+        for field, column in zip(schema, piece.columns, strict=True)
     ]
-    return pa.table(columns, schema=pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in piece.schema]))
+    return pa.table(columns, schema=schema)
 
 
 def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
@@ -120,7 +121,7 @@ def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table 
     """Return the rows of ``pieces``, of any columns, as one table, or put aside if they are too large, and all of them have the same plain columns."""
     held, is_all = _held(pieces, engine)
     schema = held[0].schema.remove_metadata()
-    if is_all or any(plain(field.type) != field.type for field in schema):
+    if is_all or any(movable(field.type) != field.type for field in schema):
         return joined([*held, *pieces])
     rows = engine.empty(schema)
     spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
@@ -164,7 +165,7 @@ def _put_aside(
 ) -> Spilled:  # fmt: skip
     """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be without some of them."""
     declared, stored = (pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema))
-    kept = pa.schema([pa.field(field.name, plain(field.type)) for field in declared])
+    kept = pa.schema([pa.field(field.name, movable(field.type)) for field in declared])
     rows = engine.empty(kept, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
     first, seen = 0, pa.schema([])
