@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from indexes.base import KeyHashes
 from mdt.engines.tasks import (
     ABSENT,
     BURIED,
     DROPPED,
     FURTHER,
-    STONE,
     Source,
     opened,
     tagged,
@@ -27,9 +28,8 @@ from mdt.write.operations import ended, locate_batch
 
 
 def columns_of(definition: TableDefinition) -> pa.Schema:
-    """Return the columns of tagged deletes besides CONTROL: what makes keys, and STONE where tombstones are kept."""
-    key = [definition.schema.field(name) for name in definition.key]
-    return pa.schema([*key, pa.field(STONE, pa.int64())] if definition.keeps_deletes else key)
+    """Return the columns of tagged deletes besides CONTROL: what makes keys."""
+    return pa.schema(map(definition.schema.field, definition.key))
 
 
 def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
@@ -47,23 +47,23 @@ def _tag(source: Source, keys: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
     located = locate_batch(metadata, snapshot, batch)
     late, places, gone = ended(batch, located)
     columns = columns_of(definition)
-    data = batch.table.select(list(definition.key))
-    if definition.keeps_deletes:
-        data = data.append_column(columns.field(STONE), pa.nulls(len(data), pa.int64()))
-        stones = of_keys(snapshot, batch, located, late)
-        hi, lo, ordering = (stones[name].to_numpy().view(np.int64) for name in ("hi", "lo", "ordering"))
-        at = {"__mdt_segment": hi, "__mdt_position": lo, STONE: ordering, "__mdt_n": 0 * hi}
-        yield without_data(columns, BURIED, __mdt_group=np.full(len(hi), -1), **at)
     there = np.asarray(snapshot.file_groups.partitions(places.group))
-    yield tagged(replace(batch, table=data), places, gone, FURTHER, there)
+    yield tagged(replace(batch, table=batch.table.select(columns.names)), places, gone, FURTHER, there)
     absent = np.flatnonzero(~located.found)
-    hashes = batch.hashes.take(absent)
-    yield without_data(
-        columns, ABSENT, __mdt_partition=partition_names(batch)[absent], __mdt_group=np.full(len(absent), -1),
-        __mdt_segment=hashes.hi.view(np.int64), __mdt_position=hashes.lo.view(np.int64), __mdt_n=0 * absent,
-    )  # fmt: skip
+    yield _hashed(columns, ABSENT, batch.hashes.take(absent), __mdt_partition=partition_names(batch)[absent])
+    if definition.keeps_deletes:
+        stones = of_keys(snapshot, batch, located, late)
+        marks = KeyHashes(*(stones[name].to_numpy() for name in ("hi", "lo")))
+        yield _hashed(columns, BURIED, marks, __mdt_key=stones["ordering"].cast(pa.string()).combine_chunks())
     group, n = np.unique(located.group[late], return_counts=True)
     yield without_data(columns, DROPPED, __mdt_group=group, __mdt_n=n)
+
+
+def _hashed(columns: pa.Schema, kind: int, hashes: KeyHashes, **control: Any) -> pa.Table:
+    """Return one row without data for each of ``hashes``, whose words it says."""
+    words = {"__mdt_segment": hashes.hi.view(np.int64), "__mdt_position": hashes.lo.view(np.int64)}
+    nothing = np.zeros(len(hashes), np.int64)
+    return without_data(columns, kind, **words, **control, __mdt_group=nothing - 1, __mdt_n=nothing)
 
 
 def schema_of(definition: TableDefinition) -> pa.Schema:

@@ -17,7 +17,7 @@ from mdt.config import Options
 from mdt.engines import delete_tasks
 from mdt.engines.absent import AbsentKeys, hashes_of
 from mdt.engines.engine import Engine, R
-from mdt.engines.tasks import ABSENT, BURIED, STONE
+from mdt.engines.tasks import ABSENT, BURIED
 from mdt.engines.write import EngineWrite, TaggedPlan
 from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
@@ -71,9 +71,9 @@ class EngineDelete(EngineWrite[R]):
         return plan.counts["deleted"]
 
     def _tombstones(self, tagged: R) -> pa.Table:
-        names = ["__mdt_segment", "__mdt_position", STONE]
+        names = ["__mdt_segment", "__mdt_position", "__mdt_key"]
         rows = self.engine.selected(tagged, {"__mdt_kind": (BURIED,)}, names)
-        return new_tombstones(hashes_of(rows), rows[STONE].to_numpy().view("uint64"))
+        return new_tombstones(hashes_of(rows), rows["__mdt_key"].cast(pa.uint64()).to_numpy())
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[Any], claim: Claim) -> Changes:
         """Write in tasks, as for an upsert; no key is new."""

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
-
-from mdt.schema.definition import TableDefinition
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -31,9 +29,9 @@ ResultFunction = Callable[[Iterator[pa.RecordBatch], int], "bytes | None"]
 class Deal:
     """Which bucket takes which rows, and how many tasks share the buckets.
 
-    ``places``: table (place: string, number: int64, bounds: list<struct>, takers: list<int32>).  A row belongs to the place of its
+    ``places``: table (place: string, number: int64, bounds: list<binary>, takers: list<int32>).  A row belongs to the place of its
     partition path if it is an insert, else to ``""``, and of its file group's number.  Of several takers, the one that
-    follows all bounds up to the row's ``key``, the columns named so, in the order of the columns' types.
+    follows all bounds up to the row's sort key (:func:`mdt.hudi.keys.sort_keys`) by the columns ``key``.
     """
 
     places: pa.Table
@@ -68,23 +66,25 @@ class Engine(Protocol[R]):
     def grouped(self, rows: R, names: Sequence[str]) -> R:
         """Return the rows with equal values of the columns ``names`` in one part."""
 
-    def mapped(self, rows: R, function: BatchFunction, schema: pa.Schema) -> R:
-        """Return what ``function`` makes of each part, in ``schema``; kept, so that it runs once, until it is dropped."""
+    def mapped(self, rows: R, function: BatchFunction, schema: pa.Schema, key: Sequence[str]) -> R:
+        """Return what ``function`` makes of each part, tagged rows in ``schema``; kept, so that it runs once, until it is dropped.
+
+        ``key``: the columns by which inserts may be sampled and dealt.
+        """
 
     def dropped(self, rows: R) -> None:
-        """Give back what :meth:`mapped` or :meth:`Labels.labelled` keeps."""
+        """Give back what :meth:`mapped` keeps."""
 
     def counted(self, rows: R, by: Sequence[str], total: str) -> pa.Table:
         """Return how many rows there are of each combination of ``by``, and their sum of ``total``: columns rows and total."""
 
     def selected(
-        self, rows: R, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
-        rows_max: int | None = None, share: float = 1.0,
-    ) -> pa.Table:  # fmt: skip
-        """Return columns ``names`` of the rows whose values are among the chosen ones.
+        self, rows: R, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+    ) -> pa.Table:
+        """Return CONTROL columns ``names`` of the tagged rows whose values are among the chosen ones; of these at most ``rows_max``."""
 
-        Of these at most ``rows_max``, or a sample: about ``share`` of them.
-        """
+    def sampled(self, rows: R, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+        """Return some of the inserts into ``partitions``, about ``share`` of them: tasks.SAMPLED."""
 
     def dealt(self, rows: R, deal: Deal) -> R:
         """Return the rows that belong to a bucket, with its number (column tasks.BUCKET); all of a bucket in one part."""
@@ -94,20 +94,3 @@ class Engine(Protocol[R]):
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return what ``function`` says of each share, in their order.  Raises Unavailable as :meth:`results` does."""
-
-
-@runtime_checkable
-class Labels(Protocol[R]):
-    """What an engine has, too, that finds the partition of a row by itself: rows that need no look-up go to a task once then."""
-
-    def rereads(self, rows: R) -> bool:
-        """Return whether the rows can be read again for little."""
-
-    def frequencies(self, rows: R, by: Sequence[str]) -> pa.Table:
-        """Return the values of the columns ``by`` that occur together, and how often: column rows, last."""
-
-    def labelled(self, rows: R, definition: TableDefinition, places: pa.Table, row_bytes: int) -> R:
-        """Return the table's columns of the rows, with tasks.CONTROL as of inserts into new file groups; kept if they cannot be read again for little.
-
-        ``places``: the partition columns, as the rows have them, and the path ``__mdt_partition`` of each combination that occurs.
-        """

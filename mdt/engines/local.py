@@ -5,6 +5,7 @@ On other executors it is another engine: :mod:`mdt.testing.process_pool` gives i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from indexes.hashing import hash_keys
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.errors import Unavailable
-from mdt.schema.definition import TableDefinition
 
 Parts = list[pa.Table]
 """Rows as this engine holds them: one table a part."""
@@ -54,45 +54,30 @@ class LocalEngine:
         table = pa.concat_tables(rows)
         return _split(table, hashed(table, names) % self.processors, self.processors)
 
-    def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema) -> Parts:
+    def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Parts:
         """Return what ``function`` makes of each part."""
         return self._run(partial(_mapped, function, schema), rows)
 
     def dropped(self, rows: Parts) -> None:
         """Nothing to do: the rows go with their last reference."""
 
-    def rereads(self, rows: Parts) -> bool:
-        """They are in memory."""
-        return True
-
-    def labelled(self, rows: Parts, definition: TableDefinition, places: pa.Table, row_bytes: int) -> Parts:
-        """Return the rows as inserts, with CONTROL columns; the tasks find the paths by themselves."""
-        return self.mapped(
-            rows, partial(tasks.label, definition, row_bytes), tasks.labelled_schema(definition, rows[0].schema)
-        )
-
     def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
         """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
         found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
         return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
 
-    def frequencies(self, rows: Parts, by: Sequence[str]) -> pa.Table:
-        """Return the values of the columns ``by`` that occur together, and how often."""
-        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all")])
-        return found.select([*by, "count_all"]).rename_columns([*by, "rows"])
-
     def selected(
-        self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
-        rows_max: int | None = None, share: float = 1.0,
-    ) -> pa.Table:  # fmt: skip
-        """Return columns of the rows whose values are chosen: at most ``rows_max``, or a sample of about ``share``."""
+        self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+    ) -> pa.Table:
+        """Return columns of the rows whose values are chosen, at most ``rows_max``."""
         table = pa.concat_tables(rows)
         for name, values in chosen.items():
             table = table.filter(pc.is_in(table[name], pa.array(list(values), table.schema.field(name).type)))
-        table = table.select(list(names))
-        if rows_max is not None:
-            return table.slice(0, rows_max)
-        return table.take(pa.array(np.linspace(0, len(table), int(len(table) * share), endpoint=False, dtype=np.int64)))
+        return table.select(list(names)).slice(0, rows_max)
+
+    def sampled(self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+        """Return about ``share`` of the inserts into ``partitions``."""
+        return thinned(tasks.insert_keys(pa.concat_tables(rows), partitions, key), share)
 
     def dealt(self, rows: Parts, deal: Deal) -> Parts:
         """Return the rows of buckets, all of a bucket in one part."""
@@ -118,6 +103,13 @@ class LocalEngine:
             return [one.result() for one in started]
         except BrokenExecutor as error:
             raise Unavailable(f"a task has died: {error}", hint="nothing was committed; try again") from error
+
+
+def thinned(table: pa.Table, share: float) -> pa.Table:
+    """Return about ``share`` of the rows, at even distances, at least one of some."""
+    return table.take(
+        pa.array(np.linspace(0, len(table), math.ceil(len(table) * share), endpoint=False, dtype=np.int64))
+    )
 
 
 def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

@@ -117,7 +117,7 @@ class EngineMerge(EngineWrite[R]):
                 taken[file] |= found[file]
         files = self.engine.spread(merge_tasks.files_of(taken))
         tag = partial(merge_tasks.tag_alone, others, self.columns, self._source(snapshot))
-        return self.engine.mapped(files, tag, tagged_schema(definition.schema))
+        return self.engine.mapped(files, tag, tagged_schema(definition.schema), definition.key)
 
     def _looked(self, snapshot: Snapshot, tagged: R, counted: Sequence[Mapping[str, Any]], since: int) -> Looked:
         read = self.engine.selected(tagged, {"__mdt_kind": (READ,)}, ["__mdt_segment"])[0].drop_null()

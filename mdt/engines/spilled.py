@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from indexes.base import Int64Array
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.local import hashed
+from mdt.engines.local import hashed, thinned
 from mdt.progress import Progress
 from mdt.stores.scratch import Scratch
 
@@ -202,7 +202,7 @@ class SpillingEngine:
         self._moved(rows, found, partial(part_by, tuple(names)))
         return found
 
-    def mapped(self, rows: Spilled, function: BatchFunction, schema: pa.Schema) -> Spilled:
+    def mapped(self, rows: Spilled, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Spilled:
         """Return what ``function`` makes of each part."""
         found = self.empty(schema)
 
@@ -236,24 +236,24 @@ class SpillingEngine:
         return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(named)
 
     def selected(
-        self, rows: Spilled, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
-        rows_max: int | None = None, share: float = 1.0,
-    ) -> pa.Table:  # fmt: skip
-        """Return columns of the rows whose values are chosen: at most ``rows_max``, or a sample of about ``share``."""
+        self, rows: Spilled, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+    ) -> pa.Table:
+        """Return columns of the rows whose values are chosen, at most ``rows_max``."""
         wanted = {name: pa.array(list(values), rows.schema.field(name).type) for name, values in chosen.items()}
         found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
         for batch in self._all(rows):
             table = pa.Table.from_batches([batch])
             for name, values in wanted.items():
                 table = table.filter(pc.is_in(table[name], values))
-            table = table.select(list(names))
-            if rows_max is None:
-                count = int(np.ceil(len(table) * share))
-                table = table.take(pa.array(np.linspace(0, len(table), count, endpoint=False, dtype=np.int64)))
-            found.append(table)
+            found.append(table.select(list(names)))
             if rows_max is not None and sum(map(len, found)) >= rows_max:
                 break
         return pa.concat_tables(found).slice(0, rows_max)
+
+    def sampled(self, rows: Spilled, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+        """Return about ``share`` of the inserts into ``partitions``."""
+        parts = (tasks.insert_keys(pa.Table.from_batches([batch]), partitions, key) for batch in self._all(rows))
+        return pa.concat_tables([tasks.SAMPLED.empty_table(), *(thinned(part, share) for part in parts)])
 
     def dealt(self, rows: Spilled, deal: Deal) -> Spilled:
         """Return the rows of buckets, a part for each."""

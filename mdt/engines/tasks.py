@@ -62,7 +62,7 @@ The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DR
 rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
 names a row of the table that is matched, but stays as it is; ABSENT says in
 ``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted; BURIED says there those of a tombstone,
-and in :data:`STONE` its ordering value.
+and as ``key`` the digits of its ordering value.
 """
 
 CONTROL = pa.schema(
@@ -76,13 +76,16 @@ CONTROL = pa.schema(
         ("__mdt_n", pa.int64()),
     ]
 )
-AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1}
+COUNTED = pa.schema([CONTROL.field(name) for name in ("__mdt_kind", "__mdt_partition", "__mdt_group")])
+"""By what rows are counted: the columns that say what becomes of them, and where."""
+_AS_INSERT = {"__mdt_kind": INSERT, "__mdt_group": NEW, "__mdt_segment": -1, "__mdt_position": -1}
 """CONTROL of a row that meets none of the table; its partition and size aside."""
 REPEATED = -2
 """In the place of a file group, of DROPPED rows whose key occurs again in the input."""
+SAMPLED = pa.schema([CONTROL.field("__mdt_partition"), ("key", pa.binary())])
+"""Columns of a sample of inserts."""
 BUCKET = "__mdt_bucket"
-STONE = "__mdt_stone"
-"""Of tagged deletes: the ordering value of a tombstone, its 64 bits as int64."""
+_TOGETHER_BYTES = 64 << 20
 DECIDED = ("__mdt_partition", "__mdt_key", "__mdt_n")
 """Columns of CONTROL that nobody needs once buckets are dealt."""
 _NO_GROUPS: Int64Array = np.empty(0, np.int64)
@@ -173,17 +176,34 @@ def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schem
     return pa.schema([*(pa.field(name, columns.field(name).type) for name in definition.schema.names), *CONTROL])
 
 
-def label(
-    definition: TableDefinition, row_bytes: int, batches: Iterator[pa.RecordBatch], attempt: int = 0
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they were given, with CONTROL columns of inserts; for engines that cannot label rows natively."""
-    for batch in batches:
-        table = pa.Table.from_batches([batch]).select(definition.schema.names)
+def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
+    """Yield rows as they were given, with CONTROL columns of inserts, many together."""
+    for table in _together(batches):
+        table = table.select(definition.schema.names)
         codes, paths = paths_of(table, definition)
-        known = {**AS_INSERT, "__mdt_n": row_bytes}
+        known = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
         control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]
         control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(pa.array(codes))
-        yield from pa.table([*table.columns, *control], labelled_schema(definition, table.schema)).to_batches()
+        yield from (
+            pa.table([*table.columns, *control], labelled_schema(definition, table.schema))
+            .combine_chunks()
+            .to_batches()
+        )
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of all batches, some _TOGETHER_BYTES at a time."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= _TOGETHER_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
@@ -314,7 +334,11 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
     found = tagged_schema(schema)
     size = len(next(iter(control.values())))
     known = {"__mdt_kind": np.full(size, kind), **control}
-    return pa.table([pa.array(known.get(f.name, [None] * size), f.type) for f in found], schema=found)
+    nulls = (pa.nulls(size, f.type) for f in found)
+    columns = [
+        pa.array(known[f.name], f.type) if f.name in known else null for f, null in zip(found, nulls, strict=True)
+    ]
+    return pa.table(columns, schema=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +396,13 @@ def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> 
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
 
 
+def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -> pa.Table:
+    """Return of the tagged ``rows`` the inserts into ``partitions``: SAMPLED, with their sort keys by the columns ``key``."""
+    mine = pc.is_in(rows["__mdt_partition"], pa.array(list(partitions), pa.string()))
+    rows = rows.filter(pc.and_(pc.equal(rows["__mdt_kind"], INSERT), mine))
+    return pa.table([rows["__mdt_partition"], sort_keys(rows, key).cast(pa.binary())], schema=SAMPLED)
+
+
 def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows natively."""
     places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
@@ -390,10 +421,9 @@ def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
     """Return rows of one place with the number of the bucket that takes each."""
     taker = np.zeros(len(rows), np.int64)
     if place["bounds"]:
-        keys = sort_keys(rows, deal.key)
-        types = pa.schema([rows.schema.field(name) for name in deal.key])
-        for bound in sort_keys(pa.Table.from_pylist(place["bounds"], schema=types), deal.key):
-            taker += pc.less_equal(bound, keys).to_numpy(zero_copy_only=False)
+        keys = sort_keys(rows, deal.key).cast(pa.binary())
+        for bound in place["bounds"]:
+            taker += pc.less_equal(pa.scalar(bound, pa.binary()), keys).to_numpy(zero_copy_only=False)
     return rows.append_column(BUCKET, pa.array(np.array(place["takers"], np.int32)[taker]))
 
 

@@ -33,7 +33,7 @@ from mdt.schema.definition import TableDefinition
 from mdt.write import overwriting
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.blending import Kept, batch_of, blend_of
-from mdt.write.operations import STORED_SHARE, new_partitions, not_new, opened_by
+from mdt.write.operations import new_partitions, not_new, opened_by
 from mdt.write.overwriting import Ending
 from mdt.write.transfer import decode
 from mdt.write.unchecked import INSERT_UNCHECKED, require_repeats
@@ -44,7 +44,6 @@ _TASK_ROWS = 500_000
 Tag = Callable[[Source, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 """Gives rows of one part their CONTROL columns, in a task."""
 _TOUCHING = (UPDATE, DELETE, FURTHER, FALLING)
-_PLACE = ("__mdt_kind", "__mdt_partition", "__mdt_group")
 
 
 def write(
@@ -128,9 +127,9 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return the rows and their numbers as :meth:`_tagged` does; and whether it is a load, whose rows come as they were given."""
         columns = self.columns
         if columns is not None and loading.meets_none(self.metadata, snapshot, self.name, columns):
-            found = loading.labelled(self.engine, snapshot.definition, self.data)
-            if found is not None:
-                return (*found, True)
+            found = loading.labelled(self.engine, snapshot.definition, self.data, columns)
+            with self._or_dropped(found):
+                return found, self._counted(found), True
         return (*self._tagged(snapshot, tag, snapshot.definition.key), False)
 
     def _tag(self) -> Tag:
@@ -143,7 +142,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """
         together = self.engine.grouped(self.data, by)
         function = partial(tag, self._source(snapshot))
-        tagged = self.engine.mapped(together, function, self._schema(snapshot.definition))
+        definition = snapshot.definition
+        tagged = self.engine.mapped(together, function, self._schema(definition), definition.key)
         with self._or_dropped(tagged):
             return tagged, self._counted(tagged)
 
@@ -152,7 +152,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         return tasks.tagged_schema(definition.schema)
 
     def _counted(self, tagged: R) -> list[dict[str, Any]]:
-        return self.engine.counted(tagged, _PLACE, "__mdt_n").to_pylist()
+        return self.engine.counted(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
 
     @contextmanager
     def _or_dropped(self, tagged: R) -> Iterator[None]:
@@ -211,7 +211,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             touched={row["__mdt_group"] for row in counted if row["__mdt_kind"] in _TOUCHING},
             returns={row["__mdt_group"] for row in counted if row["__mdt_kind"] == RETURN},
             inserts=_inserts(counted),
-            row_bytes_hint=STORED_SHARE * _row_bytes(counted),
+            row_bytes=_row_bytes(counted),
+            writers=self.engine.processors,
             use_small_files=self.name != "bulk_insert",
             rewritten={row["__mdt_group"] for row in counted if row["__mdt_kind"] == FALLING},
         )
@@ -220,15 +221,13 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return which assignment takes which rows; tasks: a few a processor, more where one would hold too many rows."""
         key = snapshot.definition.key
         ranges = self._ranges(plan, key)
-        tagged = tasks.tagged_schema(snapshot.definition.schema)
-        bound = pa.struct([tagged.field(name) for name in key])
         places: list[tuple[Any, ...]] = [
             ("", w.group, [], [number]) for number, w in enumerate(plan.work) if w.group > NEW
         ]
         homes: list[tuple[Any, ...]] = [(*w.place, [], [number]) for number, w in enumerate(plan.work) if w.home != NEW]
         places += [home for home in homes if home not in places]  # without partitions an insert has no other place
         places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
-        types = (pa.string(), pa.int64(), pa.list_(bound), pa.list_(pa.int32()))
+        types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
         wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-self._dealt_rows(plan) // _TASK_ROWS))
         return Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), key, min(len(plan.work), wanted))
@@ -237,33 +236,32 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return about how many rows tasks write."""
         return plan.counts["inserted"] + plan.counts.get("updated", 0)
 
-    def _ranges(self, plan: TaggedPlan[R], names: Sequence[str]) -> dict[str, tuple[list[Any], list[int]]]:
+    def _ranges(self, plan: TaggedPlan[R], key: Sequence[str]) -> dict[str, tuple[list[bytes], list[int]]]:
         """Return for each partition with inserts the bounds between its assignments, and these.
 
-        The inserts of a partition are cut at quantiles of a sample, by the columns ``names``.
+        The inserts of a partition are cut at quantiles of a sample, by the columns ``key``.
         """
         takers: dict[str, list[int]] = {}
         for number, one in enumerate(plan.work):
             if len(one.inserts) and one.home == NEW:
                 takers.setdefault(one.partition, []).append(number)
-        ranges: dict[str, tuple[list[Any], list[int]]] = {name: ([], numbers[:1]) for name, numbers in takers.items()}
+        ranges: dict[str, tuple[list[bytes], list[int]]] = {name: ([], numbers[:1]) for name, numbers in takers.items()}
         cut = {partition for partition, numbers in takers.items() if len(numbers) > 1}
         if cut:
-            for partition, keys in self._sample(plan, cut, names).items():
+            for partition, keys in self._sample(plan, cut, key).items():
                 numbers = takers[partition]
                 ends = np.cumsum([len(plan.work[n].inserts) for n in numbers])
                 at = np.minimum(ends[:-1] / ends[-1] * len(keys), len(keys) - 1).astype(np.int64)
                 ranges[partition] = (keys.take(pa.array(at)).to_pylist(), numbers)
         return ranges
 
-    def _sample(self, plan: TaggedPlan[R], partitions: set[str], names: Sequence[str]) -> dict[str, pa.StructArray]:
-        """Return the columns ``names`` of a sample of the inserts of each of ``partitions``, sorted by them."""
+    def _sample(self, plan: TaggedPlan[R], partitions: set[str], key: Sequence[str]) -> dict[str, pa.Array]:
+        """Return the sort keys of a sample of the inserts of each of ``partitions``, in order."""
         total = max(1, plan.counts["inserted"] + plan.counts.get("updated", 0))
-        chosen = {"__mdt_kind": (INSERT,), "__mdt_partition": sorted(partitions)}
         share = min(1.0, _SAMPLE_ROWS / total)
-        rows = self.engine.selected(plan.tagged, chosen, ["__mdt_partition", *names], share=share)
-        rows = rows.sort_by([(name, "ascending") for name in ("__mdt_partition", *names)])
-        keys = rows.select(list(names)).to_struct_array().combine_chunks()
+        rows = self.engine.sampled(plan.tagged, sorted(partitions), key, share)
+        rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
+        keys = rows["key"].combine_chunks()
         runs = pc.run_end_encode(rows[0].combine_chunks())
         ends = runs.run_ends.to_pylist()
         starts = [0, *ends[:-1]]
@@ -293,7 +291,7 @@ class EngineInsert(EngineWrite[R]):
         """Tag every row in tasks; the plan depends on no row of the table."""
         tagged, counted, is_load = self._ready(snapshot, partial(tasks.tag_anew, False))
         inserts = _inserts(counted)
-        work = overwriting.assigned(snapshot, self.options, inserts, {}, STORED_SHARE * _row_bytes(counted))
+        work = overwriting.assigned(snapshot, self.options, inserts, {}, _row_bytes(counted), self.engine.processors)
         counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
         return TaggedPlan(
             Footprint(txn),
@@ -323,8 +321,7 @@ class EngineOverwrite(EngineWrite[R]):
         found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
         gone = set(ending.groups.tolist())
         moves = {group: rows for group, rows in found if group not in gone}
-        hint = STORED_SHARE * _row_bytes(counted)
-        work = overwriting.assigned(snapshot, self.options, inserts, moves, hint)
+        work = overwriting.assigned(snapshot, self.options, inserts, moves, _row_bytes(counted), self.engine.processors)
         groups = np.array(sorted(gone | moves.keys()), np.int64)
         footprint = overwriting.footprint_of(snapshot, txn, partitions, groups)
         counts = {

@@ -8,7 +8,7 @@ Floats have no dictionary: parquet-java looks for ``= 0.0`` among its bits, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -118,15 +118,16 @@ def encode(
     avro_schema: str,
     min_key: str | None,
     max_key: str | None,
-    bloom: bytes | None,
+    bloom: Callable[[], bytes] | None,
     compression: str = COMPRESSION,
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
-) -> tuple[pa.Buffer, list[int]]:
-    """Return ``table`` as Parquet bytes, and the number of rows of each row group.
+) -> pa.Buffer:
+    """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`.
 
-    ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: Hudi's
-    filter of the record keys, already in base64, of the kind ``bloom_type``.  An empty table has one empty row group.
+    ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: gives
+    Hudi's filter of the record keys, already in base64, of the kind ``bloom_type``; asked when the rows are encoded.  An empty table has one
+    empty row group.
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
     The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
     """
@@ -151,17 +152,20 @@ def encode(
         write_page_checksum=True,
         **_paging(table, page_bytes, compression),
     )
-    full, rest = divmod(len(table), row_group_rows)
-    row_groups = [row_group_rows] * full
-    if rest or not full:
-        row_groups.append(rest)
+    row_groups = row_groups_of(len(table), row_group_rows)
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
-        known = _footer(avro_schema, min_key, max_key, bloom, bloom_type)
+        known = _footer(avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type)
         writer.add_key_value_metadata(known | {digests.KEY: digests.reserved(len(row_groups) * len(leaves))})
     data = sink.getvalue()
     digests.fill(data)
-    return data, row_groups
+    return data
+
+
+def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
+    """Return how many of ``rows`` each row group of a file has."""
+    full, rest = divmod(rows, row_group_rows)
+    return (row_group_rows,) * full + ((rest,) if rest or not full else ())
 
 
 def _codec(compression: str, has_dictionary: bool) -> str:

@@ -41,7 +41,6 @@ from mdt.services.altering import alteration_fields, index_changes, is_unaltered
 from mdt.write.assign import Assignment, Place, assign
 from mdt.write.normalize import Batch, partition_names, stored_batch
 from mdt.write.operations import (
-    STORED_SHARE,
     RowPlan,
     absent_keys,
     by_value,
@@ -155,7 +154,7 @@ class Restore(Operation[RestorePlan]):
             touched={*fates.updates, *fates.deletes},
             returns=fates.returns,
             inserts={place: len(part) for place, part in fates.inserts.items()},
-            row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
+            row_bytes=batch.row_bytes,
             rewritten=fates.updates if snapshot.definition.ordering is not None else (),
         )
 

@@ -20,6 +20,7 @@ Only numbers of rows are needed here, so that it costs the same whoever holds th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,7 +34,10 @@ NEW = -1
 Place = tuple[str, int]
 """Where inserts belong: partition path, and number of a file group, or NEW: any of the partition, or that of a bucket."""
 
-_ROW_BYTES_GUESS = 64
+_STORED_SHARES = {"lz4": 0.6, "snappy": 0.6, "zstd": 0.35, "uncompressed": 1.0}
+"""Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still empty."""
+SHARED_BYTES_MIN = 32 << 20
+"""New file groups are as many as there are writers, so that all have work, but none for fewer bytes than these."""
 _ROWS_THAT_MEASURE = 1_000
 REWRITTEN_BYTES_MIN = 1 << 16
 """A base file of so many bytes costs no more to rewrite than a new one costs beside it."""
@@ -76,16 +80,20 @@ def assign(
     touched: Collection[int],
     returns: Collection[int],
     inserts: Mapping[Place, int],
-    row_bytes_hint: float = _ROW_BYTES_GUESS,
+    row_bytes: float = 0.0,
+    writers: int = 0,
     use_small_files: bool = True,
     rewritten: Collection[int] = (),
 ) -> list[Assignment]:
     """Return one assignment for each file group that changes.
 
     ``touched``: groups with rows that are replaced or deleted.  ``returns``: groups to which keys return.  ``inserts``: place
-    -> number of rows.  ``row_bytes_hint``: expected bytes of a stored row where the table gives no measure.
-    ``rewritten``: groups that must have a new base file.
+    -> number of rows.  ``row_bytes``: mean bytes of a row in Arrow, from which that of a stored one is guessed where the table gives no
+    measure.  ``writers``: how many files can be written at a time; 0: as many as the options say.  ``rewritten``: groups that must have
+    a new base file.
     """
+    stored = _StoredBytes(snapshot, row_bytes * _STORED_SHARES[options.compression])
+    fresh_bytes_max = _fresh_bytes_max(options, stored.of_all(inserts), writers or options.threads("writer"))
     inserts_of: dict[int, range] = {}
     rewrites = set(rewritten)
     fresh: list[Assignment] = []
@@ -97,11 +105,11 @@ def assign(
         if home < NEW:
             fresh.append(Assignment(partition, home, False, range(rows), home))
             continue
-        row_bytes = _row_bytes(snapshot, partition, row_bytes_hint)
+        one = stored.of_row(partition)
         small: Iterator[_Small] = iter(())
         if use_small_files:
-            affordable = max(REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * row_bytes))
-            small = _small_groups(snapshot, options, partition, row_bytes, can_index_log_files, touched, affordable)
+            affordable = max(REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * one))
+            small = _small_groups(snapshot, options, partition, one, can_index_log_files, touched, affordable)
         taken = 0
         while taken < rows and (place := next(small, None)) is not None:
             part = range(taken, min(rows, taken + place.capacity_rows))
@@ -109,7 +117,7 @@ def assign(
             taken = part.stop
             if is_mor and not can_index_log_files:
                 rewrites.add(place.group)
-        per_file = max(1, int(options.max_file_bytes / row_bytes))
+        per_file = max(1, int(fresh_bytes_max / one))
         fresh += [Assignment(partition, NEW, False, part) for part in _even(range(taken, rows), per_file)]
     if snapshot.definition.ordering is not None:
         rewrites.update(returns)  # see the head of this module
@@ -134,13 +142,30 @@ def _even(rows: range, per_file: int) -> list[range]:
     return [range(*part) for part in pairwise(ends)]
 
 
-def _row_bytes(snapshot: Snapshot, partition: str, hint: float) -> float:
-    """Return the mean bytes of a row in the base files of the partition, or of the table, or ``hint``."""
-    for place in (partition, None):
-        size, rows = snapshot.file_groups.weight(place)
-        if rows > _ROWS_THAT_MEASURE:
-            return float(size / rows)
-    return max(hint, 1.0)
+@dataclass(frozen=True, slots=True)
+class _StoredBytes:
+    """Bytes of rows in base files: as the table has them, or ``guess`` for a row."""
+
+    snapshot: Snapshot
+    guess: float
+
+    def of_row(self, partition: str) -> float:
+        """Return the mean bytes of a row in the base files of the partition, or of the table, or the guess."""
+        for place in (partition, None):
+            size, rows = self.snapshot.file_groups.weight(place)
+            if rows > _ROWS_THAT_MEASURE:
+                return float(size / rows)
+        return max(self.guess, 1.0)
+
+    def of_all(self, inserts: Mapping[Place, int]) -> float:
+        """Return the bytes of all rows that belong to no certain file group."""
+        return sum(rows * self.of_row(partition) for (partition, home), rows in inserts.items() if home == NEW)
+
+
+def _fresh_bytes_max(options: Options, all_bytes: float, writers: int) -> float:
+    """Return the size at which a new base file is full: the largest of which every writer gets as many as the others."""
+    rounds = max(1, math.ceil(all_bytes / (writers * options.max_file_bytes)))
+    return min(options.max_file_bytes, max(SHARED_BYTES_MIN, math.ceil(all_bytes / (writers * rounds))))
 
 
 def _small_groups(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,10 +47,13 @@ from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
 from mdt.write.summarize import Indexed, Summaries, summarize
 
+_BESIDE_ROWS_MIN = 1 << 16
+"""A file of so many rows is described on a thread of its own while it is encoded; fewer take no longer than a thread takes to begin."""
 _NONE: Int64Array = np.empty(0, np.int64)
 _NO_HASHES = KeyHashes(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 R = TypeVar("R", KeyedRows, Keys)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,10 @@ class _Content:
     hashes: KeyHashes
     ordering: UInt64Array | None
     fresh: BitMap | None = None
+
+    def key_map(self) -> bytes | None:
+        """Return the encoded key map, None where there is no row."""
+        return key_map.encode(key_map.build(self.hashes, self.ordering)) if len(self.table) else None
 
     def taken(self, order: Int64Array) -> _Content:
         """Return the rows in another order."""
@@ -157,28 +166,23 @@ class WriteJob:
         )
         return base_file.with_meta_columns(rows.table, meta)
 
-    def _parquet(
-        self, table: pa.Table, hashes: KeyHashes, ordering: UInt64Array | None, *,
-        key_bounds: tuple[str | None, str | None] = (None, None), bloom: bytes | None = None,
-    ) -> _Parquet:  # fmt: skip
-        """Encode and describe rows with meta columns; ``key_bounds`` and ``bloom`` are for Hudi's readers of the footer."""
-        data, row_groups = base_file.encode(
-            table,
-            row_group_rows=self.options.row_group_rows,
-            avro_schema=self.avro_meta,
-            min_key=key_bounds[0],
-            max_key=key_bounds[1],
-            bloom=bloom,
-            bloom_type=self.options.bloom_filter_type,
-            compression=self.options.compression,
-            page_bytes=self.options.page_bytes,
-        )
-        found = summarize(self.snapshot.definition, self.options, table, tuple(row_groups))
-        made = _Parquet(data, len(table), tuple(row_groups), footer_reference(data), found)
-        if not len(table):
-            return made
-        keys = key_map.encode(key_map.build(hashes, ordering))
-        return replace(made, key_map=keys, page_map=page_map.encoded(data))
+    def _parquet(self, content: _Content, keys: pa.Array | None = None) -> _Parquet:
+        """Encode and describe rows with meta columns.  ``keys``: those of a base file, whose footer says more of them to Hudi's readers."""
+        table, options = content.table, self.options
+        row_groups = base_file.row_groups_of(len(table), options.row_group_rows)
+        with _beside(len(table)) as begun:
+            bloom = None
+            if keys is not None and options.write_footer_bloom:
+                bloom = begun(partial(footer_bloom, keys, options))
+            found = begun(partial(summarize, self.snapshot.definition, options, table, row_groups))
+            key_map = begun(content.key_map)
+            bounds = (None, None) if keys is None else _bounds(keys)
+            data = base_file.encode(
+                table, row_group_rows=options.row_group_rows, avro_schema=self.avro_meta, min_key=bounds[0], max_key=bounds[1],
+                bloom=bloom, bloom_type=options.bloom_filter_type, compression=options.compression, page_bytes=options.page_bytes,
+            )  # fmt: skip
+            pages = page_map.encoded(data) if len(table) else None
+            return _Parquet(data, len(table), row_groups, footer_reference(data), found(), key_map(), pages)
 
     def _base(self, task: int, work: Slice) -> Written:
         """Write a new base file: the rows that the slice carries over, and the new ones."""
@@ -186,10 +190,7 @@ class WriteJob:
         name = base_file.name(file_id, token, self.claim.instant)
         content = self._content(task, work, name)
         keys = plain(content.table[RECORD_KEY])
-        bloom = None
-        if self.options.write_footer_bloom:
-            bloom = footer_bloom(keys, self.options)
-        parquet = self._parquet(content.table, content.hashes, content.ordering, key_bounds=_bounds(keys), bloom=bloom)
+        parquet = self._parquet(content, keys)
         self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
         inserts, gained = work.inserts, self._gained(work)
         if work.group == NEW and work.carried is not None:
@@ -273,7 +274,7 @@ class WriteJob:
         content, positions = self._log_content(task, work, file_id)
         parquet, block, offset, fresh = _Parquet(), b"", 0, None
         if content is not None:
-            parquet = self._parquet(content.table, content.hashes, content.ordering)
+            parquet = self._parquet(content)
             block, offset = log_file.data_block(
                 parquet.data, instant=claim.instant, avro_schema=self.avro_meta, positions=positions,
                 base_instant=base_instant,
@@ -356,6 +357,16 @@ class WriteJob:
     ) -> Written:
         vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
         return Written(file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors)
+
+
+@contextmanager
+def _beside(rows: int) -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
+    """Give what begins a function on another thread, and returns what waits for it; for few rows, what calls it when it is asked."""
+    if rows < _BESIDE_ROWS_MIN:
+        yield lambda function: function
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda function: pool.submit(function).result
 
 
 def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:

@@ -43,7 +43,6 @@ from mdt.write.files import WriteJob
 from mdt.write.matching import On, Pairs, pairs, refuse_two_rows_for_one, unprefixed
 from mdt.write.normalize import Batch, keyed_rows, partition_names, stored_batch, unique
 from mdt.write.operations import (
-    STORED_SHARE,
     absent_keys,
     by_value,
     footprint_of,
@@ -411,11 +410,11 @@ class Decision:
             fresh, returning = done.new_rows()
             returns = by_value(returning, done.located.dead_in[returning])
             inserts = inserts_of(batch, fresh, done.located.home)
-            row_bytes = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
+            row_bytes = batch.row_bytes
         work = assign(
             snapshot, merge.options, can_index_log_files=merge.metadata.key_index(snapshot).can_index_log_files,
             touched=rows, returns=returns, inserts={place: len(some) for place, some in inserts.items()},
-            row_bytes_hint=row_bytes, rewritten=set(groups[done.falls].tolist()),
+            row_bytes=row_bytes, rewritten=set(groups[done.falls].tolist()),
         )  # fmt: skip
         return work, rows, inserts, returns
 

@@ -46,8 +46,6 @@ T = TypeVar("T")
 
 _NAMED_ROWS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
-STORED_SHARE = 0.35
-"""Bytes of a row in a file, as a share of its bytes in Arrow; a guess for tables that are still empty."""
 
 
 def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
@@ -171,7 +169,7 @@ class Upsert(RowOperation):
             touched={*updates, *deletes},
             returns=returns,
             inserts={place: len(rows) for place, rows in inserts.items()},
-            row_bytes_hint=STORED_SHARE * batch.table.nbytes / max(1, len(batch)),
+            row_bytes=batch.row_bytes,
             use_small_files=self.name != "bulk_insert",
         )
         counts = {

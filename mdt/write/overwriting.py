@@ -30,7 +30,6 @@ from mdt.progress import Progress
 from mdt.write.assign import Assignment, Place, assign
 from mdt.write.normalize import Batch, as_altered
 from mdt.write.operations import (
-    STORED_SHARE,
     RowPlan,
     absent_keys,
     by_value,
@@ -158,8 +157,8 @@ class Overwrite(Operation[RowPlan]):
             by_value(moves, located.group[moves]),
             inserts_of(batch, np.arange(len(batch)), homes(self.metadata, snapshot, batch.keys)),
         )
-        hint = STORED_SHARE * batch.table.nbytes / max(1, len(batch))
-        work = assigned(snapshot, self.options, {place: len(rows) for place, rows in inserts.items()}, deletes, hint)
+        counted = {place: len(rows) for place, rows in inserts.items()}
+        work = assigned(snapshot, self.options, counted, deletes, batch.row_bytes)
         groups = np.concatenate([ending.groups, np.array(sorted(deletes), np.int64)])
         stay = np.delete(np.arange(len(batch)), located.keys_of(moves))
         absent = absent_keys(batch, stay, True) if definition.is_global else {}
@@ -193,10 +192,11 @@ def assigned(
     options: Options,
     inserts: Mapping[Place, int],
     moved: Mapping[int, object],
-    row_bytes_hint: float,
+    row_bytes: float,
+    writers: int = 0,
 ) -> list[Assignment]:
     """Return what each file group takes: new rows fill new ones, those that ``moved`` names lose rows.  ``inserts``: place -> rows."""
     return assign(
         snapshot, options, can_index_log_files=True, touched=moved, returns=(), inserts=inserts,
-        row_bytes_hint=row_bytes_hint, use_small_files=False,
+        row_bytes=row_bytes, writers=writers, use_small_files=False,
     )  # fmt: skip

@@ -43,6 +43,11 @@ class KeyedRows:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def row_bytes(self) -> float:
+        """Mean bytes of a row in Arrow."""
+        return self.table.nbytes / max(1, len(self))
+
     def rows(self, rows: Int64Array) -> KeyedRows:
         """Return the rows at positions ``rows``; all of them in their order are not copied."""
         if len(rows) == len(self) and bool(np.all(np.diff(rows) == 1)):

@@ -20,7 +20,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.write.normalize import Batch, as_altered
-from mdt.write.operations import STORED_SHARE, RowPlan, inserts_of, partitions_of, write_rows
+from mdt.write.operations import RowPlan, inserts_of, partitions_of, write_rows
 from mdt.write.overwriting import assigned
 
 INSERT_UNCHECKED = "insert_unchecked"
@@ -51,7 +51,7 @@ class InsertUnchecked(Operation[RowPlan]):
         batch = as_altered(self.batch, snapshot.definition)
         inserts = inserts_of(batch, np.arange(len(batch)))
         counted = {name: len(rows) for name, rows in inserts.items()}
-        work = assigned(snapshot, self.options, counted, {}, STORED_SHARE * batch.table.nbytes / max(1, len(batch)))
+        work = assigned(snapshot, self.options, counted, {}, batch.row_bytes)
         counts = {"inserted": len(batch), "late": batch.duplicates}
         return RowPlan(Footprint(txn), partitions_of(work), counts, bool(work), work, inserts=inserts, batch=batch)
 

@@ -98,7 +98,7 @@ def test_rows_that_may_meet_others_are_tagged(
 ) -> None:
     there, here = pair(tmp_path, kind)
     rows = drawn(random.Random(3), 200, 150)
-    monkeypatch.setattr(loading, "labelled", no_tag)
+    monkeypatch.setattr(loading, "label", no_tag)
     assert counts(there.upsert(rows)) == counts(here.upsert(rows))
 
 

@@ -43,7 +43,7 @@ def written(table: pa.Table, group: int, page_bytes: int, compression: str) -> p
     return base_file.encode(
         table, row_group_rows=group, avro_schema="{}", min_key=None, max_key=None, bloom=None,
         page_bytes=page_bytes, compression=compression,
-    )[0]  # fmt: skip
+    )  # fmt: skip
 
 
 def rows_of_page(header: bytes) -> int | None:

@@ -83,7 +83,7 @@ def encoded(
     return base_file.encode(
         table, row_group_rows=row_group_rows, avro_schema="{}", min_key=None, max_key=None, bloom=None,
         page_bytes=page_bytes, compression=compression,
-    )[0]  # fmt: skip
+    )  # fmt: skip
 
 
 def wanted(data: pa.Buffer, positions: Any, *, name: str = "f", near: bool = True) -> Wanted:

@@ -8,37 +8,50 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import count
-from operator import and_
 from typing import Any
 
 import mmh3
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
 from mdt.engines import deleting, merging
 from mdt.engines import write as writes
+from mdt.engines.blocks import (
+    BLOCKS,
+    COUNTS,
+    DATA,
+    DEALT,
+    HIGH,
+    LOW,
+    MARK_ROWS,
+    MARKS,
+    NUMBER,
+    PLACE,
+    blocks_of,
+    rows_of,
+    split,
+)
+from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.private import (
     from_arrow_schema,
-    from_arrow_type,
-    is_reread_cheaply,
     java_frame,
     map_in_arrow,
 )
-from mdt.engines.spark.schema import in_micros, to_arrow
-from mdt.engines.tasks import AS_INSERT, BUCKET, CONTROL, DROPPED, INSERT
+from mdt.engines.spark.schema import to_arrow
+from mdt.engines.tasks import BUCKET, CONTROL
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
-from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
 from mdt.write.blending import Kept
 from mdt.write.said import SaidMerge
@@ -46,7 +59,8 @@ from mdt.write.said import SaidMerge
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _TASK_BYTES = 64 << 20
-_CHANGED = "the rows changed while they were read"
+_BLOCKS = from_arrow_schema(BLOCKS, prefer_timestamp_ntz=True)
+_DEALT = from_arrow_schema(DEALT, prefer_timestamp_ntz=True)
 _SPARK_SEED = 42  # of Spark's hash of 32-bit integers, which is Murmur3
 
 
@@ -155,76 +169,53 @@ class SparkEngine:
         """Return the rows with equal values of the columns ``names`` in one partition."""
         return rows.repartition(_tasks(rows), *map(quoted, names))
 
-    def mapped(self, rows: DataFrame, function: BatchFunction, schema: pa.Schema) -> DataFrame:
-        """Return what ``function`` makes of each partition; timestamps are in microseconds from here on."""
-        kept = pa.schema([field.with_type(in_micros(field.type)) for field in schema])
-        made = map_in_arrow(rows, partial(_mapped, function, kept), from_arrow_schema(kept, prefer_timestamp_ntz=True))
-        return made.persist(StorageLevel.MEMORY_AND_DISK)
+    def mapped(self, rows: DataFrame, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> DataFrame:
+        """Return what ``function`` makes of each partition, as :mod:`mdt.engines.blocks`: Spark takes no row of it apart."""
+        blocks = map_in_arrow(rows, partial(_mapped, function, tuple(key)), _BLOCKS)
+        return blocks.persist(StorageLevel.MEMORY_AND_DISK)
 
     def dropped(self, rows: DataFrame) -> None:
         """Let Spark drop what it keeps."""
         rows.unpersist()
 
-    def rereads(self, rows: DataFrame) -> bool:
-        """Return whether the rows come from files, columns and rows left out or calculated; not of joins, sorts or Python."""
-        return is_reread_cheaply(rows)
-
-    def labelled(self, rows: DataFrame, definition: TableDefinition, places: pa.Table, row_bytes: int) -> DataFrame:
-        """Return the rows as inserts, with CONTROL columns, labelled natively."""
-        found = rows.select(*map(quoted, definition.schema.names))
-        names = [name for name in places.column_names if name != "__mdt_partition"]
-        path = sf.lit("")
-        if names:
-            known = self.session.createDataFrame(
-                places.rename_columns([*(f"__mdt_by_{i}" for i in range(len(names))), "__mdt_partition"])
-            )
-            equal = (quoted(name).eqNullSafe(sf.col(f"__mdt_by_{i}")) for i, name in enumerate(names))
-            found = found.join(sf.broadcast(known), reduce(and_, equal), "left")
-            path = sf.coalesce("__mdt_partition", sf.raise_error(sf.lit(_CHANGED)))
-        values = {**AS_INSERT, "__mdt_n": row_bytes}
-        control = [
-            (path if field.name == "__mdt_partition" else sf.lit(values.get(field.name)))
-            .cast(from_arrow_type(field.type))
-            .alias(field.name)
-            for field in CONTROL
-        ]
-        found = found.select(*map(quoted, definition.schema.names), *control)
-        return found if self.rereads(rows) else found.persist(StorageLevel.MEMORY_AND_DISK)
-
     def counted(self, rows: DataFrame, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
+        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, which blocks know."""
+        counts = rows.select(sf.explode(COUNTS).alias("of")).select("of.*").groupBy(*by)
         with in_driver():
-            return rows.groupBy(*by).agg(sf.count("*").alias("rows"), sf.sum(total).alias("total")).toArrow()
-
-    def frequencies(self, rows: DataFrame, by: Sequence[str]) -> pa.Table:
-        """Return the values of the columns ``by`` that occur together, and how often."""
-        with in_driver():
-            return rows.groupBy(*map(quoted, by)).agg(sf.count("*").alias("rows")).toArrow()
+            return counts.agg(sf.sum("rows").alias("rows"), sf.sum("total").alias("total")).toArrow()
 
     def selected(
-        self, rows: DataFrame, chosen: Mapping[str, Collection[Any]], names: Sequence[str], *,
-        rows_max: int | None = None, share: float = 1.0,
-    ) -> pa.Table:  # fmt: skip
-        """Return columns of the rows whose values are chosen: at most ``rows_max``, or a sample of about ``share``."""
-        for name, values in chosen.items():
-            rows = rows.where(sf.col(name).isin(*values))
-        found = rows.select(*map(quoted, names))
-        found = found.sample(fraction=share, seed=0) if rows_max is None else found.limit(rows_max)
+        self, rows: DataFrame, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+    ) -> pa.Table:
+        """Return CONTROL columns of the rows whose values are chosen, at most ``rows_max``."""
+        wanted = {name: list(values) for name, values in chosen.items()}
+        if kinds := wanted.get("__mdt_kind"):
+            rows = rows.where(sf.exists(COUNTS, lambda one: one["__mdt_kind"].isin(*kinds)))
+        columns = from_arrow_schema(pa.schema([CONTROL.field(name) for name in names]), prefer_timestamp_ntz=True)
+        found = map_in_arrow(rows.select(DATA), partial(_selected, wanted, tuple(names)), columns)
         with in_driver():
-            return found.toArrow()
+            return (found if rows_max is None else found.limit(rows_max)).toArrow()
+
+    def sampled(self, rows: DataFrame, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+        """Return about ``share`` of the inserts into ``partitions``, as far as blocks say them."""
+        marks = rows.where((sf.size(MARKS) > 0) & sf.col(PLACE).isin(*partitions))
+        found = marks.select(sf.col(PLACE).alias("__mdt_partition"), sf.explode(MARKS).alias("key"))
+        with in_driver():
+            return found.sample(fraction=min(1.0, share * MARK_ROWS), seed=0).toArrow()
 
     def dealt(self, rows: DataFrame, deal: Deal) -> DataFrame:
-        """Return the rows of buckets, found natively, all of a bucket in one partition; what no task needs is left out."""
+        """Return the rows of buckets, all of a bucket in one partition; blocks are cut only where several buckets share them."""
         known = self.session.createDataFrame(deal.places)
-        is_insert = sf.col("__mdt_kind") == INSERT
-        place = sf.when(is_insert, sf.col("__mdt_partition")).otherwise("")
-        rows = rows.where(sf.col("__mdt_kind") < DROPPED)
-        rows = rows.join(sf.broadcast(known), (place == sf.col("place")) & (sf.col("__mdt_group") == sf.col("number")))
-        key = sf.struct(*map(quoted, deal.key))
-        below = sf.size(sf.filter("bounds", lambda bound: bound <= key))
-        rows = rows.withColumn(BUCKET, sf.get("takers", below)).drop(*deal.places.column_names)
-        rows = rows.drop("__mdt_key", "__mdt_partition", "__mdt_n")
-        return _placed(rows, deal.tasks, BUCKET)
+        found = rows.join(
+            sf.broadcast(known), (sf.col(PLACE) == sf.col("place")) & (sf.col(NUMBER) == sf.col("number"))
+        )
+        low, high = _before(1), _before(-1)
+        found = found.withColumns({LOW: low, HIGH: high})
+        whole = found.where(sf.col(LOW) == sf.col(HIGH)).select(sf.get("takers", sf.col(LOW)).alias(BUCKET), DATA)
+        if pc.any(pc.greater(pc.list_value_length(deal.places["takers"]), 1)).as_py():
+            shared = found.where(sf.col(LOW) < sf.col(HIGH)).select(PLACE, NUMBER, LOW, HIGH, DATA)
+            whole = whole.unionAll(map_in_arrow(shared, partial(_split, deal), _DEALT))
+        return _placed(whole, deal.tasks, BUCKET)
 
     def results(self, rows: DataFrame, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each partition."""
@@ -241,6 +232,12 @@ class SparkEngine:
         with in_driver("run its tasks"):
             found: list[T] = parts.mapPartitions(partial(_each, function)).collect()
         return found
+
+
+def _before(at: int) -> Column:
+    """Return how many bounds the first (1) or the last (-1) mark of a block follows; 0 without marks."""
+    mark = sf.coalesce(sf.try_element_at(MARKS, sf.lit(at)), sf.lit(b""))
+    return sf.size(sf.filter("bounds", lambda bound: bound <= mark))
 
 
 def _placed(rows: DataFrame, tasks: int, name: str) -> DataFrame:
@@ -264,18 +261,28 @@ def _attempt() -> int:
     return int(context.taskAttemptId())
 
 
-def _mapped(function: BatchFunction, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Call ``function`` in a task and yield its batches with the types of ``schema``."""
+def _mapped(function: BatchFunction, key: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Call ``function`` in a task and yield its rows as blocks."""
     with in_task():
-        for batch in function(batches, _attempt()):
-            columns = [convert(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield from blocks_of(function(batches, _attempt()), key)
+
+
+def _selected(
+    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    with in_task():
+        yield from chosen_of(wanted, names, batches)
+
+
+def _split(deal: Deal, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with in_task():
+        yield from split(deal, batches)
 
 
 def _result(function: ResultFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Call ``function`` in a task and yield a row with what it returns, if it returns anything."""
     with in_task():
-        result = function(batches, _attempt())
+        result = function(rows_of(batches), _attempt())
     if result is not None:
         yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})
 

@@ -36,7 +36,6 @@ __all__ = [
     "from_arrow_type",
     "gateway",
     "is_of_connect",
-    "is_reread_cheaply",
     "is_stopped",
     "java_column",
     "java_error",
@@ -130,35 +129,6 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
     column = of_batches(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
     java = java_frame(frame).mapInArrow(java_column(column), False, None)
     return ClassicDataFrame(java, frame.sparkSession)
-
-
-_REREAD_CHEAPLY = frozenset(
-    (
-        "Project",
-        "Filter",
-        "Union",
-        "LogicalRelation",
-        "LocalRelation",
-        "Range",
-        "DataSourceV2ScanRelation",
-        "InMemoryRelation",
-    )
-)
-
-
-def is_reread_cheaply(frame: DataFrame) -> bool:
-    """Return whether a frame is made of files, or of rows in memory, by leaving out and calculating columns and rows alone; and always the same."""
-    plan = java_frame(frame).queryExecution().optimizedPlan()
-    if not plan.deterministic():
-        return False
-    left = [plan]
-    while left:
-        node = left.pop()
-        if node.getClass().getSimpleName() not in _REREAD_CHEAPLY:
-            return False
-        children = node.children()
-        left += [children.apply(i) for i in range(children.size())]
-    return True
 
 
 class PlannedAnew(ClassicDataFrame):

@@ -1,0 +1,116 @@
+"""Tagged rows in blocks: nothing is lost on the way, and what stands beside them says what is in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+from counting import count
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mdt.engines import blocks, tasks
+from mdt.engines.engine import Deal
+from mdt.engines.tasks import ABSENT, BUCKET, DROPPED, INSERT, READ, UPDATE, tagged_schema
+from mdt.hudi.keys import sort_keys
+
+SCHEMA = tagged_schema(pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("ns"))]))
+KEY = ("k", "n")
+
+
+@st.composite
+def tagged(draw: st.DrawFn) -> pa.Table:
+    """Draw tagged rows of all sorts, some of which no bucket takes."""
+    rows = []
+    for _ in range(draw(st.integers(1, 60))):
+        kind = draw(st.sampled_from([INSERT, INSERT, UPDATE, DROPPED, READ, ABSENT]))
+        group = -1 if kind == INSERT else draw(st.integers(0, 2))
+        rows.append(
+            {
+                "k": draw(st.text(max_size=3)), "n": draw(st.integers(-3, 3)), "at": draw(st.none() | st.integers(0, 9)),
+                "__mdt_kind": kind, "__mdt_partition": draw(st.sampled_from(["", "x", "y"])) if group < 0 else f"g{group}",
+                "__mdt_key": None, "__mdt_group": group, "__mdt_segment": draw(st.integers(0, 9)), "__mdt_position": 1, "__mdt_n": draw(st.integers(0, 9)),
+            }
+        )  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def bag(rows: pa.Table) -> Counter[Any]:
+    return Counter(tuple(row.items()) for row in rows.to_pylist())
+
+
+def made(rows: pa.Table) -> list[pa.RecordBatch]:
+    with mock.patch.object(blocks, "_ROWS_MAX", 5), mock.patch.object(blocks, "MARK_ROWS", 2):
+        return list(blocks.blocks_of(iter(rows.combine_chunks().to_batches()), KEY))
+
+
+@given(tagged())
+def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> None:
+    found = made(rows)
+    assert bag(pa.Table.from_batches(blocks.rows_of(iter(found)), SCHEMA)) == bag(rows)
+    for batch in found:
+        told = batch.to_pylist()[0]
+        inside = pa.Table.from_batches(blocks.rows_of(iter([batch])), SCHEMA)
+        names = list(tasks.COUNTED.names)
+        counted = Counter(
+            {tuple(one[name] for name in names): (one["rows"], one["total"]) for one in told[blocks.COUNTS]}
+        )
+        expected: dict[Any, tuple[int, int]] = {}
+        for row in inside.to_pylist():
+            at = tuple(row[name] for name in names)
+            n, total = expected.get(at, (0, 0))
+            expected[at] = n + 1, total + row["__mdt_n"]
+        assert counted == expected
+        if told[blocks.MARKS]:
+            keys = sort_keys(inside, KEY).cast(pa.binary()).to_pylist()
+            assert keys == sorted(keys) and (told[blocks.MARKS][0], told[blocks.MARKS][-1]) == (keys[0], keys[-1])
+            assert {row["__mdt_kind"] for row in inside.to_pylist()} == {INSERT}
+    count("blocks of tagged rows", len(found))
+
+
+@given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=4))
+def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
+    cut_rows = pa.table(
+        {"k": pa.array([k for k, _ in cuts], pa.string()), "n": pa.array([n for _, n in cuts], pa.int64())}
+    )
+    bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
+    places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x", "y")]
+    places += [("", group, [], [9 + group]) for group in range(3)]
+    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
+    columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
+    deal = Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), KEY, 3)
+    dealt = []
+    for batch in made(rows):
+        told = batch.to_pylist()[0]
+        if told[blocks.PLACE] is None:
+            continue
+        place = next(one for one in places if one[:2] == (told[blocks.PLACE], told[blocks.NUMBER]))
+        marks = told[blocks.MARKS]
+        low, high = (sum(bound <= mark for bound in place[2]) for mark in (marks[0], marks[-1])) if marks else (0, 0)
+        if low == high:
+            dealt.append(
+                pa.record_batch([pa.array([place[3][low]], pa.int32()), batch[blocks.DATA]], schema=blocks.DEALT)
+            )
+            continue
+        shared = {
+            blocks.PLACE: [told[blocks.PLACE]],
+            blocks.NUMBER: [told[blocks.NUMBER]],
+            blocks.LOW: [low],
+            blocks.HIGH: [high],
+        }
+        dealt += blocks.split(deal, iter([pa.record_batch({**shared, blocks.DATA: batch[blocks.DATA]})]))
+    schema = SCHEMA.append(pa.field(BUCKET, pa.int32()))
+    found = pa.Table.from_batches(blocks.rows_of(iter(dealt)), schema)
+    expected = pa.Table.from_batches(tasks.bucketed(deal, iter(rows.combine_chunks().to_batches())), schema)
+    assert bag(found) == bag(expected)
+
+
+@given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))
+def test_chosen_rows_are_those_with_the_values(rows: pa.Table, kinds: tuple[int, ...]) -> None:
+    names = ["__mdt_segment", "__mdt_kind"]
+    found = pa.Table.from_batches(blocks.chosen({"__mdt_kind": kinds}, names, iter(made(rows))))
+    assert bag(found) == bag(
+        pa.Table.from_pylist([r for r in rows.to_pylist() if r["__mdt_kind"] in kinds], SCHEMA).select(names)
+    )
