@@ -20,6 +20,7 @@ from mdt.hudi.keys import rising, sort_keys
 
 PLACE, NUMBER, COUNTS, MARKS, DATA = "__mdt_place", "__mdt_number", "__mdt_counts", "__mdt_marks", "__mdt_data"
 LOW, HIGH = "__mdt_low", "__mdt_high"
+FIRST = "__mdt_first"
 BLOCKS = pa.schema(
     [
         (PLACE, pa.string()),
@@ -34,11 +35,11 @@ BLOCKS = pa.schema(
 COUNTS: rows of each combination of the columns COUNTED, and the sum of ``__mdt_n``.  MARKS: of inserts, which stand by rising
 key, the sort keys of the first row, of every MARK_ROWS-th and of the last.
 """
-DEALT = pa.schema([(BUCKET, pa.int32()), (DATA, pa.binary())])
-"""Rows of one bucket."""
+DEALT = pa.schema([(BUCKET, pa.int32()), (FIRST, pa.binary()), (DATA, pa.binary())])
+"""Rows of one bucket; FIRST: the first of the MARKS, null without them."""
 MARK_ROWS = 4096
 _ROWS_MAX = 1 << 16
-_BYTES_MAX = 4 << 20
+_BYTES_MAX = 1 << 20
 _COMPRESSED_BYTES_MIN = 1 << 16
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -136,12 +137,22 @@ def _data(rows: pa.Table) -> pa.Array:
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of blocks, with their bucket if they are dealt."""
+    """Yield the rows of blocks.  Of DEALT, with their bucket, in its order, and inserts in runs that rise where they can."""
     for batch in batches:
-        buckets = batch[BUCKET] if BUCKET in batch.schema.names else None
-        for i, data in enumerate(batch[DATA]):
-            for rows in pa.ipc.open_stream(data.as_buffer()):
-                yield rows if buckets is None else rows.append_column(BUCKET, pa.repeat(buckets[i], len(rows)))
+        if BUCKET in batch.schema.names:
+            yield from _in_order([batch, *batches])
+            return
+        for data in batch[DATA]:
+            yield from pa.ipc.open_stream(data.as_buffer())
+
+
+def _in_order(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    order = pc.sort_indices(table, [(BUCKET, "ascending"), (FIRST, "ascending")])
+    bucket, data = table[BUCKET], table[DATA]
+    for i in order.to_pylist():
+        for rows in pa.ipc.open_stream(data[i].as_buffer()):
+            yield rows.append_column(BUCKET, pa.repeat(bucket[i], len(rows)))
 
 
 def split(deal: Deal, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -153,18 +164,15 @@ def split(deal: Deal, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
             rows = pa.ipc.open_stream(at[DATA]).read_all()
             keys = sort_keys(rows, deal.key).cast(pa.binary())
             ends = [_below(keys, bound) for bound in place["bounds"][at[LOW] : at[HIGH]]]
-            for i, (start, end) in enumerate(zip([0, *ends], [*ends, len(rows)], strict=True)):
+            for taker, start, end in zip(place["takers"][at[LOW] :], [0, *ends], [*ends, len(rows)], strict=False):
                 if end > start:
-                    yield _dealt(place["takers"][at[LOW] + i], rows.slice(start, end - start))
+                    told = [pa.array([taker], pa.int32()), keys.slice(start, 1)]
+                    yield pa.record_batch([*told, _data(rows.slice(start, end - start))], schema=DEALT)
 
 
 def _below(keys: pa.Array, bound: bytes) -> int:
     """Return how many of rising ``keys`` are less than ``bound``."""
     return int(pc.sum(pc.less(keys, pa.scalar(bound, pa.binary()))).as_py() or 0)
-
-
-def _dealt(bucket: int, rows: pa.Table) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([bucket], pa.int32()), _data(rows)], schema=DEALT)
 
 
 def chosen(

@@ -81,12 +81,14 @@ def _write(load: Load, table: pa.Table, attempt: int) -> Changes:
     claim = Claim(load.claim.txn, load.claim.instant, load.claim.token, attempt)
     shared = WriteJob.of(metadata, snapshot, load.source.parsed(), claim)
     bucket = table[BUCKET].to_numpy()
+    numbers = np.unique(bucket).tolist()
     data = table.select(snapshot.definition.schema.names)
     late: list[int] = []
 
     def written() -> Iterator[Any]:
-        for number in np.unique(bucket).tolist():
-            batch = _unique(load, snapshot.definition, data.filter(pa.array(bucket == number)))
+        for number in numbers:
+            rows = data if len(numbers) == 1 else data.filter(pa.array(bucket == number))
+            batch = _unique(load, snapshot.definition, rows)
             late.append(batch.duplicates)
             one = load.buckets[number]
             if batch.partitions != (one.partition,):

@@ -180,12 +180,16 @@ def _seq(table: tables.Table, text: str) -> int:
         seq, table_id = told["seq"], told["table"]
     except (ValueError, TypeError, KeyError):
         raise Invalid(f"{text!r} is no offset of a stream of ours") from None
-    if table_id != table.definition.table_id or not isinstance(seq, int) or not 0 <= seq <= table.snapshot().seq:
-        raise Invalid(
-            f"the offset {text} is of another table than the one at {table.path}",
-            hint="a stream goes on with the table that it began with: begin a new one, with a checkpoint of its own",
-        )
-    return seq
+    newest = table.snapshot().seq
+    what = f"{text} names a commit that the table does not have: its newest is {newest}"
+    if table_id != table.definition.table_id:
+        what = f"{text} is of another table than {table.definition.table_id}"
+    elif isinstance(seq, int) and 0 <= seq <= newest:
+        return seq
+    raise Invalid(
+        f"{table.path}: the offset {what}",
+        hint="a stream goes on with the table that it began with: begin a new one, with a checkpoint of its own",
+    )
 
 
 def _simple(schema: StructType) -> list[tuple[str, str]]:

@@ -90,9 +90,8 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
         marks = told[blocks.MARKS]
         low, high = (sum(bound <= mark for bound in place[2]) for mark in (marks[0], marks[-1])) if marks else (0, 0)
         if low == high:
-            dealt.append(
-                pa.record_batch([pa.array([place[3][low]], pa.int32()), batch[blocks.DATA]], schema=blocks.DEALT)
-            )
+            told_of = [pa.array([place[3][low]], pa.int32()), pa.array([marks[0] if marks else None], pa.binary())]
+            dealt.append(pa.record_batch([*told_of, batch[blocks.DATA]], schema=blocks.DEALT))
             continue
         shared = {
             blocks.PLACE: [told[blocks.PLACE]],
@@ -105,6 +104,7 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
     found = pa.Table.from_batches(blocks.rows_of(iter(dealt)), schema)
     expected = pa.Table.from_batches(tasks.bucketed(deal, iter(rows.combine_chunks().to_batches())), schema)
     assert bag(found) == bag(expected)
+    assert found[BUCKET].to_pylist() == sorted(found[BUCKET].to_pylist()), "in the order of buckets"
 
 
 @given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))

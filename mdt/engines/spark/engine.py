@@ -28,6 +28,7 @@ from mdt.engines.blocks import (
     COUNTS,
     DATA,
     DEALT,
+    FIRST,
     HIGH,
     LOW,
     MARK_ROWS,
@@ -211,7 +212,8 @@ class SparkEngine:
         )
         low, high = _before(1), _before(-1)
         found = found.withColumns({LOW: low, HIGH: high})
-        whole = found.where(sf.col(LOW) == sf.col(HIGH)).select(sf.get("takers", sf.col(LOW)).alias(BUCKET), DATA)
+        taker = sf.get("takers", sf.col(LOW)).alias(BUCKET)
+        whole = found.where(sf.col(LOW) == sf.col(HIGH)).select(taker, sf.get(MARKS, sf.lit(0)).alias(FIRST), DATA)
         if pc.any(pc.greater(pc.list_value_length(deal.places["takers"]), 1)).as_py():
             shared = found.where(sf.col(LOW) < sf.col(HIGH)).select(PLACE, NUMBER, LOW, HIGH, DATA)
             whole = whole.unionAll(map_in_arrow(shared, partial(_split, deal), _DEALT))
