@@ -281,6 +281,7 @@ def test_an_attempt_that_was_lost_leaves_no_files(
     both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
     monkeypatch.setattr(tasks, "write", failing_tasks.fails_first)
     both.run("upsert", rows(random.Random(2), range(0, 400, 2)))
+    both.run("delete", rows(random.Random(3), range(0, 500, 10)))
     assert_sound(both.on_spark)
 
 
