@@ -14,7 +14,6 @@ import mdt
 from indexes.predicate import matches
 from indexes.testing import predicates
 from mdt.commit.transaction import run
-from mdt.write.conditional import Conditional
 from mdt.write.setting import Setting, setting
 
 
@@ -54,7 +53,7 @@ class ConditionalRules(RuleBasedStateMachine):
         asked = data.draw(predicates(self.schema, rows))
         given: Setting | None = None if values is None else setting(writer.definition, values, {})
         definition = writer.definition
-        operation = Conditional(
+        operation = writer._choosing_on(None)(
             writer.metadata, writer.options, asked, definition.schema, definition.commit_action, given
         )
         done = mdt.WriteResult.of(run(writer.metadata, operation))

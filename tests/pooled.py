@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 import mdt
-from mdt.engines import merging, tasks
+from mdt.engines import deleting, merging, tasks
 from mdt.engines import write as writes
+from mdt.engines.choosing import EngineConditional
 from mdt.engines.indexing import IndexRunner
 from mdt.engines.local import LocalEngine
 from mdt.engines.rewriting import EngineRewrite
@@ -78,7 +79,7 @@ class ThreadTable(mdt.Table):
 
 
 class PooledTable(mdt.Table):
-    """A table that a user of such an engine would have; deletes run in process, as they do for Spark."""
+    """A table that a user of such an engine would have."""
 
     def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> mdt.WriteResult:
         self._before_rows()
@@ -86,8 +87,17 @@ class PooledTable(mdt.Table):
         operation = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
         return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 
+    def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
+        self._before_rows()
+        rows = to_table(keys, self.schema)
+        operation = deleting.delete(processes(), self.metadata, self.options, [rows], rows.schema, progress)
+        return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
+
     def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(processes(), self, source)
+
+    def _choosing_on(self, spark: Any) -> Callable[..., EngineConditional]:
+        return partial(EngineConditional, engine=processes())
 
     def _rewriting_on(self, spark: Any) -> RewriteRunner:
         return EngineRewrite(processes())

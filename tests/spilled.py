@@ -32,6 +32,10 @@ class SpilledTable(mdt.Table):
         pieces = in_pieces(to_table(data, self.definition.declared))
         return super()._write_rows(pieces, name, progress, kept)
 
+    def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
+        count("deletes through scratch files")
+        return super()._delete_rows(in_pieces(to_table(keys, self.schema)), progress)
+
     def _to_merge(self, source: Any) -> Any:
         count("merges of what came in pieces")
         return super()._to_merge(in_pieces(to_table(source, self.schema)))

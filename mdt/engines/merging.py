@@ -8,18 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.engines import merge_tasks
+from mdt.engines.absent import AbsentKeys, WrittenKeys
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, tagged_schema
-from mdt.engines.write import EngineWrite, TaggedPlan, WrittenKeys
+from mdt.engines.write import EngineWrite, TaggedPlan
 from mdt.errors import Conflict
 from mdt.metadata.codec import decode_ipc
 from mdt.metadata.metadata import Metadata
@@ -131,45 +130,4 @@ class EngineMerge(EngineWrite[R]):
         assert isinstance(plan, MergedPlan)
         changes = EngineWrite.write(self, snapshot, plan, claim)
         written = WrittenKeys(self.metadata.objects, changes.files, plan.finds_everywhere)
-        return replace(changes, absent=_AbsentKeys(written, plan))
-
-
-class _AbsentKeys(Mapping[str, KeyHashes]):
-    """The keys that a merge has found absent: those that it has written, and those that it has not inserted.
-
-    Brought here when a conflict check asks, which is only when somebody else committed meanwhile: 16 bytes a key.
-    """
-
-    def __init__(self, written: WrittenKeys, plan: MergedPlan[Any]) -> None:
-        self._written, self._plan = written, plan
-        self._left: dict[str, KeyHashes] | None = None
-
-    def __getitem__(self, partition: str) -> KeyHashes:
-        found = [keys[partition] for keys in (self._written, self._not_inserted()) if partition in keys]
-        if not found:
-            raise KeyError(partition)
-        return KeyHashes(*np.hstack([(one.hi, one.lo) for one in found]))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._written, *self._not_inserted()}))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def _not_inserted(self) -> Mapping[str, KeyHashes]:
-        if self._left is None:
-            names = ["__mdt_partition", "__mdt_segment", "__mdt_position"]
-            rows = self._plan.engine.selected(self._plan.tagged, {"__mdt_kind": (ABSENT,)}, names)
-            self._left = _by_partition(rows, self._plan.finds_everywhere)
-        return self._left
-
-
-def _by_partition(rows: pa.Table, everywhere: bool) -> dict[str, KeyHashes]:
-    """Return ABSENT rows as hashes by partition; under TABLE all of them, if ``everywhere``."""
-    hi, lo = (rows[name].to_numpy().view(np.uint64) for name in ("__mdt_segment", "__mdt_position"))
-    hashes = KeyHashes(hi, lo)
-    if everywhere:
-        return {TABLE: hashes} if len(hashes) else {}
-    codes = rows["__mdt_partition"].combine_chunks().dictionary_encode()
-    number = codes.indices.to_numpy()
-    return {path: hashes.take(number == n) for n, path in enumerate(codes.dictionary.to_pylist())}
+        return replace(changes, absent=AbsentKeys(self.engine, plan.tagged, plan.finds_everywhere, written))

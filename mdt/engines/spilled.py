@@ -55,6 +55,11 @@ class Spilled:
     parts: dict[int, list[Block]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
+    @property
+    def shown(self) -> pa.Schema:
+        """The columns that are shown."""
+        return self.schema if self.names is None else pa.schema(map(self.schema.field, self.names))
+
     def add(self, part: int, table: pa.Table) -> None:
         """Write rows behind those that the part has."""
         for batch in table.combine_chunks().to_batches():
@@ -74,9 +79,7 @@ class Spilled:
 
     def table(self) -> pa.Table:
         """Return all rows, in memory."""
-        names = self.schema.names if self.names is None else list(self.names)
-        schema = pa.schema([self.schema.field(name) for name in names])
-        return pa.Table.from_batches(self.batches(sorted(self.parts)), schema)
+        return pa.Table.from_batches(self.batches(sorted(self.parts)), self.shown)
 
     def memory(self, part: int) -> int:
         """Return the bytes that a part has as Arrow."""

@@ -6,6 +6,7 @@ A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,7 +17,9 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
 from mdt.config import Options
+from mdt.engines import deleting
 from mdt.engines import write as writes
+from mdt.engines.deleting import EngineDelete
 from mdt.engines.merging import EngineMerge, merge
 from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine
 from mdt.engines.write import EngineWrite
@@ -24,10 +27,12 @@ from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
-from mdt.schema.declared import plain
+from mdt.schema.convert import convert
+from mdt.schema.declared import movable
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
 from mdt.write.blending import Kept
+from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.said import SaidMerge
 
 _FILE_SHARE = 16
@@ -54,14 +59,69 @@ def read(
     held, is_all = _held(pieces, engine)
     if is_all:
         return joined(held)
-    return _put_aside(chain(held, pieces), engine, definition, partial_rows=partial_rows)
+    return _put_aside(chain(held, pieces), engine, definition, definition.declared.names, may_lack=partial_rows)
+
+
+def read_keys(pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition) -> pa.Table | Spilled:
+    """Return rows to delete as :func:`read` does, without columns that no delete looks at."""
+    needed, more = columns_of_deletes(definition)
+    names = list(dict.fromkeys([*needed, *more]))
+    held, is_all = _held((_only(piece, names) for piece in pieces), engine)
+    found = joined(held)
+    if is_all:
+        return found
+    normalize_keys(found.slice(0, 0), definition)
+    rest = (_only(piece, names) for piece in pieces)
+    return _put_aside(chain(held, rest), engine, definition, names, may_lack=True)
+
+
+def _only(piece: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return those columns that have one of ``names``."""
+    return piece.select([at for at, name in enumerate(piece.column_names) if name in names])
+
+
+def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[pa.Schema, Iterator[pa.Table]]:
+    """Return the columns that ``pieces`` have together, and these pieces behind one without rows that has all columns.
+
+    They are put aside meanwhile if they are too large.  Raises Invalid if they do not fit each other.
+    """
+    held, is_all = _held(pieces, engine)
+    if is_all:
+        first = joined([piece.slice(0, 0) for piece in held])
+        return first.schema, chain([first], held)
+    seen, runs = pa.schema([]), [engine.empty(pa.schema([]))]
+    for piece in chain(held, pieces):
+        seen = _together(seen, piece.schema)
+        rows = _plain(piece)
+        if rows.schema != runs[-1].schema:
+            runs.append(replace(runs[-1], schema=rows.schema, parts={}))
+        runs[-1].add(0, rows)
+    return seen, chain([_plain(seen.empty_table())], _read_again(runs[1:]))
+
+
+def _plain(piece: pa.Table) -> pa.Table:
+    """Return rows without dictionaries and metadata, which a single batch does not carry, and without views."""
+    schema = pa.schema([pa.field(field.name, movable(field.type), field.nullable) for field in piece.schema])
+    columns = [
+        pa.chunked_array([convert(chunk, field.type) for chunk in column.chunks], field.type)
+        for field, column in zip(schema, piece.columns, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _read_again(runs: Sequence[Spilled]) -> Iterator[pa.Table]:
+    """Yield the rows of ``runs``, which share a scratch file, in their order, then give its space back."""
+    with closing(runs[0].scratch):
+        for rows in runs:
+            for batch in rows.batches(sorted(rows.parts)):
+                yield pa.Table.from_batches([batch])
 
 
 def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table | Spilled:
     """Return the rows of ``pieces``, of any columns, as one table, or put aside if they are too large, and all of them have the same plain columns."""
     held, is_all = _held(pieces, engine)
     schema = held[0].schema.remove_metadata()
-    if is_all or any(plain(field.type) != field.type for field in schema):
+    if is_all or any(movable(field.type) != field.type for field in schema):
         return joined([*held, *pieces])
     rows = engine.empty(schema)
     spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
@@ -100,22 +160,24 @@ def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.T
 
 
 def _put_aside(
-    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, *, partial_rows: bool
-) -> Spilled:
-    declared, stored = definition.declared, definition.schema
-    kept = pa.schema([pa.field(field.name, plain(field.type)) for field in declared])
+    pieces: Iterator[pa.Table], engine: SpillingEngine, definition: TableDefinition, names: Sequence[str], *,
+    may_lack: bool,
+) -> Spilled:  # fmt: skip
+    """Return rows with the columns ``names`` of the table; ``may_lack``: whether all pieces may be without some of them."""
+    declared, stored = (pa.schema(map(of.field, names)) for of in (definition.declared, definition.schema))
+    kept = pa.schema([pa.field(field.name, movable(field.type)) for field in declared])
     rows = engine.empty(kept, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
     first, seen = 0, pa.schema([])
     for piece in pieces:
         seen = _together(seen, piece.schema)
         whole = _with_all(piece, declared)
-        wanted = _nullable(stored, piece.column_names) if partial_rows else stored
+        wanted = _nullable(stored, piece.column_names) if may_lack else stored
         checked = conform(whole, declared, wanted, definition.key, first=first)
         spiller.add((checked if kept.types == stored.types else conform(whole, declared, kept)).cast(kept))
         first += len(piece)
     spiller.flush()
-    if not partial_rows:
+    if not may_lack:
         conform(seen.empty_table(), declared, stored)
         return rows
     return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
@@ -150,8 +212,12 @@ def write(
     metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None
 ) -> EngineWrite[Spilled]:
     """Return the operation that writes rows which were put aside, as :func:`mdt.engines.write.write` does; the caller drops them then."""
-    schema = pa.schema([rows.schema.field(name) for name in rows.names or rows.schema.names])
-    return writes.write(engine, metadata, _bounded(options), rows, schema, name, kept=kept)
+    return writes.write(engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept)
+
+
+def delete(metadata: Metadata, options: Options, rows: Spilled, engine: SpillingEngine) -> EngineDelete[Spilled]:
+    """Return the operation that deletes keys which were put aside, as :func:`mdt.engines.deleting.delete` does; the caller drops them then."""
+    return deleting.delete(engine, metadata, _bounded(options), rows, rows.shown)
 
 
 def _bounded(options: Options) -> Options:

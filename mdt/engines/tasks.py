@@ -54,14 +54,15 @@ from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
 
-INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT = range(10)
+INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT, BURIED = range(11)
 """Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row stood that moves; FURTHER: a row that ends and has no
 successor; FALLING: an update to a smaller ordering value, for which its file group gets a base file.
 
 The column ``n`` is the mean size of the task's rows in bytes of Arrow.  From DROPPED on they carry no data, and no bucket takes them: DROPPED says how many
 rows ``n`` were late in a file group; READ names a file (``segment``) that was looked into, or says that the source has ``n`` rows; MATCHED
 names a row of the table that is matched, but stays as it is; ABSENT says in
-``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted.
+``segment`` and ``position`` the two words of the hash of a key that was found absent in a partition, and is not inserted; BURIED says there those of a tombstone,
+and as ``key`` the digits of its ordering value.
 """
 
 CONTROL = pa.schema(
@@ -333,7 +334,11 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
     found = tagged_schema(schema)
     size = len(next(iter(control.values())))
     known = {"__mdt_kind": np.full(size, kind), **control}
-    return pa.table([pa.array(known.get(f.name, [None] * size), f.type) for f in found], schema=found)
+    nulls = (pa.nulls(size, f.type) for f in found)
+    columns = [
+        pa.array(known[f.name], f.type) if f.name in known else null for f, null in zip(found, nulls, strict=True)
+    ]
+    return pa.table(columns, schema=found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,8 +366,8 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
     metadata, snapshot = opened(work.source)
     control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
     group = table["__mdt_group"].to_numpy()
-    data = table.select(snapshot.definition.schema.names)
-    stored = snapshot.definition.schema
+    stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
+    data = table.select(stored.names)  # of deletes only what makes their keys
     batch = keyed_rows(conform(data, stored, stored), snapshot.definition)
     located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)

@@ -16,21 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import KeyHashes
 from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.engines import loading, tasks
+from mdt.engines.absent import WrittenKeys
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
 from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
-from mdt.metadata.attachments import ObjectReader
-from mdt.metadata.file_group import NewFile
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.schema.conform import conform
+from mdt.schema.definition import TableDefinition
 from mdt.write import overwriting
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.blending import Kept, batch_of, blend_of
@@ -141,12 +140,16 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
         ``by``: columns of the data; rows with equal ones meet in one task.
         """
-        definition = snapshot.definition
         together = self.engine.grouped(self.data, by)
         function = partial(tag, self._source(snapshot))
-        tagged = self.engine.mapped(together, function, tasks.tagged_schema(definition.schema), definition.key)
+        definition = snapshot.definition
+        tagged = self.engine.mapped(together, function, self._schema(definition), definition.key)
         with self._or_dropped(tagged):
             return tagged, self._counted(tagged)
+
+    def _schema(self, definition: TableDefinition) -> pa.Schema:
+        """Return the columns of tagged rows."""
+        return tasks.tagged_schema(definition.schema)
 
     def _counted(self, tagged: R) -> list[dict[str, Any]]:
         return self.engine.counted(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
@@ -226,9 +229,12 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         places += [(partition, NEW, bounds, numbers) for partition, (bounds, numbers) in ranges.items()]
         types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
-        rows = plan.counts["inserted"] + plan.counts.get("updated", 0)
-        wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-rows // _TASK_ROWS))
+        wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-self._dealt_rows(plan) // _TASK_ROWS))
         return Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), key, min(len(plan.work), wanted))
+
+    def _dealt_rows(self, plan: TaggedPlan[R]) -> int:
+        """Return about how many rows tasks write."""
+        return plan.counts["inserted"] + plan.counts.get("updated", 0)
 
     def _ranges(self, plan: TaggedPlan[R], key: Sequence[str]) -> dict[str, tuple[list[bytes], list[int]]]:
         """Return for each partition with inserts the bounds between its assignments, and these.
@@ -360,33 +366,3 @@ def _counts(counted: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         "deleted": rows[FURTHER],
         "late": _dropped(counted),
     }
-
-
-class WrittenKeys(Mapping[str, KeyHashes]):
-    """The keys of the files that a transaction has written, by partition: a superset of those it found absent.
-
-    Loaded from their key maps when a conflict check asks, which is only when somebody else committed meanwhile.
-    """
-
-    def __init__(self, objects: ObjectReader, files: Sequence[NewFile], is_global: bool) -> None:
-        self._objects = objects
-        self._files = files
-        self._is_global = is_global
-
-    def __getitem__(self, partition: str) -> KeyHashes:
-        maps = [
-            self._objects.key_map(f.key_map).whole().hashes
-            for f in self._files
-            if f.key_map is not None and (f.partition == partition or partition == TABLE)
-        ]
-        if not maps or (partition == TABLE) != self._is_global:
-            raise KeyError(partition)
-        return KeyHashes(np.concatenate([m.hi for m in maps]), np.concatenate([m.lo for m in maps]))
-
-    def __iter__(self) -> Iterator[str]:
-        if self._is_global:
-            return iter([TABLE])
-        return iter(sorted({f.partition for f in self._files}))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,13 @@ def matching_rows(
         scans = tuple(scan for scan in scans if scan.file in files)
     if scanned is not None:
         scanned.update(scan.file for scan in scans)
+    return matching_of(metadata, snapshot, predicate, scans, threads=threads)
+
+
+def matching_of(
+    metadata: Metadata, snapshot: Snapshot, predicate: Predicate, scans: Sequence[SegmentScan], *, threads: int
+) -> list[Places]:
+    """Return the live rows that match, by file, among those of a plan for ``predicate``, which is simplified."""
     if predicate == And(()):
         found = [(scan.file, _candidates(snapshot, scan)) for scan in scans]
     else:
@@ -65,7 +72,7 @@ def _candidates(snapshot: Snapshot, scan: SegmentScan) -> Int64Array:
     return live_positions(positions, snapshot.vector(scan.file))
 
 
-def _together(snapshot: Snapshot, scans: tuple[SegmentScan, ...]) -> Iterator[list[Places]]:
+def _together(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Iterator[list[Places]]:
     """Yield the candidates, those together that are read together."""
     part, rows = list[Places](), 0
     for scan in scans:

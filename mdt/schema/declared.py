@@ -8,8 +8,9 @@ services know nothing else.  What was *declared* is what a table takes (:mod:`md
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -54,6 +55,8 @@ _STORED: dict[pa.DataType, pa.DataType] = {
     pa.timestamp("ns"): pa.timestamp("us", "UTC"),
 }
 
+_AS_THEY_ARE: Mapping[pa.DataType, pa.DataType] = MappingProxyType({})
+_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _INSTEAD = (
     (pa.types.is_null, "cast it to the type that its values will have"),
     (pa.types.is_decimal, "use a decimal with 1 to 38 digits and a scale from 0 to the number of digits"),
@@ -161,15 +164,26 @@ def _nested(type: pa.DataType, path: str, depth: int) -> pa.DataType:
     raise Invalid(f"column {path!r} has the type {type}, which a Hudi table cannot hold", hint=hint)
 
 
-def plain(type: pa.DataType) -> pa.DataType:
-    """Return ``type`` without dictionaries and run-end encoding, at any depth: what single values of it are."""
+def plain(type: pa.DataType, instead: Mapping[pa.DataType, pa.DataType] = _AS_THEY_ARE) -> pa.DataType:
+    """Return ``type`` without dictionaries and run-end encoding, at any depth: what single values of it are.
+
+    ``instead``: other types in the place of some.
+    """
     if is_encoded(type):
-        return plain(type.value_type)
+        return plain(type.value_type, instead)
     if pa.types.is_struct(type):
-        return pa.struct([field.with_type(plain(field.type)) for field in type])
+        return pa.struct([field.with_type(plain(field.type, instead)) for field in type])
     if pa.types.is_map(type):
-        return pa.map_(plain(type.key_type), type.item_field.with_type(plain(type.item_type)), type.keys_sorted)
-    return with_element(type, type.value_field.with_type(plain(type.value_type))) if is_list(type) else type
+        item = type.item_field.with_type(plain(type.item_type, instead))
+        return pa.map_(plain(type.key_type, instead), item, type.keys_sorted)
+    if is_list(type):
+        return with_element(type, type.value_field.with_type(plain(type.value_type, instead)))
+    return instead.get(type, type)
+
+
+def movable(type: pa.DataType) -> pa.DataType:
+    """Return the plain ``type`` without views, of which pyarrow gathers no rows: what rows are put aside as."""
+    return plain(type, _WITHOUT_VIEWS)
 
 
 def with_element(type: pa.DataType, element: pa.Field) -> pa.DataType:

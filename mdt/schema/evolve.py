@@ -23,12 +23,12 @@ _ARRAYS = ("__arrow_c_stream__", "__arrow_c_array__", "__array__")
 """What is not made of values of Python."""
 
 
-def typed(data: Any, known: pa.Schema) -> pa.Table:
+def typed(data: Any, known: pa.Schema | None) -> pa.Table:
     """Return ``data`` as an Arrow table; values of Python get the types of the columns ``known``, and keep fields that these lack.
 
     Raises Invalid as :func:`mdt.schema.input.to_table` does.
     """
-    if any(hasattr(data, name) for name in _ARRAYS) or not isinstance(data, Iterable):
+    if known is None or any(hasattr(data, name) for name in _ARRAYS) or not isinstance(data, Iterable):
         return to_table(data, known)
     data = data if isinstance(data, Mapping) else list(data)
     try:
@@ -103,14 +103,22 @@ def completed(data: pa.Table, definition: TableDefinition) -> pa.Table:
     columns = {}
     for field, column in zip(data.schema, data.columns, strict=True):
         if field.name in known:
-            chunks = [_completed(chunk, known[field.name].type) for chunk in column.chunks]
-            columns[field.name] = pa.chunked_array(chunks, chunks[0].type if chunks else column.type)
+            chunks = column.chunks or [pa.nulls(0, column.type)]
+            columns[field.name] = pa.chunked_array([_completed(chunk, known[field.name].type) for chunk in chunks])
         elif not pa.types.is_null(field.type):
             columns[field.name] = column
     for field in definition.declared:
         if field.name not in columns:
             columns[field.name] = pa.chunked_array([pa.nulls(len(data), plain(field.type))])
     return pa.table(columns)
+
+
+def completed_pieces(pieces: Iterator[pa.Table], definition: TableDefinition) -> Iterator[pa.Table]:
+    """Yield ``pieces``, of which the first has the columns of all, so that together they are what :func:`completed` makes of them."""
+    yield completed(next(pieces), definition)
+    for piece in pieces:
+        found = completed(piece, definition)
+        yield found.select([name for name in found.column_names if name in piece.column_names])
 
 
 def _completed(array: pa.Array, known: pa.DataType) -> pa.Array:

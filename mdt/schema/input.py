@@ -69,10 +69,12 @@ def to_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     raise Invalid(f"data of type {type(data).__name__} cannot be written", hint=hint)
 
 
-def pieces(data: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table] | None:
+def pieces(
+    data: Any, schema: pa.Schema | None = None, made: Callable[[Any, pa.Schema | None], pa.Table] = to_table
+) -> Iterator[pa.Table] | None:
     """Return the tables of which data consist that are read piece by piece; None for what is a table, or is made one as a whole.
 
-    ``schema``: as for :func:`to_table`.  These are readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators of tables or batches.  The iterator raises Invalid, or
+    ``schema``: as for :func:`to_table`.  ``made``: makes a table of rows that are dicts.  These are readers and whatever gives one (``__arrow_c_stream__``), datasets and scanners, and generators of tables or batches.  The iterator raises Invalid, or
     what a caller's generator raises.
 
     >>> [len(table) for table in pieces(iter([pa.table({"n": [1]}), pa.table({"n": [2, 3]})]))]
@@ -87,8 +89,13 @@ def pieces(data: Any, schema: pa.Schema | None = None) -> Iterator[pa.Table] | N
     if hasattr(data, "__arrow_c_stream__"):
         return _of_reader(data, lambda: pa.RecordBatchReader.from_stream(data))
     if isinstance(data, Iterator):
-        return _of_iterator(data, schema)
+        return _of_iterator(data, schema, made)
     return None
+
+
+def tells_columns(data: Any) -> bool:
+    """Return whether the first of the pieces of ``data`` has the columns of all of them; those of a generator may differ."""
+    return not isinstance(data, Iterator) or hasattr(data, "__arrow_c_stream__")
 
 
 def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[pa.Table]:
@@ -107,11 +114,13 @@ def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[
         yield pa.Table.from_batches([batch])
 
 
-def _of_iterator(data: Iterator[Any], schema: pa.Schema | None) -> Iterator[pa.Table]:
+def _of_iterator(
+    data: Iterator[Any], schema: pa.Schema | None, made: Callable[[Any, pa.Schema | None], pa.Table]
+) -> Iterator[pa.Table]:
     """Yield tables and batches as they come; rows that are dicts together, since a type may show in the last of them."""
     first = list(islice(data, 1))
     if not first or isinstance(first[0], Mapping):
-        yield _of_items([*first, *data], schema)
+        yield made([*first, *data], schema)
         return
     for item in chain(first, data):
         _require_table(data, item)

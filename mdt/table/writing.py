@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,15 +13,19 @@ import pyarrow as pa
 from mdt.arguments import flag, mapping
 from mdt.errors import Invalid
 from mdt.progress import Progress, ProgressOption, shown
-from mdt.schema.input import is_spark, pieces, to_table
+from mdt.schema.input import is_spark, pieces, tells_columns, to_table
 from mdt.table.handle import Handle
 from mdt.write.result import WriteResult
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from mdt.query import Where
+    from mdt.schema.definition import TableDefinition
     from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
+    from mdt.write.conditional import Conditional
     from mdt.write.setting import Setting
 
 
@@ -43,7 +49,7 @@ class Writing(Handle):
         column, row and value, if the data does not fit (nothing is written then), Conflict if other writers were faster too often, Unavailable if storage fails.
 
         ``evolve``: columns that only the data have, and fields of structs, are added to the table first, wider numbers widen its
-        columns (see :meth:`alter`, which is a commit of its own), and columns that only the table has are null.
+        columns (see :meth:`alter`, which is a commit of its own, before rows of a reader are read), and columns that only the table has are null.
 
         ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  ``mergers``: column -> "sum", "max",
         "min" or "coalesce", or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a column becomes where the row exists
@@ -87,21 +93,15 @@ class Writing(Handle):
     def delete(self, keys: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Delete the rows with the given keys.
 
-        ``keys``: data that has the key columns and, under partition scope, the partition columns; further columns are
-        ignored.  Keys that do not exist are counted in ``missing``.
+        ``keys``: data as for :meth:`upsert` that has the key columns and, under partition scope, the partition columns; further columns
+        are ignored.  Keys that do not exist are counted in ``missing``.
 
         In tables with the option ``mdt.delete.keeps.ordering`` a row that comes later with a smaller ordering value than the delete had is left out,
         and counted in ``late``.  A delete has the ordering value of the row that it ends, or that of ``keys`` where these have the column: then rows
         that are newer stay, and are counted in ``late``, and keys that do not exist yet are deleted all the same.
         """
-        from mdt.write.normalize import normalize_keys
-
         with shown(progress, "delete") as told:
-            begun = self._before_rows()
-            definition = begun.definition
-            ordering = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
-            table = self._driver_table(keys, (*definition.key, *definition.partition_by, *ordering))
-            return self._deleted(normalize_keys(table, definition), begun, told)
+            return self._delete_rows(keys, told)
 
     def writer(self, *, max_rows: int = 10_000, max_seconds: float = 0.1) -> Writer:
         """Return a context that gathers small upserts and deletes of any number of threads, and commits them together.
@@ -121,17 +121,18 @@ class Writing(Handle):
         return Writer(self, max_rows, max_seconds)
 
     def delete_where(
-        self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None
-    ) -> WriteResult:
+        self, where: Where, *, params: Mapping[str, object] | None = None, progress: ProgressOption = None,
+        spark: SparkSession | None = None,
+    ) -> WriteResult:  # fmt: skip
         """Delete the rows that match a filter, in one commit.
 
         ``where``, ``params``: as for :meth:`scan`; None deletes every row.  The rows are found by the indexes and statistics, and no key is
-        looked up.  Raises Conflict if other writers change them too often meanwhile.
+        looked up.  ``spark``: rows are tested and files written in its tasks.  Raises Conflict if other writers change them too often meanwhile.
 
         >>> t.delete_where("city = 'Oslo' and fare > 9").deleted
         1
         """
-        return self._where("delete_where", where, params, None, progress)
+        return self._where("delete_where", where, params, None, progress, spark)
 
     def update_where(
         self,
@@ -141,12 +142,13 @@ class Writing(Handle):
         values: Mapping[str, Any] | None = None,
         params: Mapping[str, object] | None = None,
         progress: ProgressOption = None,
+        spark: SparkSession | None = None,
     ) -> WriteResult:
         """Give columns of the rows that match a filter new values, in one commit.
 
         ``set``: column -> SQL over the row as it was, ``"fare * 1.1"``, with Spark's meaning; see :data:`mdt.filters.expression.SUPPORTED`.
         ``values``: column -> value of Python.  ``where``, ``params``: as for :meth:`scan`; None updates every row.  Columns of the key and of
-        the partition cannot be set.  Raises Invalid for values that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
+        the partition cannot be set.  ``spark``: as for :meth:`delete_where`.  Raises Invalid for values that do not fit, then nothing is written; Conflict as :meth:`delete_where` does.
 
         >>> t.update_where({"fare": "fare * 2"}, "id = 'c'").updated, t.get("c")["fare"]
         (1, 14.5)
@@ -154,7 +156,7 @@ class Writing(Handle):
         from mdt.write.setting import setting
 
         given = setting(self.definition, mapping("values", values), mapping("set", set))
-        return self._where("update_where", where, params, given, progress)
+        return self._where("update_where", where, params, given, progress, spark)
 
     def merge(self, source: Any, on: Any = None) -> Merging:
         """Return a merge of ``source``, to which clauses are added; ``execute()`` carries it out in one commit.
@@ -207,17 +209,30 @@ class Writing(Handle):
         params: Mapping[str, object] | None,
         given: Setting | None,
         progress: ProgressOption,
+        spark: SparkSession | None,
     ) -> WriteResult:
         from mdt.filters.where import parse_where
-        from mdt.write.conditional import Conditional
 
         with shown(progress, name) as told:
             begun = self._before_rows()
             schema = begun.definition.schema
             asked = parse_where(where, schema, params)
             action = begun.definition.commit_action
-            operation = Conditional(self._metadata, self.options, asked, schema, action, given, told)
-            return self._tidied(WriteResult.of(self._commit_rows(operation, begun)))
+            operation = self._choosing_on(spark)(self._metadata, self.options, asked, schema, action, given, told)
+            done = self._commit_rows(operation, begun)
+            return self._tidied(WriteResult.of(done, engine="arrow" if spark is None else "spark"))
+
+    def _choosing_on(self, spark: SparkSession | None) -> Callable[..., Conditional]:
+        """Return what makes the operation of a condition: for this process, or for Spark."""
+        if spark is None:
+            from mdt.write.conditional import Conditional
+
+            return Conditional
+        from mdt.engines.choosing import EngineConditional
+        from mdt.engines.spark.engine import SparkEngine
+        from mdt.engines.spark.session import classic
+
+        return partial(EngineConditional, engine=SparkEngine(classic(spark)))
 
     def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
@@ -297,20 +312,35 @@ class Writing(Handle):
 
     def _evolved(self, data: Any) -> Any:
         """Alter the table so that it takes ``data``, as far as that can be; return them with all of its columns."""
-        from mdt.schema.evolve import completed, evolution, typed
-        from mdt.services.altering import Alter
+        from mdt.schema.evolve import completed, completed_pieces, typed
 
         self._before_rows()
         if is_spark(data):
             from mdt.engines.spark import engine  # as below
 
-            given = engine.schema_of(data)
-        else:
+            return engine.completed(data, self._altered_for(engine.schema_of(data)))
+        found = pieces(data, self.schema, typed)
+        if found is None:
             data = typed(data, self.schema)
-            given = data.schema
+            return completed(data, self._altered_for(data.schema))
+        if tells_columns(data):
+            first = next(found)
+            return completed_pieces(chain([first], found), self._altered_for(first.schema))
+        from mdt.engines import spilling
+
+        given, found = spilling.looked_through(found, spilling.engine_of(self.options))
+        return completed_pieces(found, self._altered_for(given))
+
+    def _altered_for(self, given: pa.Schema) -> TableDefinition:
+        """Alter the table so that it takes rows with these columns, as far as that can be; return what it is then."""
+        from mdt.schema.conform import refuse_repeated
+        from mdt.schema.evolve import evolution
+        from mdt.services.altering import Alter
+
+        refuse_repeated(given.names)
         if evolution(given, self.definition):
             self._commit(Alter(lambda definition: evolution(given, definition), self.definition.commit_action))
-        return engine.completed(data, self.definition) if is_spark(data) else completed(data, self.definition)
+        return self.definition
 
     def _write(self, data: Any, name: str, progress: ProgressOption) -> WriteResult:
         with shown(progress, name) as told:
@@ -357,10 +387,8 @@ class Writing(Handle):
         rows = spilling.read(found, engine, self.definition, partial_rows=kept is not None and kept.partial)
         if isinstance(rows, pa.Table):
             return rows
-        try:
+        with closing(rows.scratch):
             done = self._commit_rows(spilling.write(self._metadata, self.options, rows, name, engine, kept))
-        finally:
-            engine.dropped(rows)
         return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:
@@ -372,9 +400,29 @@ class Writing(Handle):
         operation = BlendingUpsert(self._metadata, self.options, batch, "upsert", action, progress, blend)
         return self._tidied(WriteResult.of(self._commit_rows(operation)))
 
-    def _driver_table(self, data: Any, names: Sequence[str]) -> pa.Table:
-        if is_spark(data):
+    def _delete_rows(self, keys: Any, progress: Progress | None) -> WriteResult:
+        from mdt.write.normalize import columns_of_deletes, normalize_keys
+
+        begun = self._before_rows()
+        definition = begun.definition
+        if is_spark(keys):
             from mdt.engines.spark import engine  # as above
 
-            return engine.collect(data, names)
-        return to_table(data, self.schema)
+            needed, more = columns_of_deletes(definition)
+            keys = engine.narrowed(keys, [*needed, *more])
+            small = engine.collect_if_small(keys, self.options.spark_local_bytes_max)
+            if small is None:
+                done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))
+                return self._tidied(WriteResult.of(done, engine="spark"))
+            keys = small
+        found = pieces(keys, definition.declared)
+        if found is not None:
+            from mdt.engines import spilling
+
+            here = spilling.engine_of(self.options, progress)
+            keys = spilling.read_keys(found, here, definition)
+            if not isinstance(keys, pa.Table):
+                with closing(keys.scratch):
+                    done = self._commit_rows(spilling.delete(self._metadata, self.options, keys, here))
+                return self._tidied(WriteResult.of(done))
+        return self._deleted(normalize_keys(to_table(keys, definition.declared), definition), begun, progress)

@@ -9,7 +9,7 @@ if they end none of these, and the bounds of what they add prove that no new row
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -38,13 +38,28 @@ from mdt.write.operations import write_slices
 from mdt.write.setting import Setting
 from mdt.write.slices import Keys, Slice
 
+Matches = Mapping[int, BitMap]
+"""Number of a file -> positions in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one file group gets: ``matches``, which of its rows are chosen."""
+
+    assignment: Assignment
+    matches: Matches
+
+    @property
+    def places(self) -> list[Places]:
+        """The rows as :func:`mdt.scan.matches.matching_rows` returns them."""
+        return [(file, np.asarray(rows.to_array()).astype(np.int64)) for file, rows in self.matches.items()]
+
 
 @dataclass(frozen=True, slots=True)
 class ConditionalPlan(WritePlan):
-    """``rows``: file group -> the rows of it that match, by file, as :func:`mdt.scan.matches.matching_rows` returns them."""
+    """``work``: one part for each file group in which rows match."""
 
-    rows: Mapping[int, Sequence[Places]] = field(default_factory=dict)
-    work: Sequence[Assignment] = ()
+    work: Sequence[Part] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +86,26 @@ class Conditional(Operation[ConditionalPlan]):
         """Return which rows match.  Raises Conflict if the columns were altered meanwhile."""
         if not snapshot.definition.schema.equals(self.schema):
             raise Conflict("the columns of the table were altered meanwhile", hint="ask again")
-        found = matching_rows(self.metadata, snapshot, self.predicate, threads=self.options.threads("reader"))
+        found = self.found(snapshot)
         groups = snapshot.file_groups
-        rows: dict[int, list[Places]] = {}
-        of_files = groups.of_files(np.array([file for file, _ in found], np.int64)).tolist()
-        for group, places in zip(of_files, found, strict=True):
-            rows.setdefault(group, []).append(places)
+        rows: dict[int, dict[int, BitMap]] = {}
+        for group, file in zip(groups.of_files(np.array(list(found), np.int64)).tolist(), found, strict=True):
+            rows.setdefault(group, {})[file] = found[file]
         work = assign(
             snapshot, self.options, can_index_log_files=True, touched=rows, returns=(), inserts={},
             rewritten=rows if self._may_fall(snapshot) else (),
         )  # fmt: skip
-        count = sum(len(positions) for _, positions in found)
-        counts = {"updated" if self.setting else "deleted": count}
+        counts = {"updated" if self.setting else "deleted": sum(map(len, found.values()))}
         may_choose = partial(may_match, predicate=self.predicate, definition=snapshot.definition)
         footprint = Footprint(txn, frozenset(groups.names(sorted(rows))), conditional=True, may_choose=may_choose)
         partitions = sorted({one.partition for one in work})
-        return ConditionalPlan(footprint, partitions, counts, bool(work), rows, work, left={})
+        parts = [Part(one, rows[one.group]) for one in work]
+        return ConditionalPlan(footprint, partitions, counts, bool(work), parts, left={})
+
+    def found(self, snapshot: Snapshot) -> Matches:
+        """Return the rows that match."""
+        places = matching_rows(self.metadata, snapshot, self.predicate, threads=self.options.threads("reader"))
+        return {file: BitMap(rows.astype(np.uint32)) for file, rows in places}
 
     def _may_fall(self, snapshot: Snapshot) -> bool:
         """Return whether rows may get a smaller ordering value: of a log file Hudi's readers would take them for late."""
@@ -94,30 +113,38 @@ class Conditional(Operation[ConditionalPlan]):
 
     def write(self, snapshot: Snapshot, plan: ConditionalPlan, claim: Claim) -> Changes:
         """Write the next file of each file group."""
-        shared = WriteJob.of(self.metadata, snapshot, self.options, claim)
-        changes = write_slices(shared, plan.work, lambda one: self._slice(snapshot, plan, one), self.progress)
-        if self.setting is not None or not snapshot.definition.keeps_deletes:
-            return changes
-        places = [one for rows in plan.rows.values() for one in rows]
-        file = np.repeat(np.array([file for file, _ in places], np.int64), [len(positions) for _, positions in places])
-        position = np.concatenate([positions for _, positions in places])
-        threads = self.options.threads("reader")
-        return replace(changes, tombstones=of_rows(self.metadata, snapshot, file, position, threads=threads))
+        return self.written(WriteJob.of(self.metadata, snapshot, self.options, claim), plan.work)
 
-    def _slice(self, snapshot: Snapshot, plan: ConditionalPlan, one: Assignment) -> Slice:
-        rows = plan.rows[one.group]
-        dead = {file: BitMap(positions.astype(np.uint32)) for file, positions in rows}
-        if self.setting is None:
-            keys = self._keys(snapshot, rows) if one.is_log else None
-            return Slice(one.partition, one.group, one.is_log, dead=dead, deleted=keys)
-        new = keyed_rows(
-            self.setting.of(self._read(snapshot, rows, snapshot.definition.schema.names)), snapshot.definition
-        )
-        return Slice(one.partition, one.group, one.is_log, new=new, updates=len(new), dead=dead)
+    def written(self, shared: WriteJob, work: Sequence[Part]) -> Changes:
+        """Write the files of ``work``."""
+        return written(self.setting, shared, work, "", self.progress)
 
-    def _keys(self, snapshot: Snapshot, rows: Sequence[Places]) -> Keys:
-        keys = plain(self._read(snapshot, rows, [RECORD_KEY])[RECORD_KEY])
-        return Keys(keys, hash_keys(keys, snapshot.definition.hash_seed))
 
-    def _read(self, snapshot: Snapshot, rows: Sequence[Places], names: Sequence[str]) -> pa.Table:
-        return read_at(self.metadata, snapshot, rows, names, threads=1)[0].select(names)
+def written(
+    setting: Setting | None, shared: WriteJob, work: Sequence[Part], part: str, progress: Progress | None
+) -> Changes:
+    """Write the next file of some file groups.  ``part``: as for :func:`mdt.write.operations.collect`."""
+    snapshot, threads = shared.snapshot, shared.options.threads("reader")
+    changes = write_slices(shared, work, partial(_slice, shared.metadata, snapshot, setting), progress, part=part)
+    if setting is not None or not snapshot.definition.keeps_deletes:
+        return changes
+    places = [one for part in work for one in part.places]
+    file = np.repeat(np.array([file for file, _ in places], np.int64), [len(positions) for _, positions in places])
+    position = np.concatenate([positions for _, positions in places])
+    return replace(changes, tombstones=of_rows(shared.metadata, snapshot, file, position, threads=threads))
+
+
+def _slice(metadata: Metadata, snapshot: Snapshot, setting: Setting | None, part: Part) -> Slice:
+    one, definition = part.assignment, snapshot.definition
+
+    def read(names: Sequence[str]) -> pa.Table:
+        return read_at(metadata, snapshot, part.places, names, threads=1)[0].select(names)
+
+    if setting is not None:
+        new = keyed_rows(setting.of(read(definition.schema.names)), definition)
+        return Slice(one.partition, one.group, one.is_log, new=new, updates=len(new), dead=part.matches)
+    if not one.is_log:
+        return Slice(one.partition, one.group, False, dead=part.matches)
+    keys = plain(read([RECORD_KEY])[RECORD_KEY])
+    gone = Keys(keys, hash_keys(keys, definition.hash_seed))
+    return Slice(one.partition, one.group, True, dead=part.matches, deleted=gone)

@@ -89,6 +89,13 @@ def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
     raise Conflict("the table's columns were altered while rows were on their way", hint="write them again")
 
 
+def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str]]:
+    """Return the columns that rows to delete must have, and those that are looked at if they have them."""
+    needed = [*definition.key, *(() if definition.is_global else definition.partition_by)]
+    more = [definition.ordering] if definition.keeps_deletes and definition.ordering is not None else []
+    return list(dict.fromkeys(needed)), more
+
+
 def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too.
 
@@ -97,13 +104,12 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     partition_by, hint = definition.partition_by, "under partition scope a key is only unique in its partition"
     if definition.is_global:
         partition_by, hint = (), ""
-    names = list(dict.fromkeys([*definition.key, *partition_by]))
+    names, more = columns_of_deletes(definition)
     refuse_repeated(data.column_names)
     missing = [name for name in names if name not in data.column_names]
     if missing:
         raise Invalid(f"a delete needs the columns {', '.join(names)}; missing: {', '.join(missing)}", hint=hint)
-    if definition.keeps_deletes and definition.ordering is not None and definition.ordering in data.column_names:
-        names = list(dict.fromkeys([*names, definition.ordering]))
+    names = list(dict.fromkeys([*names, *(name for name in more if name in data.column_names)]))
     declared = pa.schema(map(definition.declared.field, names))
     stored = pa.schema(map(definition.schema.field, names))
     table = conform(data.select(names), declared, stored, definition.key)

@@ -204,12 +204,7 @@ class Delete(RowOperation):
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
         """Return the plan for ``snapshot``."""
         located = locate_batch(self.metadata, snapshot, self.batch)
-        late = np.zeros(len(self.batch), np.bool_)
-        if self.batch.ordering is not None:
-            late = located.found & (self.batch.ordering < located.ordering)
-        rows = np.flatnonzero(located.found & ~late)
-        places, further = ended_besides(located, late)
-        gone = np.append(rows, further)
+        late, places, gone = ended(self.batch, located)
         deletes = by_value(gone, places.group[gone])
         work = assign(snapshot, self.options, can_index_log_files=True, touched=deletes, returns=(), inserts={})
         missing = int((~located.found).sum())
@@ -223,6 +218,15 @@ class Delete(RowOperation):
             bool(work) or bool(len(tombstones)), work, places, deletes=deletes, tombstones=tombstones,
             left=rows_left(snapshot, located, late),
         )  # fmt: skip
+
+
+def ended(batch: Batch, located: Located) -> tuple[npt.NDArray[np.bool_], Located, Int64Array]:
+    """Return which keys of a delete live on, in newer rows -> bool[n]; ``located`` with further rows; its entries that end."""
+    late = np.zeros(len(batch), np.bool_)
+    if batch.ordering is not None:
+        late = located.found & (batch.ordering < located.ordering)
+    places, further = ended_besides(located, late)
+    return late, places, np.append(np.flatnonzero(located.found & ~late), further)
 
 
 def ended_besides(located: Located, late: npt.NDArray[np.bool_]) -> tuple[Located, Int64Array]:

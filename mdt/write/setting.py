@@ -21,10 +21,14 @@ Value = Callable[[pa.Table], Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """``values``: column -> its new values.  ``definition``: of the table."""
+    """``values``: column -> its new values.  ``definition``: of the table.  ``said``: what :func:`setting` was told; it travels to tasks so."""
 
     values: Mapping[str, Value]
     definition: TableDefinition
+    said: tuple[Mapping[str, Any], Mapping[str, str]]
+
+    def __reduce__(self) -> tuple[Callable[..., Setting], tuple[Any, ...]]:
+        return setting, (self.definition, *self.said)
 
     @property
     def names(self) -> frozenset[str]:
@@ -73,7 +77,7 @@ def setting(definition: TableDefinition, values: Mapping[str, Any], expressions:
         made[name] = constant(definition, name, value)
     for name, text in expressions.items():
         made[name] = parse_expression(text, definition.schema)
-    found = Setting(made, definition)
+    found = Setting(made, definition, (values, expressions))
     found.of(definition.schema.empty_table())
     return found
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from counting import count
+from pooled import thread
 from schedules import PAUSES, Actor, driven, explore, restore, upsert
 from worlds import BASE_STATE, COW, MOR, assert_clean, make, ours, rows, theirs, upserted
 
 import mdt
+from mdt.commit.operation import Operation
 from mdt.config import parse_options
+from mdt.engines.deleting import delete
 from mdt.metadata.metadata import Metadata
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize_keys
@@ -28,22 +32,29 @@ def keeping(kind: tuple[str, str]) -> MemoryStorage:
     return storage
 
 
-def delete_at(ids: Sequence[int], ts: int) -> Actor:
+def delete_at(ids: Sequence[int], ts: int, *, in_tasks: bool = False) -> Actor:
     """A writer that deletes keys at an ordering value, whether or not they are there."""
 
-    def make(metadata: Metadata) -> Delete:
+    def make(metadata: Metadata) -> Operation[Any]:
         definition = metadata.newest().definition
+        if in_tasks:
+            given = rows(ids, ts, 0.0)
+            return delete(thread(), metadata, parse_options(definition.options), [given], given.schema)
         batch = normalize_keys(rows(ids, ts, 0.0), definition)
         return Delete(metadata, parse_options(definition.options), batch, "delete", definition.commit_action)
 
     return Actor(f"delete {ids} at {ts}", lambda s: driven(s, make, PAUSES), lambda state: state)
 
 
+@pytest.mark.parametrize("in_tasks", [False, True])
 @pytest.mark.parametrize("depth", DEPTH)
 @pytest.mark.parametrize("kind", [(MOR, "record"), pytest.param((COW, "bloom"), marks=pytest.mark.nightly)])
-def test_of_a_delete_and_an_older_row_the_delete_stays_in_every_order(kind: tuple[str, str], depth: int | None) -> None:
+def test_of_a_delete_and_an_older_row_the_delete_stays_in_every_order(
+    kind: tuple[str, str], depth: int | None, in_tasks: bool
+) -> None:
     met = set()
-    for run in explore(lambda: keeping(kind), [delete_at([0, 20], 5), upsert([0, 20, 22], 4, 4.0)], preemptions=depth):
+    actors = [delete_at([0, 20], 5, in_tasks=in_tasks), upsert([0, 20, 22], 4, 4.0)]
+    for run in explore(lambda: keeping(kind), actors, preemptions=depth):
         count("schedules")
         expected = {key: row for key, row in BASE_STATE.items() if key != "k0"} | {"k22": (4, 4.0)}
         assert ours(run.storage) == expected == theirs(run.storage), run.schedule

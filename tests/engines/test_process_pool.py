@@ -28,7 +28,7 @@ _EXAMPLES = max(1, int(os.environ.get("MDT_MODEL_EXAMPLES", "40")) // 10)
 
 
 class PooledAgainstDictionary(TableAgainstDictionary):
-    """The same histories; every upsert and insert, merge by key, index build, compaction and clustering runs in other processes."""
+    """The same histories; every upsert, insert and delete, merge by key, delete and update by a condition, index build, compaction and clustering runs in other processes."""
 
     kind_of_table = kind_of_other = PooledTable
 

@@ -140,6 +140,22 @@ def test_pieces_that_do_not_fit_are_refused_as_they_are_in_memory(pieces: list[A
         assert_clean(storage)
 
 
+def test_columns_that_are_views_are_put_aside() -> None:
+    """pyarrow gathers no rows of them."""
+    view, views = pa.string_view(), pa.list_(pa.struct([("b", pa.binary_view())]))
+    given = pa.table({"id": [f"k{n}" for n in range(20)], "v": [[{"b": b"x" * n}] for n in range(20)]}).cast(
+        pa.schema([("id", view), ("v", views)])
+    )
+    for declared in (given.schema, pa.schema([("id", pa.string()), ("v", views)])):
+        tables = [mdt.create(MemoryStorage(), declared, key=["id"], options=options) for options in ({}, SMALL)]
+        for table in tables:
+            table.upsert(given.to_reader(max_chunksize=4))
+            assert table.delete(given.slice(15).select(["id"]).to_reader(max_chunksize=2)).deleted == 5
+            table.merge(given.slice(0, 5).to_reader(max_chunksize=2)).when_matched().delete().execute()
+        assert tables[0].scan().to_arrow().to_pylist() == tables[1].scan().to_arrow().to_pylist()
+        assert tables[1].scan().count() == 10
+
+
 def test_a_value_that_does_not_fit_is_named_by_its_row_in_all_of_the_data() -> None:
     table = mdt.create(MemoryStorage(), pa.schema({"id": pa.string(), "n": pa.int8()}), key=["id"], options=SMALL)
     pieces = [pa.table({"id": [f"k{n}"], "n": [n if n != 7 else 300]}) for n in range(10)]

@@ -24,6 +24,7 @@ from mdt.engines.spark.functions import evaluated, match
 from mdt.engines.spark.private import from_arrow_type
 from mdt.errors import Unsupported
 from mdt.filters.order import SortKey
+from mdt.schema.convert import is_list
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
@@ -40,6 +41,30 @@ def quoted(name: str) -> Column:
 def _path(names: tuple[str, ...]) -> Column:
     """Return a column, or a field in structs, by the names on the way."""
     return sf.col(".".join("`" + name.replace("`", "``") + "`" for name in names))
+
+
+def with_fields(column: Column, given: pa.DataType, known: pa.DataType) -> Column:
+    """Return a column of type ``given`` with null in the fields of structs, at any depth, that only ``known`` has, behind its own."""
+    if not _lacks(given, known):
+        return column
+    if pa.types.is_struct(given):
+        own = {field.name: field.type for field in known}
+        fields = [with_fields(column.getField(f.name), f.type, own.pop(f.name, f.type)).alias(f.name) for f in given]
+        fields += [sf.lit(None).cast(from_arrow_type(type)).alias(name) for name, type in own.items()]
+        return sf.when(column.isNotNull(), sf.struct(*fields))
+    if pa.types.is_map(given):
+        return sf.transform_values(column, lambda _, value: with_fields(value, given.item_type, known.item_type))
+    return sf.transform(column, lambda value: with_fields(value, given.value_type, known.value_type))
+
+
+def _lacks(given: pa.DataType, known: pa.DataType) -> bool:
+    """Return whether a struct in ``given`` has not all fields of ``known``."""
+    if pa.types.is_struct(given) and pa.types.is_struct(known):
+        own = {field.name: field.type for field in given}
+        return any(field.name not in own or _lacks(own[field.name], field.type) for field in known)
+    if pa.types.is_map(given) and pa.types.is_map(known):
+        return _lacks(given.item_type, known.item_type)
+    return is_list(given) and is_list(known) and _lacks(given.value_type, known.value_type)
 
 
 def to_sort_column(key: SortKey, schema: pa.Schema) -> Column:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
-from mdt.engines import merging
+from mdt.engines import deleting, merging
 from mdt.engines import write as writes
 from mdt.engines.blocks import (
     BLOCKS,
@@ -42,7 +42,7 @@ from mdt.engines.blocks import (
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
-from mdt.engines.spark.columns import quoted
+from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.private import (
     from_arrow_schema,
@@ -65,11 +65,11 @@ _DEALT = from_arrow_schema(DEALT, prefer_timestamp_ntz=True)
 _SPARK_SEED = 42  # of Spark's hash of 32-bit integers, which is Murmur3
 
 
-def collect(frame: DataFrame, names: Sequence[str] | None = None) -> pa.Table:
-    """Return all rows of ``frame`` in the driver; of its columns only those in ``names``, if given."""
-    if names is not None and len(set(frame.columns)) == len(frame.columns):
-        frame = frame.select(*(quoted(name) for name in frame.columns if name in names))
-    return frame.toArrow()
+def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return ``frame`` with those of its columns that are in ``names``; as it is where a name occurs twice, which is refused later."""
+    if len(set(frame.columns)) < len(frame.columns):
+        return frame
+    return frame.select(*(quoted(name) for name in frame.columns if name in names))
 
 
 def schema_of(frame: DataFrame) -> pa.Schema:
@@ -78,10 +78,15 @@ def schema_of(frame: DataFrame) -> pa.Schema:
 
 
 def completed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
-    """Return ``frame`` with null in the columns that only the table has."""
-    missing = [field for field in definition.declared if field.name not in frame.columns]
+    """Return ``frame`` with null in the columns, and fields of structs, that only the table has; those without a type go, if it has them not."""
+    known = {field.name: field.type for field in definition.declared}
+    given = {
+        field.name: field.type for field in schema_of(frame) if field.name in known or not pa.types.is_null(field.type)
+    }
+    columns = [with_fields(quoted(name), type, known.get(name, type)).alias(name) for name, type in given.items()]
+    missing = [field for field in definition.declared if field.name not in given]
     types = from_arrow_schema(pa.schema(missing), prefer_timestamp_ntz=True)
-    return frame.select("*", *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types))
+    return frame.select(*columns, *(sf.lit(None).cast(field.dataType).alias(field.name) for field in types))
 
 
 def _estimated_bytes(frame: DataFrame) -> int:
@@ -121,6 +126,13 @@ def write(
     """Return the operation that writes ``frame`` on Spark, as :func:`mdt.engines.write.write` does."""
     engine = SparkEngine(frame.sparkSession)
     return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
+
+
+def delete(
+    metadata: Metadata, options: Options, frame: DataFrame, progress: Progress | None = None
+) -> deleting.EngineDelete[DataFrame]:
+    """Return the operation that deletes the keys in ``frame`` on Spark, as :func:`mdt.engines.deleting.delete` does."""
+    return deleting.delete(SparkEngine(frame.sparkSession), metadata, options, frame, to_arrow(frame.schema), progress)
 
 
 def merge(

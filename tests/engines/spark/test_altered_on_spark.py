@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from reader import bag
 
 import mdt
+from mdt.errors import Invalid
 
 SCHEMA = pa.schema(
     [
@@ -112,6 +113,32 @@ def test_an_upsert_of_a_data_frame_evolves_the_table(spark: SparkSession, tmp_pa
     found = {row["id"]: (row["n"], row["more"], row["note"]) for row in table.scan().to_arrow().to_pylist()}
     assert found["a"] == (1, None, "n1") and found["b"] == (2 * 10**12, "fresh", None) and found["z"] == (3, None, None)
     same(spark, table, tmp_path)
+
+
+@pytest.mark.parametrize("local_bytes", [0, 1 << 20])
+def test_a_data_frame_that_evolves_a_table_may_lack_fields_of_structs(
+    spark: SparkSession, tmp_path: Path, local_bytes: int
+) -> None:
+    """At any depth, as rows of Arrow may; what has no type goes."""
+    inner = pa.struct([("a", pa.int32()), ("b", pa.string())])
+    columns = [("id", pa.string()), ("s", inner), ("items", pa.list_(inner)), ("by", pa.map_(pa.string(), inner))]
+    query = (
+        "with t as (select named_struct('b', text, 'z', n) s from values ('new', 1L), (null, null) as v(text, n)) "
+        "select 'b' id, s, array(s, null) items, map('k', s) by, null nothing from t where s.b = 'new' "
+        "union all select 'z', null, null, null, null"
+    )
+    found = []
+    for name, given in (("spark", spark.sql(query)), ("arrow", spark.sql(query).toArrow())):
+        table = mdt.create(tmp_path / name, pa.schema(columns), key=["id"], table_type="COPY_ON_WRITE")
+        value = {"a": 1, "b": "old"}
+        table.upsert([{"id": one, "s": value, "items": [value], "by": {"k": value}} for one in "ab"])
+        result = mdt.open(tmp_path / name, {"mdt.spark.local.bytes.max": local_bytes}).upsert(given, evolve=True)
+        assert (result.inserted, result.updated) == (1, 1)
+        found.append((table.schema, sorted(table.scan().to_arrow().to_pylist(), key=str)))
+        with pytest.raises(Invalid, match="occur twice"):
+            table.upsert(spark.sql("select 'a' id, 1 n, 2 n"), evolve=True)
+    assert found[0] == found[1]
+    assert {"a": None, "b": "new", "z": 1} in [row["s"] for row in found[0][1]]
 
 
 @pytest.mark.parametrize("vectorized", ["true", "false"])

@@ -1,4 +1,4 @@
-"""Compaction and clustering in Spark's tasks."""
+"""Compaction, clustering, and changes by a condition, in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from reader import bag, hudi_table
 
 import mdt
+from mdt.errors import Invalid
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("x", pa.int64()), ("y", pa.float64())])
 
@@ -57,3 +58,21 @@ def test_spark_clusters_and_queries_read_fewer_files(spark: SparkSession, table:
     assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == before == bag(hudi_table(tmp_path / "t", SCHEMA))
     assert bag(mdt.read(spark, tmp_path / "t").toArrow().select(SCHEMA.names).cast(SCHEMA)) == before
     assert table.check().ok
+
+
+def test_spark_deletes_and_updates_by_a_condition(spark: SparkSession, table: mdt.Table, tmp_path: Path) -> None:
+    found, seen = table.scan().to_arrow().to_pylist(), []
+    done = table.delete_where("x > 500 and y = 0", spark=spark, progress=lambda n, of: seen.append((n, of)))
+    kept = [row for row in found if not (row["x"] > 500 and row["y"] == 0)]
+    assert (done.deleted, done.engine) == (len(found) - len(kept), "spark") and seen == [(seen[0][1],) * 2]
+    assert bag(table.scan().to_arrow()) == bag(pa.Table.from_pylist(kept, SCHEMA))
+    changed = table.update_where({"y": "y + x / 2"}, "x <= :most", params={"most": 100}, spark=spark)
+    kept = [row | ({"y": row["y"] + row["x"] / 2} if row["x"] <= 100 else {}) for row in kept]
+    assert (changed.updated, changed.engine) == (sum(row["x"] <= 100 for row in kept), "spark")
+    assert bag(mdt.open(tmp_path / "t").scan().to_arrow()) == bag(pa.Table.from_pylist(kept, SCHEMA))
+    assert bag(pa.Table.from_pylist(kept, SCHEMA)) == bag(hudi_table(tmp_path / "t", SCHEMA))
+    with pytest.raises(Invalid, match="divided by zero"):
+        table.update_where({"y": "1 / (x - x)"}, "x < 3", spark=spark)
+    with pytest.raises(Invalid, match="takes a SparkSession"):
+        table.delete_where("x = 1", spark=1)  # type: ignore[arg-type]
+    assert table.check().ok and not table.delete_where("x > 500 and y = 0", spark=spark).instant

@@ -108,7 +108,7 @@ class Pair:
         data = arrow(some)
         theirs = getattr(self.on_spark, name)(frame_of(self.spark, data))
         ours = getattr(self.in_process, name)(data)
-        assert theirs.engine == ("arrow" if name == "delete" else "spark")
+        assert theirs.engine == "spark"
         assert [getattr(theirs, c) for c in COUNTS] == [getattr(ours, c) for c in COUNTS], name
         assert scanned(self.on_spark) == scanned(self.in_process), name
         return theirs
@@ -145,6 +145,34 @@ def test_a_random_history_leaves_the_same_rows_and_counts_as_in_process(
     both.run("delete", rows(draw, draw.sample(range(1000), 60)))
     both.run("upsert", rows(draw, [draw.randrange(1100) for _ in range(200)]))
     assert_sound(both.on_spark)
+
+
+@pytest.mark.parametrize("scope", ["partition", "table"])
+def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scope: str
+) -> None:
+    """Also of what the table remembers of deletes, by the ordering values of the frame, and without them."""
+    options = {**UNFLUSHED, "mdt.delete.keeps.ordering": True, "mdt.max.file.bytes": 2048}
+    both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
+    draw = random.Random(scope)
+    both.run("upsert", rows(draw, range(0, 400, 2)))
+    brought, kind = [], type(spark.range(1))
+    to_arrow = kind.toArrow
+    monkeypatch.setattr(kind, "toArrow", lambda frame: brought.append(to_arrow(frame)) or brought[-1])
+    gone = rows(draw, range(0, 500, 4))
+    both.run("delete", [{**row, "ts": row["ts"] // 2} for row in gone])
+    told = [text for found in brought if "__mdt_key" in found.column_names for text in found["__mdt_key"].to_pylist()]
+    assert not any("id" in found.column_names for found in brought)
+    assert told and all(text.isdecimal() for text in told), "ordering values, no keys"
+    monkeypatch.undo()
+    done = both.on_spark.delete(frame_of(spark, arrow(gone[:20])).select("id", "city", "x"))
+    same = both.in_process.delete(arrow(gone[:20]).select(["city", "id"]))
+    assert [getattr(done, c) for c in COUNTS] == [getattr(same, c) for c in COUNTS] and done.engine == "spark"
+    late = both.run("upsert", [{**row, "ts": row["ts"] // 4} for row in gone])
+    assert late.late
+    with pytest.raises(Invalid, match="missing: "):
+        both.on_spark.delete(frame_of(spark, arrow(gone)).select("city", "x"))
+    assert_sound(both.on_spark, hudi=False)
 
 
 def test_a_frame_without_rows_or_with_late_rows_only_commits_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -253,6 +281,7 @@ def test_an_attempt_that_was_lost_leaves_no_files(
     both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
     monkeypatch.setattr(tasks, "write", failing_tasks.fails_first)
     both.run("upsert", rows(random.Random(2), range(0, 400, 2)))
+    both.run("delete", rows(random.Random(3), range(0, 500, 10)))
     assert_sound(both.on_spark)
 
 

@@ -1,0 +1,94 @@
+"""Which keys the tasks of a write have found absent, for conflict checks: brought to the driver when one asks, which is only when
+somebody else committed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import KeyHashes
+from mdt.commit.conflicts import TABLE
+from mdt.engines.engine import Engine, R
+from mdt.engines.tasks import ABSENT
+from mdt.metadata.attachments import ObjectReader
+from mdt.metadata.file_group import NewFile
+
+
+class WrittenKeys(Mapping[str, KeyHashes]):
+    """The keys of the files that a transaction has written, by partition: a superset of those it found absent.
+
+    Loaded from their key maps.
+    """
+
+    def __init__(self, objects: ObjectReader, files: Sequence[NewFile], is_global: bool) -> None:
+        self._objects = objects
+        self._files = files
+        self._is_global = is_global
+
+    def __getitem__(self, partition: str) -> KeyHashes:
+        maps = [
+            self._objects.key_map(f.key_map).whole().hashes
+            for f in self._files
+            if f.key_map is not None and (f.partition == partition or partition == TABLE)
+        ]
+        if not maps or (partition == TABLE) != self._is_global:
+            raise KeyError(partition)
+        return KeyHashes(np.concatenate([m.hi for m in maps]), np.concatenate([m.lo for m in maps]))
+
+    def __iter__(self) -> Iterator[str]:
+        if self._is_global:
+            return iter([TABLE])
+        return iter(sorted({f.partition for f in self._files}))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class AbsentKeys(Mapping[str, KeyHashes], Generic[R]):
+    """The keys that tagged rows tell to be absent (tasks.ABSENT), and those of ``written``: 16 bytes a key."""
+
+    def __init__(
+        self, engine: Engine[R], tagged: R, everywhere: bool, written: Mapping[str, KeyHashes] | None = None
+    ) -> None:
+        """``everywhere``: whether they are absent from the whole table."""
+        self._engine, self._tagged, self._everywhere = engine, tagged, everywhere
+        self._written = written or {}
+        self._told: dict[str, KeyHashes] | None = None
+
+    def __getitem__(self, partition: str) -> KeyHashes:
+        found = [keys[partition] for keys in (self._written, self._of_rows()) if partition in keys]
+        if not found:
+            raise KeyError(partition)
+        return KeyHashes(*np.hstack([(one.hi, one.lo) for one in found]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._written, *self._of_rows()}))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _of_rows(self) -> Mapping[str, KeyHashes]:
+        if self._told is None:
+            names = ["__mdt_partition", "__mdt_segment", "__mdt_position"]
+            rows = self._engine.selected(self._tagged, {"__mdt_kind": (ABSENT,)}, names)
+            self._told = _by_partition(rows, self._everywhere)
+        return self._told
+
+
+def hashes_of(rows: pa.Table) -> KeyHashes:
+    """Return the hashes whose words rows have as segment and position."""
+    return KeyHashes(*(rows[name].to_numpy().view(np.uint64) for name in ("__mdt_segment", "__mdt_position")))
+
+
+def _by_partition(rows: pa.Table, everywhere: bool) -> dict[str, KeyHashes]:
+    """Return ABSENT rows as hashes by partition; under TABLE all of them, if ``everywhere``."""
+    hashes = hashes_of(rows)
+    if everywhere:
+        return {TABLE: hashes} if len(hashes) else {}
+    codes = rows["__mdt_partition"].combine_chunks().dictionary_encode()
+    number = codes.indices.to_numpy()
+    return {path: hashes.take(number == n) for n, path in enumerate(codes.dictionary.to_pylist())}

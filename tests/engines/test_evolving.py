@@ -1,0 +1,150 @@
+"""Upserts that evolve a table, of rows that come in pieces: the same as of a table, whether or not they fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from spilled import in_pieces
+from worlds import COW, assert_clean
+
+import mdt
+from mdt.engines.spilled import Spilled
+from mdt.errors import Invalid
+from mdt.schema.evolve import completed
+from mdt.stores.storage import MemoryStorage
+
+SMALL = {"mdt.write.memory.max": 1}
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()), ("n", pa.int32()), ("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("items", pa.list_(pa.struct([("x", pa.int64())]))), ("kind", pa.dictionary(pa.int32(), pa.string())), ("note", pa.string()),
+    ]
+)  # fmt: skip
+
+
+def data(seed: int, size: int = 30) -> pa.Table:
+    """Random rows with more columns, wider ones, and fewer fields than the table's."""
+    draw = np.random.default_rng(seed)
+    kinds = pa.array(draw.choice(["u", "v", None], size), pa.string()).dictionary_encode()
+    return pa.table(
+        {
+            "kind": kinds, "id": [f"k{n}" for n in draw.integers(0, 40, size)], "n": draw.integers(0, 2**40, size),
+            "s": [{"b": f"b{n}", "new": [n]} if n % 3 else None for n in range(size)],
+            "items": [[{"y": n}] * (n % 3) if n % 4 else None for n in range(size)], "fresh": kinds, "nothing": pa.nulls(size),
+        }
+    )  # fmt: skip
+
+
+def seen(table: mdt.Table) -> list[Any]:
+    return sorted(table.scan().to_arrow().to_pylist(), key=str)
+
+
+def filled(options: dict[str, Any]) -> mdt.Table:
+    table = mdt.create(MemoryStorage(), SCHEMA, key=["id"], table_type=COW, options=options)
+    table.upsert(
+        [
+            {"id": f"k{n}", "n": n, "s": {"a": n, "b": None}, "items": [{"x": n}], "kind": "u", "note": "old"}
+            for n in range(20)
+        ]
+    )
+    return table
+
+
+def grown(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield pieces, of which the later ones have columns that the first ones lack."""
+    for number, piece in enumerate(in_pieces(table)):
+        yield piece if number > 4 else piece.drop_columns(["fresh", "items"] if number else ["n", "nothing", "s"])
+
+
+FORMS: dict[str, Callable[[pa.Table, Path], Any]] = {
+    "reader": lambda table, _: table.to_reader(max_chunksize=4),
+    "batches": lambda table, _: (batch for batch in table.to_batches(max_chunksize=4)),
+    "tables": lambda table, _: in_pieces(table),
+    "grown": lambda table, _: grown(table),
+    "dataset": lambda table, folder: ds.dataset(table.drop_columns(["nothing"])),
+    "scanner": lambda table, folder: ds.dataset(table.drop_columns(["nothing"])).scanner(batch_size=4),
+    "dicts": lambda table, _: iter(table.to_pylist()),
+    "one": lambda table, _: iter([table]),
+    "none": lambda table, _: iter([table.slice(0, 0)]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_come_in_pieces_evolve_a_table_as_a_table_does(tmp_path: Path, form: str) -> None:
+    given = data(1, 0 if form == "none" else 30)
+    whole = pa.concat_tables(grown(given), promote_options="default") if form == "grown" else given
+    expected = filled({})
+    done = expected.upsert(whole.to_pylist() if form == "dicts" else whole, evolve=True)
+    for options in ({}, SMALL):
+        table = filled(options)
+        found = table.upsert(FORMS[form](given, tmp_path), evolve=True)
+        assert (found.inserted, found.updated, found.late) == (done.inserted, done.updated, done.late)
+        assert table.schema.equals(expected.schema) and seen(table) == seen(expected)
+        assert_clean(table.storage)
+
+
+def test_mergers_take_pieces_that_evolve(tmp_path: Path) -> None:
+    tables = [filled({}), filled(SMALL)]
+    for table, given in zip(tables, (data(2), data(2).to_reader(max_chunksize=4)), strict=True):
+        table.upsert(given, evolve=True, mergers={"n": "sum"})
+    assert seen(tables[0]) == seen(tables[1])
+
+
+def test_pieces_that_do_not_fit_each_other_or_the_table_are_refused() -> None:
+    for options in ({}, SMALL):
+        table = filled(options)
+        before = seen(table)
+        with pytest.raises(Invalid, match="the pieces of the data have different columns"):
+            table.upsert(iter([pa.table({"id": ["a"], "z": [n]}) for n in (1, 2, "text")]), evolve=True)
+        assert table.schema.names == SCHEMA.names
+        with pytest.raises(Invalid, match=r"column 'note' is int64.*: the types do not fit"):
+            table.upsert(pa.table({"id": ["a"], "note": [1]}).to_reader(), evolve=True)
+        with pytest.raises(Invalid, match="occur twice"):
+            table.upsert(pa.table([["a"], [1], [2]], ["id", "z", "z"]).to_reader(), evolve=True)
+        assert seen(table) == before
+        assert_clean(table.storage)
+
+
+@pytest.mark.parametrize("as_reader", [False, True])
+def test_an_upsert_that_evolves_holds_no_more_rows_than_memory_is_for(
+    monkeypatch: pytest.MonkeyPatch, as_reader: bool
+) -> None:
+    """35 MB of rows, neither before the table is altered nor after."""
+    size, most, text = 1 << 18, [0], pa.array(["x" * 120] * (1 << 12))
+    table = mdt.create(MemoryStorage(), pa.schema([("id", pa.int64()), ("v", pa.int32()), ("text", pa.string())]), key=["id"], options={
+        "mdt.write.memory.max": 16 << 20, "mdt.writer.threads": 1, "mdt.durable": False})  # fmt: skip
+
+    def look() -> None:
+        most[0] = max(most[0], pa.total_allocated_bytes() - before)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, size, 1 << 12):
+            look()
+            yield pa.record_batch(
+                {"id": np.arange(start, start + (1 << 12)), "v": np.zeros(1 << 12, np.int64), "text": text}
+            )
+
+    def read(self: Spilled, parts: Any, kept: Any = Spilled.batches) -> Any:
+        for batch in kept(self, parts):
+            look()
+            yield batch
+
+    monkeypatch.setattr(Spilled, "batches", read)
+    before = pa.total_allocated_bytes()
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
+    given = pa.RecordBatchReader.from_batches(schema, batches()) if as_reader else batches()
+    assert table.upsert(given, evolve=True).inserted == size
+    assert table.schema.field("v").type == pa.int64()
+    assert most[0] < 8 << 20
+
+
+def test_a_column_without_chunks_gets_the_fields_of_the_table() -> None:
+    empty = pa.table({"s": pa.chunked_array([], pa.struct([("b", pa.string())]))})
+    found = completed(empty, filled({}).definition)
+    assert {field.name for field in found.schema.field("s").type} == {"a", "b"}
