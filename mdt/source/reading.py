@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
@@ -24,11 +24,11 @@ def opened(
 
 
 def snapshot(
-    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, explains: bool = False
+    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, explains: Collection[str] = ()
 ) -> DataFrame:
     """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``.
 
-    ``explains``: whether Spark's log is told of each plan.
+    ``explains``: who is told of each plan, as for :func:`mdt.engines.spark.frame.read`.
     """
     from mdt.engines.spark import frame, session  # pyspark takes a second to import; only Spark users pay for it
 
@@ -37,7 +37,9 @@ def snapshot(
     return frame.read(session.classic(spark), table.metadata, pinned, view, explains=explains)
 
 
-def frame(spark: SparkSession, asked: Words, columns: StructType | None = None, *, explains: bool = False) -> DataFrame:
+def frame(
+    spark: SparkSession, asked: Words, columns: StructType | None = None, *, explains: Collection[str] = ()
+) -> DataFrame:
     """Return what is asked for; ``columns``: those that it must have; ``explains``: as for :func:`snapshot`.
 
     Rows that commits wrote and changes are those up to the newest commit of now, if none is named.  Raises Invalid for

@@ -33,7 +33,7 @@ class Settings:
 
     ``table``, ``made``: words and options of tables that are made; ``options``: of all.  ``builds``: whether what indexes do not cover is
     built in the background after each write; ``advised``: whether indexes are created that queries want, too.  ``packages``: distributions with
-    indexes, which the Python of the executors must have.  ``explains``: whether each plan is told to Spark's log.
+    indexes, which the Python of the executors must have.  ``explains``: who is told of each plan: "log", "metrics".
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Settings:
     builds: bool = False
     advised: bool = False
     packages: tuple[str, ...] = ()
-    explains: bool = False
+    explains: tuple[str, ...] = ()
 
     def under(self, asked: Words) -> Words:
         """Return ``asked`` with what the session says where it says nothing itself."""
@@ -110,10 +110,16 @@ def _is(value: str, choices: tuple[str, ...], name: str, text: str) -> bool:
     return one_of(name, text.strip().lower(), choices) == value
 
 
+def _explained(name: str, text: str) -> tuple[str, ...]:
+    """Return who is told of plans: one of them, or several by commas."""
+    asked = [one_of(name, part.strip().lower(), ("off", "log", "metrics")) for part in text.split(",")]
+    return tuple(dict.fromkeys(one for one in asked if one != "off"))
+
+
 _OWN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "indexes.build": ("builds", partial(_is, "background", ("off", "background"))),
     "indexes.auto": ("advised", flag_of),
     "indexes.packages": ("packages", columns_of),
-    "explain": ("explains", partial(_is, "log", ("off", "log"))),
+    "explain": ("explains", _explained),
 }
 """Settings that are no options: the member of Settings, and what a text becomes."""

@@ -15,17 +15,20 @@ final class FileSource {
     private static final int VERSIONS_MAX = 8; // queries that run side by side may be pinned to different ones
     private static final int HAS_VERSION = 1; // flags of a reply, as in file_index.py
     private static final int HAS_WANTED = 2;
+    private static final int HAS_FIGURES = 4;
     final SparkContext context;
     final String root;
+    final boolean told; // whether Spark's UI is told figures of each plan
     private final Function planner;
     private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> FileList, the oldest use first
     private int newest = -1;
     private volatile long bytesNewest = -1; // not known
 
-    FileSource(Function planner, SparkContext context, String root) {
+    FileSource(Function planner, SparkContext context, String root, boolean told) {
         this.planner = planner;
         this.context = context;
         this.root = root;
+        this.told = told;
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
@@ -47,15 +50,17 @@ final class FileSource {
             return before;
         }
         Map known = known(); // held during the call: a version that Python does not send must still be here after it
+        long asked = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) planner.apply("{\"query\":\"" + key + "\",\"known\":" + known.keySet()
                 + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"filters\":" + conditions + "}"));
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
         int[] keep = Reply.ints(reply, reply.getInt());
         byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.wanted(reply, keep.length) : null;
+        Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
         FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply) : (FileList) known.get(version);
         remember(version, files);
-        Answer answer = new Answer(files, keep, wanted);
+        Answer answer = new Answer(files, keep, wanted, figures);
         if (pin != null) {
             pin.agree(this, version);
             pin.remember(this, conditions, answer);
