@@ -9,6 +9,7 @@ from mdt import table as tables
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
 from mdt.query import SNAPSHOT, seen_as
+from mdt.source.warming import instead_of
 from mdt.source.words import INCREMENTAL, Words
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 def opened(
     path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None, as_of: Point | None
 ) -> tables.Table:
-    """Return an open table.  Raises as :func:`mdt.open` does."""
-    return tables.open(path, options, storage_options=storage_options, as_of=as_of)
+    """Return an open table, a warm one if there is one (:mod:`mdt.source.warming`).  Raises as :func:`mdt.open` does."""
+    table = tables.open(path, options, storage_options=storage_options, as_of=as_of)
+    return table if as_of is not None else instead_of(table, path, options, storage_options)
 
 
 def snapshot(

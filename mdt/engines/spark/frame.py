@@ -59,6 +59,17 @@ def read(
     return _frame(spark, files, definition, shown(definition))
 
 
+def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot) -> int:
+    """Let the tasks of a query read the footers of all files, and return how many files these are; 0 on a far store.
+
+    Executors remember which footers they have compared, their machines the bytes; from a far store all of it is read again.
+    """
+    if metadata.storage.is_remote or not snapshot.has_rows.any():
+        return 0
+    read(spark, metadata, snapshot).count()
+    return len(SnapshotFiles(snapshot, metadata.storage).numbers)
+
+
 def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
     """Return a frame with ``columns`` of which every action fails with ``error``."""
     told = sf.raise_error(sf.lit(f"{type(error).__name__}: {error}")).cast("boolean")
