@@ -57,7 +57,7 @@ def read(
     _enabled(spark)
     said = known_settings(spark)
     table = reading.opened(path, said.over(options), storage_options, as_of)
-    return reading.snapshot(spark, table, as_of is not None, query_type, explains=said.explains)
+    return reading.snapshot(spark, table, as_of is not None, query_type, reads=said.reads)
 
 
 def warm(

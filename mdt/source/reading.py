@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
+from mdt.engines.reads import Reads
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
 from mdt.query import SNAPSHOT, seen_as
@@ -26,23 +27,23 @@ def opened(
 
 
 def snapshot(
-    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, explains: Collection[str] = ()
+    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, reads: Reads | None = None
 ) -> DataFrame:
     """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``.
 
-    ``explains``: who is told of each plan, as for :func:`mdt.engines.spark.frame.read`.
+    ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
     from mdt.engines.spark import frame, session  # pyspark takes a second to import; only Spark users pay for it
 
     view = seen_as(query_type)
     pinned = view(table.snapshot()) if is_pinned else None
-    return frame.read(session.classic(spark), table.metadata, pinned, view, explains=explains)
+    return frame.read(session.classic(spark), table.metadata, pinned, view, reads=reads)
 
 
 def frame(
-    spark: SparkSession, asked: Words, columns: StructType | None = None, *, explains: Collection[str] = ()
+    spark: SparkSession, asked: Words, columns: StructType | None = None, *, reads: Reads | None = None
 ) -> DataFrame:
-    """Return what is asked for; ``columns``: those that it must have; ``explains``: as for :func:`snapshot`.
+    """Return what is asked for; ``columns``: those that it must have; ``reads``: as for :func:`snapshot`.
 
     Rows that commits wrote and changes are those up to the newest commit of now, if none is named.  Raises Invalid for
     options that do not go together, and what opening a table and reading the range raises.
@@ -62,7 +63,7 @@ def frame(
         found = table.scan(since=asked.since, until=asked.until).to_spark(spark)
     else:
         is_pinned = asked.as_of is not None
-        found = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, explains=explains)
+        found = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, reads=reads)
     if columns is not None:
         _require(columns, found, table)
     return found

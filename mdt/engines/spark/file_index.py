@@ -139,12 +139,15 @@ class PlannerWarning(UserWarning):
 
 
 def relation(
-    spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *, told: bool = False
-) -> DataFrame:
+    spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *, told: bool = False,
+    placed: bool = False, footer_bytes: int = 0,
+) -> DataFrame:  # fmt: skip
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
     told of older versions of the columns (``java/Forms.java``), if files have some.  ``told``: whether Spark's UI is told figures.
+    ``placed``: whether a file has an executor that it is read by, as long as that lives.  ``footer_bytes``: of footers that an executor keeps in
+    memory, 0 for none; it then compares them when it reads them.
 
     The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.  Raises Unsupported on Spark Connect, where
     the cluster does not let a session add a JAR, and where another reader of Parquet would take the place of ours.
@@ -153,7 +156,9 @@ def relation(
     factory = factory_of(spark.sparkContext)
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     with refusals():
-        java = factory.relation(planner, private.java_session(spark), schema.json(), forms, root_uri, told)
+        java = factory.relation(
+            planner, private.java_session(spark), schema.json(), forms, root_uri, told, placed, footer_bytes
+        )
     return private.PlannedAnew(java, spark, factory.anew)
 
 

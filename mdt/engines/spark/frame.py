@@ -6,7 +6,7 @@ One relation reads everything: base files, the data blocks of log files where th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
+from mdt.engines.reads import Reads
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
@@ -43,19 +44,17 @@ _UNPINNED = "call:"
 
 def read(
     spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None,
-    *, explains: Collection[str] = (),
+    *, reads: Reads | None = None,
 ) -> DataFrame:  # fmt: skip
     """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``.
 
-    ``view``: makes of the newest snapshot what is read.  ``explains``: who is told of each plan: "log", Spark's, by the logger ``mdt.plan``;
-    "metrics", those of Spark's UI.
+    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says something.
     """
     definition = (pinned or metadata.newest()).definition
-    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))))
+    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
     files.seen = view
-    if "log" in explains:
+    if "log" in files.reads.explains:
         files.log = private.log(spark, "mdt.plan")
-    files.tells = "metrics" in explains
     return _frame(spark, files, definition, shown(definition))
 
 
@@ -67,7 +66,7 @@ def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot) -> i
     if metadata.storage.is_remote or not snapshot.has_rows.any():
         return 0
     read(spark, metadata, snapshot).count()
-    return len(SnapshotFiles(snapshot, metadata.storage).numbers)
+    return int(snapshot.has_rows.sum())
 
 
 def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
@@ -109,7 +108,17 @@ def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, sche
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    return relation(spark, files, columns, root, forms_text(definition), told=files.tells)
+    placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
+    return relation(
+        spark,
+        files,
+        columns,
+        root,
+        forms_text(definition),
+        told=files.tells,
+        placed=placed,
+        footer_bytes=files.footer_bytes,
+    )
 
 
 def _with_calls(predicate: Predicate | None) -> Predicate | None:
@@ -140,17 +149,23 @@ class _Files:
 
     ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
     ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if anybody is.  ``tells``: whether answers have figures.
+    ``footer_bytes``: of footers that executors keep: of far stores only, since machines keep what they have read from local ones.
     """
 
-    def __init__(self, metadata: Metadata, pinned: Snapshot | None, tasks: RemotePruner | None = None) -> None:
+    def __init__(
+        self, metadata: Metadata, pinned: Snapshot | None, tasks: RemotePruner | None = None, reads: Reads | None = None
+    ) -> None:
         self.metadata = metadata
+        self.reads = reads or Reads()
+        self.is_far = metadata.storage.is_remote
+        self.footer_bytes = self.reads.footer_bytes if self.is_far else 0
         self._tasks = tasks
         self._pinned = pinned
         self.hidden: Predicate | None = None
         self.seen: View | None = None
         self.definition: TableDefinition | None = None
         self.log: Callable[[str], object] | None = None
-        self.tells = False
+        self.tells = "metrics" in self.reads.explains
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
         self._lock = Lock()
@@ -204,7 +219,9 @@ class _Files:
             key = snapshot.seq, snapshot.checkpoint.seq
             view = self._views.get(key)
             if view is None:
-                view = self._views[key] = SnapshotFiles(snapshot, self.metadata.storage)
+                view = self._views[key] = SnapshotFiles(
+                    snapshot, self.metadata.storage, compares=self.footer_bytes > 0 or not self.is_far
+                )
             self._views.move_to_end(key)
             while len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)

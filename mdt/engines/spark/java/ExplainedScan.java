@@ -14,6 +14,8 @@ import org.apache.spark.sql.execution.metric.SQLMetrics;
 import scala.Option;
 
 public class ExplainedScan extends SparkPlan {
+    private static final String[] FOOTERS = {"footers found in executors", "footers read by executors"};
+    private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
     private final SparkPlan scan;
     private scala.collection.immutable.Map metrics; // null: not asked for yet
 
@@ -52,6 +54,10 @@ public class ExplainedScan extends SparkPlan {
         if (metrics == null) {
             Figures figures = figures();
             metrics = figures == null ? Scala.none() : figures.metrics(sparkContext());
+            for (int i = 0; figures != null && index(scan).source.footerBytes > 0 && i < FOOTERS.length; i++) {
+                metrics = (scala.collection.immutable.Map) metrics.updated(
+                        FOOTERS[i], SQLMetrics.createMetric(sparkContext(), FOOTERS[i]));
+            }
         }
         return metrics;
     }
@@ -65,16 +71,35 @@ public class ExplainedScan extends SparkPlan {
         }
     }
 
-    public RDD doExecute() {
-        RDD rows = scan.execute();
+    /** Returns what tasks of the scan that is being made count footers by, null if nobody asks. */
+    static SQLMetric[] footers() {
+        ExplainedScan running = (ExplainedScan) RUNNING.get();
+        if (running == null || !running.metrics().contains(FOOTERS[0])) {
+            return null;
+        }
+        return new SQLMetric[] {
+            (SQLMetric) running.metrics().apply(FOOTERS[0]), (SQLMetric) running.metrics().apply(FOOTERS[1])
+        };
+    }
+
+    private RDD executed(boolean columnar) {
+        RUNNING.set(this);
+        RDD rows;
+        try {
+            rows = columnar ? scan.executeColumnar() : scan.execute();
+        } finally {
+            RUNNING.remove();
+        }
         tell();
         return rows;
     }
 
+    public RDD doExecute() {
+        return executed(false);
+    }
+
     public RDD doExecuteColumnar() {
-        RDD batches = scan.executeColumnar();
-        tell();
-        return batches;
+        return executed(true);
     }
 
     public scala.collection.immutable.Seq output() {

@@ -48,15 +48,17 @@ public class Factory {
 
     /**
      * Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java); told: whether
-     * Spark's UI is told figures of each plan.
+     * Spark's UI is told figures of each plan; placed: whether a file has an executor that it is read by; footerBytes: of footers
+     * that an executor keeps.
      */
-    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, boolean told) {
+    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, boolean told,
+            boolean placed, long footerBytes) {
         shipment.to(session.sparkContext());
         install(session);
-        FileSource source = new FileSource(planner, session.sparkContext(), root, told);
+        FileSource source = new FileSource(planner, session.sparkContext(), root, told, placed, footerBytes);
         StructType schema = (StructType) DataType.fromJson(columns);
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
-                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms)), Scala.none(), session);
+                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms), footerBytes), Scala.none(), session);
         return session.baseRelationToDataFrame(relation);
     }
 

@@ -19,16 +19,21 @@ final class FileSource {
     final SparkContext context;
     final String root;
     final boolean told; // whether Spark's UI is told figures of each plan
+    final boolean placed; // whether a file has an executor that it is read by
+    final long footerBytes; // of footers that an executor keeps, 0: none
     private final Function planner;
     private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> FileList, the oldest use first
     private int newest = -1;
     private volatile long bytesNewest = -1; // not known
 
-    FileSource(Function planner, SparkContext context, String root, boolean told) {
+    FileSource(Function planner, SparkContext context, String root, boolean told, boolean placed,
+            long footerBytes) {
         this.planner = planner;
         this.context = context;
         this.root = root;
         this.told = told;
+        this.placed = placed;
+        this.footerBytes = footerBytes;
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
@@ -58,7 +63,7 @@ final class FileSource {
         int[] keep = Reply.ints(reply, reply.getInt());
         byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.wanted(reply, keep.length) : null;
         Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
-        FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply) : (FileList) known.get(version);
+        FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply, footerBytes > 0) : (FileList) known.get(version);
         remember(version, files);
         Answer answer = new Answer(files, keep, wanted, figures);
         if (pin != null) {

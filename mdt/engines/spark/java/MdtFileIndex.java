@@ -53,6 +53,7 @@ public class MdtFileIndex implements FileIndex {
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
         List files = source.ask(pin, key(), dataFilters).files();
+        files = source.placed ? new Affinity(source.context).located(files) : files;
         return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 
