@@ -68,7 +68,7 @@ def warm(
 
     In this process, which plans: the list of files, statistics of ``columns`` (default: all), summaries of the indexes on them, the key index and,
     if all key columns are among them, key maps of the newest files, each kind until its cache is full.  Where indexes are so large that queries
-    ask them in tasks, tasks load them.  On a store that is not far, tasks open every file.
+    ask them in tasks, tasks load them.  Tasks open every file, so that executors know its footer, or keep it if the store is far.
 
     Queries that name the same path with the same options find it, by :func:`read`, ``format("mdt")`` and the catalog, and what commits add is
     loaded when it is asked for.  The last eight tables are kept, as long as the process lives.  ``options``, ``storage_options``: as for
@@ -80,9 +80,9 @@ def warm(
     from mdt.source.answers import known_settings
 
     _enabled(spark)
-    given = known_settings(spark).over(options)
+    said = known_settings(spark)
     with shown(progress, "warm") as told:
-        return warming.warm(spark, path, given, storage_options, columns, told)
+        return warming.warm(spark, path, said.over(options), storage_options, columns, said.reads, told)
 
 
 def wait_for_indexes(timeout: float | None = None) -> bool:

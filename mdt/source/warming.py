@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
 from mdt.config import canonical
+from mdt.engines.reads import Reads
 from mdt.errors import MdtError
 from mdt.limits import WARM_TABLES_MAX
 from mdt.progress import Progress
@@ -30,7 +31,7 @@ _lock = Lock()
 
 def warm(
     spark: SparkSession, path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None,
-    columns: Sequence[str] | None, progress: Progress | None,
+    columns: Sequence[str] | None, reads: Reads, progress: Progress | None,
 ) -> WarmResult:  # fmt: skip
     """Load what queries of Spark ask for; see :func:`mdt.warm`."""
     from mdt.engines.spark import frame, index_tasks  # pyspark takes a second to import; only Spark users pay for it
@@ -41,7 +42,7 @@ def warm(
     large = index_tasks.large(table.metadata, snapshot)
     found = warm_here(table, columns, ("summaries", "key_maps"), progress, elsewhere=large)
     count, size, tasks = index_tasks.warm(SparkEngine(spark), table.metadata, snapshot, large)
-    opened = frame.open_files(spark, table.metadata, snapshot)
+    opened = frame.open_files(spark, table.metadata, snapshot, reads)
     with _lock:
         key = _key(table, options, storage_options)
         _tables[key] = table

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import pyarrow as pa
@@ -58,14 +58,14 @@ def read(
     return _frame(spark, files, definition, shown(definition))
 
 
-def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot) -> int:
-    """Let the tasks of a query read the footers of all files, and return how many files these are; 0 on a far store.
+def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: Reads) -> int:
+    """Let the tasks of a query read the footers of all files, and return how many files these are; 0 where nobody would remember them.
 
-    Executors remember which footers they have compared, their machines the bytes; from a far store all of it is read again.
+    Executors remember which footers of near files they have compared, and keep those of far ones, if the session lets them.
     """
-    if metadata.storage.is_remote or not snapshot.has_rows.any():
+    if (metadata.storage.is_remote and not reads.footer_bytes) or not snapshot.has_rows.any():
         return 0
-    read(spark, metadata, snapshot).count()
+    read(spark, metadata, snapshot, reads=replace(reads, explains=())).count()
     return int(snapshot.has_rows.sum())
 
 

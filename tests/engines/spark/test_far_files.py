@@ -64,6 +64,12 @@ def test_the_second_query_finds_every_footer(told: SparkSession, table: mdt.Tabl
     assert found == files and read == table.scan("v >= 0").explain().files_read - files > 0
 
 
+def test_a_warm_table_has_its_footers_in_executors(told: SparkSession, table: mdt.Table) -> None:
+    assert mdt.warm(told, table.path).opened == 4 and counts(told, table) == (4, 0)
+    told.conf.set("spark.mdt.footers.bytes", "0")
+    assert mdt.warm(told, table.path).opened == 0, "nobody would keep them"
+
+
 def test_few_bytes_keep_few_footers_and_none_keeps_none(told: SparkSession, table: mdt.Table) -> None:
     told.conf.set("spark.mdt.footers.bytes", "1")
     assert counts(told, table) == (0, 4) and counts(told, table) == (0, 4)
