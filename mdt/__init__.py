@@ -27,7 +27,7 @@ from indexes.functions import register as function
 from mdt import config, errors
 from mdt.errors import Conflict, Corrupt, Expired, Internal, Invalid, MdtError, Missing, Unavailable, Unsupported
 from mdt.filters.column import Col, col
-from mdt.source import read
+from mdt.source import read, warm
 from mdt.table import Table, create, open, repair
 from mdt.write.result import MergeResult, WriteResult
 
@@ -55,6 +55,7 @@ __all__ = [
     "open",
     "read",
     "repair",
+    "warm",
 ]
 
 

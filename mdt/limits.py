@@ -170,6 +170,12 @@ KEY_MAP_CACHE_BYTES_MAX = 1 << 30
 PAST_SNAPSHOTS_CACHED_MAX = 8
 """States before the newest that one process keeps: each shares its checkpoint, and has what was added since of its own."""
 
+FOOTERS_OF_EXECUTOR_BYTES = 64 << 20
+"""Footers of files on far stores that an executor of Spark keeps, unless a session says another number: some ten thousand files."""
+
+WARM_TABLES_MAX = 8
+"""Tables that one process keeps loaded for queries of Spark: each may fill caches of its own, key maps up to a gibibyte."""
+
 ARCHIVE_RECORDS_MIN = 64
 """Records leave the log so many at a time: two checkpoints apart, so that one object of the archive is written for many records."""
 

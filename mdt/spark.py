@@ -2,6 +2,6 @@
 
 from mdt.engines.spark import functions
 from mdt.engines.spark.functions import call, match
-from mdt.source import enable, wait_for_indexes
+from mdt.source import enable, wait_for_indexes, warm
 
-__all__ = ["call", "enable", "functions", "match", "wait_for_indexes"]
+__all__ = ["call", "enable", "functions", "match", "wait_for_indexes", "warm"]

@@ -54,6 +54,15 @@ class SegmentScan:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that a plan tells of itself; ``unit``: "bytes", or "" for a count."""
+
+    name: str
+    number: int
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What a plan reads and skips, as counts.
 
@@ -104,6 +113,21 @@ class Explanation:
         caches = [f"{name} {hits:,} of {hits + misses:,}" for name, (hits, misses) in self.caches.items()]
         found = [f"found in caches: {', '.join(caches)}"] if caches else []
         return "; ".join([f"commit {facts['commit']}: reads {', '.join(read)}", *pruned, *found])
+
+    def figures(self) -> list[Figure]:
+        """Return what is read and skipped as numbers, for whoever shows numbers; no literal of the filter is in it."""
+        found = [
+            Figure("files of the table", self.files_total), Figure("files read", self.files_read),
+            Figure("row groups of the table", self.row_groups_total), Figure("row groups read", self.row_groups_read),
+            Figure("rows of the table", self.rows_total), Figure("rows that may match", self.rows_read),
+            Figure("bytes of the table", self.bytes_total, "bytes"), Figure("bytes read", self.bytes_read, "bytes"),
+        ]  # fmt: skip
+        for note in self.indexes:
+            if note.used:
+                found.append(Figure(f"files pruned by {note.index}", note.pruned))
+            if note.row_groups:
+                found.append(Figure(f"row groups pruned by {note.index}", note.row_groups))
+        return found
 
     def __repr__(self) -> str:
         read = ", ".join(f"{self.facts()[name]} {name}" for name in ("files", "row groups", "rows"))

@@ -12,7 +12,6 @@ What is not covered, not installed, damaged or not understood proves nothing and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,14 +20,10 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array, intersected
-from indexes.blocks import HEAD_BYTES
 from indexes.buffers import numbers
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves
 from indexes.verdicts import verdicts
-from mdt.errors import Corrupt
-from mdt.metadata.metadata import Metadata
 from mdt.metadata.skipping import explained, index_of
-from mdt.metadata.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState
 from mdt.plan.shard_rows import Rows, ShardRows, first_answers
 from mdt.plan.table_index import TableIndex
@@ -263,18 +258,6 @@ def _any(indexes: Indexes, children: Sequence[Predicate], asked: Int64Array, wit
             before = found[at]
             found[at] = None if rows is None or before is None else before | rows
     return found
-
-
-def warm_index(metadata: Metadata, snapshot: Snapshot, spec: str, columns: Sequence[str] | None) -> None:
-    """Open the summaries of one index, if its column is among ``columns`` (None: any); what is damaged is left."""
-    parsed, index = index_of(spec)
-    if isinstance(index, str) or (columns is not None and not set(columns).intersection(parsed.columns)):
-        return
-    shards = snapshot.shards.of_files(np.flatnonzero(snapshot.covered(spec) & snapshot.has_rows))
-    for found in snapshot.index_summaries(spec, shards):
-        with suppress(Corrupt):
-            if found is not None:
-                metadata.summaries.open(index, found).read(0, HEAD_BYTES)
 
 
 def conjuncts_of(predicate: Predicate) -> Iterator[Predicate]:

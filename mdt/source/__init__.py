@@ -6,7 +6,7 @@ What is asked comes as options, text to text, by our names and by Hudi's: :mod:`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mdt.errors import Unsupported
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from mdt.metadata.points import Point
+    from mdt.progress import ProgressOption
+    from mdt.scan.warm import WarmResult
 
-__all__ = ["enable", "read", "wait_for_indexes"]
+__all__ = ["enable", "read", "wait_for_indexes", "warm"]
 
 
 def enable(spark: SparkSession) -> None:
@@ -55,7 +57,32 @@ def read(
     _enabled(spark)
     said = known_settings(spark)
     table = reading.opened(path, said.over(options), storage_options, as_of)
-    return reading.snapshot(spark, table, as_of is not None, query_type, explains=said.explains)
+    return reading.snapshot(spark, table, as_of is not None, query_type, reads=said.reads)
+
+
+def warm(
+    spark: SparkSession, path: Any, columns: Sequence[str] | None = None, options: Mapping[str, Any] | None = None, *,
+    storage_options: Mapping[str, object] | None = None, progress: ProgressOption = None,
+) -> WarmResult:  # fmt: skip
+    """Load what Spark's queries of the table at ``path`` ask for ahead of them, and return how much that was.
+
+    In this process, which plans: the list of files, statistics of ``columns`` (default: all), summaries of the indexes on them, the key index and,
+    if all key columns are among them, key maps of the newest files, each kind until its cache is full.  Where indexes are so large that queries
+    ask them in tasks, tasks load them.  Tasks open every file, so that executors know its footer, or keep it if the store is far.
+
+    Queries that name the same path with the same options find it, by :func:`read`, ``format("mdt")`` and the catalog, and what commits add is
+    loaded when it is asked for.  The last eight tables are kept, as long as the process lives.  ``options``, ``storage_options``: as for
+    :func:`read`.  ``progress``: a function that takes the number of summaries and key maps that are loaded and of all, or True for a bar on
+    the terminal.
+    """
+    from mdt.progress import shown
+    from mdt.source import warming  # as above
+    from mdt.source.answers import known_settings
+
+    _enabled(spark)
+    said = known_settings(spark)
+    with shown(progress, "warm") as told:
+        return warming.warm(spark, path, said.over(options), storage_options, columns, said.reads, told)
 
 
 def wait_for_indexes(timeout: float | None = None) -> bool:

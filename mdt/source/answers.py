@@ -26,7 +26,7 @@ class TableAnswers:
     def read(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> DataFrame:
         """Return the frame that ``options`` ask for.  Raises Invalid for what they cannot mean, and what opening a table raises."""
         said = known_settings(spark)
-        return reading.frame(spark, said.under(words(options)), columns, explains=said.explains)
+        return reading.frame(spark, said.under(words(options)), columns, reads=said.reads)
 
     def write(self, spark: SparkSession, options: Mapping[str, str], how: str, rows: DataFrame) -> DataFrame:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
@@ -98,7 +98,7 @@ def known_settings(spark: SparkSession) -> Settings:
 
 def _written(spark: SparkSession, said: Settings, table: Table) -> DataFrame:
     _maintain(spark, said, table)
-    return reading.snapshot(spark, table, False, SNAPSHOT, explains=said.explains)
+    return reading.snapshot(spark, table, False, SNAPSHOT, reads=said.reads)
 
 
 def _maintain(spark: SparkSession, said: Settings, table: Table) -> None:

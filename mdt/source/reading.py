@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
+from mdt.engines.reads import Reads
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
 from mdt.query import SNAPSHOT, seen_as
+from mdt.source.warming import instead_of
 from mdt.source.words import INCREMENTAL, Words
 
 if TYPE_CHECKING:
@@ -19,26 +21,29 @@ if TYPE_CHECKING:
 def opened(
     path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None, as_of: Point | None
 ) -> tables.Table:
-    """Return an open table.  Raises as :func:`mdt.open` does."""
-    return tables.open(path, options, storage_options=storage_options, as_of=as_of)
+    """Return an open table, a warm one if there is one (:mod:`mdt.source.warming`).  Raises as :func:`mdt.open` does."""
+    table = tables.open(path, options, storage_options=storage_options, as_of=as_of)
+    return table if as_of is not None else instead_of(table, path, options, storage_options)
 
 
 def snapshot(
-    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, explains: bool = False
+    spark: SparkSession, table: tables.Table, is_pinned: bool, query_type: str, *, reads: Reads | None = None
 ) -> DataFrame:
     """Return the rows of the newest snapshot, whenever it is asked, or of the one that ``table`` shows if ``is_pinned``.
 
-    ``explains``: whether Spark's log is told of each plan.
+    ``reads``: as for :func:`mdt.engines.spark.frame.read`.
     """
     from mdt.engines.spark import frame, session  # pyspark takes a second to import; only Spark users pay for it
 
     view = seen_as(query_type)
     pinned = view(table.snapshot()) if is_pinned else None
-    return frame.read(session.classic(spark), table.metadata, pinned, view, explains=explains)
+    return frame.read(session.classic(spark), table.metadata, pinned, view, reads=reads)
 
 
-def frame(spark: SparkSession, asked: Words, columns: StructType | None = None, *, explains: bool = False) -> DataFrame:
-    """Return what is asked for; ``columns``: those that it must have; ``explains``: as for :func:`snapshot`.
+def frame(
+    spark: SparkSession, asked: Words, columns: StructType | None = None, *, reads: Reads | None = None
+) -> DataFrame:
+    """Return what is asked for; ``columns``: those that it must have; ``reads``: as for :func:`snapshot`.
 
     Rows that commits wrote and changes are those up to the newest commit of now, if none is named.  Raises Invalid for
     options that do not go together, and what opening a table and reading the range raises.
@@ -58,7 +63,7 @@ def frame(spark: SparkSession, asked: Words, columns: StructType | None = None, 
         found = table.scan(since=asked.since, until=asked.until).to_spark(spark)
     else:
         is_pinned = asked.as_of is not None
-        found = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, explains=explains)
+        found = snapshot(spark, table, is_pinned, asked.query_type or SNAPSHOT, reads=reads)
     if columns is not None:
         _require(columns, found, table)
     return found

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.arguments import nearest, one_of
 from mdt.config import canonical, options_list
+from mdt.engines.reads import Reads
 from mdt.errors import Invalid
+from mdt.limits import COUNT_MAX
 from mdt.source.words import Words, columns_of, flag_of, value_of
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Settings:
 
     ``table``, ``made``: words and options of tables that are made; ``options``: of all.  ``builds``: whether what indexes do not cover is
     built in the background after each write; ``advised``: whether indexes are created that queries want, too.  ``packages``: distributions with
-    indexes, which the Python of the executors must have.  ``explains``: whether each plan is told to Spark's log.
+    indexes, which the Python of the executors must have.  ``reads``: how tables are read.
     """
 
     table: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +44,7 @@ class Settings:
     builds: bool = False
     advised: bool = False
     packages: tuple[str, ...] = ()
-    explains: bool = False
+    reads: Reads = field(default_factory=Reads)
 
     def under(self, asked: Words) -> Words:
         """Return ``asked`` with what the session says where it says nothing itself."""
@@ -76,6 +78,7 @@ def parse(given: Mapping[str, str]) -> Settings:
     table: dict[str, Any] = {}
     options: dict[str, str] = {}
     own: dict[str, Any] = {}
+    reads: dict[str, Any] = {}
     for name, text in given.items():
         word = name.removeprefix(PREFIX)
         if word in OF_NEW_TABLES:
@@ -83,6 +86,9 @@ def parse(given: Mapping[str, str]) -> Settings:
         elif word in _OWN:
             member, parser = _OWN[word]
             own[member] = parser(name, text)
+        elif word in _READS:
+            member, parser = _READS[word]
+            reads[member] = parser(name, text)
         elif f"mdt.{word}" in _options():
             options[f"mdt.{word}"] = text
         else:
@@ -92,12 +98,14 @@ def parse(given: Mapping[str, str]) -> Settings:
     if own.get("advised"):
         own["builds"] = True
         options["mdt.usage.counts"] = "true"
-    return Settings(table, made, {name: text for name, text in options.items() if name not in made}, **own)
+    return Settings(
+        table, made, {name: text for name, text in options.items() if name not in made}, reads=Reads(**reads), **own
+    )
 
 
 def known() -> list[str]:
     """Return all settings, without what all begin with."""
-    return [*OF_NEW_TABLES, *_OWN, *(name.removeprefix("mdt.") for name in _options())]
+    return [*OF_NEW_TABLES, *_OWN, *_READS, *(name.removeprefix("mdt.") for name in _options())]
 
 
 @cache
@@ -110,10 +118,29 @@ def _is(value: str, choices: tuple[str, ...], name: str, text: str) -> bool:
     return one_of(name, text.strip().lower(), choices) == value
 
 
+def _explained(name: str, text: str) -> tuple[str, ...]:
+    """Return who is told of plans: one of them, or several by commas."""
+    asked = [one_of(name, part.strip().lower(), ("off", "log", "metrics")) for part in text.split(",")]
+    return tuple(dict.fromkeys(one for one in asked if one != "off"))
+
+
+def _bytes(name: str, text: str) -> int:
+    """Return a number of bytes from 0 on."""
+    if not text.strip().isdecimal():
+        raise Invalid(f"{name} = {text!r} is no number of bytes", hint=f"{name}=67108864; 0 for none")
+    return min(int(text), COUNT_MAX)
+
+
 _OWN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "indexes.build": ("builds", partial(_is, "background", ("off", "background"))),
     "indexes.auto": ("advised", flag_of),
     "indexes.packages": ("packages", columns_of),
-    "explain": ("explains", partial(_is, "log", ("off", "log"))),
 }
 """Settings that are no options: the member of Settings, and what a text becomes."""
+
+_READS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "explain": ("explains", _explained),
+    "affinity": ("affinity", lambda name, text: one_of(name, text.strip().lower(), ("auto", "on", "off"))),
+    "footers.bytes": ("footer_bytes", _bytes),
+}
+"""Settings that say how tables are read: the member of Reads, and what a text becomes."""

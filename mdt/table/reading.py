@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from mdt.arguments import one_of, texts, whole_number
-from mdt.errors import Corrupt, Invalid
-from mdt.plan.position_search import warm_index
+from mdt.errors import Invalid
+from mdt.progress import ProgressOption, shown
 from mdt.query import Scan, Where, checked_columns, declared_columns
 from mdt.schema.declared import Restoration
 from mdt.table.handle import Handle
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from mdt.changes import ChangeStream
     from mdt.filters.order import OrderBy
     from mdt.metadata.points import Point
+    from mdt.scan.warm import WarmResult
     from mdt.services.pictures import Picture
 
 
@@ -114,29 +114,19 @@ class Reading(Handle):
             return rows
         return rows.to_pylist()[0] if len(rows) else None
 
-    def warm(self, columns: Sequence[str] | None = None) -> None:
+    def warm(self, columns: Sequence[str] | None = None, *, progress: ProgressOption = None) -> WarmResult:
         """Load what plans and scans need into this process, so that the first queries are as fast as later ones.
 
         Files, statistics of ``columns`` (default: all), indexes on them; footers, page maps and, if all key columns are among them, key
-        maps (28 bytes a row) of the newest files; each kind until its cache is full.
+        maps (28 bytes a row) of the newest files; each kind until its cache is full.  ``progress``: a function that takes the number of
+        summaries, maps and footers that are loaded and of all, or True for a bar on the terminal.  What it loads goes with this object;
+        :func:`mdt.warm` is for queries of Spark.
         """
-        from mdt.filters.where import parse_where
-        from mdt.scan.warm import warm_files
+        from mdt.scan.warm import KINDS
+        from mdt.table.warming import warm
 
-        snapshot = self.snapshot()
-        columns = None if columns is None else checked_columns(snapshot, columns)
-        self._metadata.warm(columns)
-        for spec in snapshot.definition.indexes:
-            warm_index(self._metadata, snapshot, spec, columns)
-        with_keys = columns is None or set(self.definition.key) <= set(columns)
-        warm_files(self._metadata, snapshot, self.options.threads("reader"), with_keys=with_keys)
-        # What is loaded at the first use of a filter and of a look-up: modules, and what they prepare for a schema.
-        parse_where(f"`{self.definition.key[0]}` is null", self.schema)
-        names = dict.fromkeys((*self.definition.key, *self.definition.partition_by))
-        with suppress(Corrupt):
-            some = self.scan(columns=list(names), limit=1).to_arrow()
-            if with_keys and len(some):
-                self.get(some)
+        with shown(progress, "warm") as told:
+            return warm(self, columns, KINDS, told)
 
     def show(self, columns: Sequence[str] | None = None, *, before: Point | None = None, commits: int = 60) -> Picture:
         """Return the table at a glance: ``print`` it, look at it in a notebook, or write its ``svg()`` to a file.

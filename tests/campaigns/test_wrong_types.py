@@ -99,7 +99,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "show": (lambda **a: str(table().show(**a)), {"columns": ["id", "fare"], "before": 1, "commits": 5}),
     "explain": (lambda **a: table().scan().explain(**a), {"spark": None}),
     "to_spark": (lambda **a: table().scan().to_spark(**a), {"spark": None}),
-    "warm": (lambda **a: table().warm(**a), {"columns": ["id"]}),
+    "warm": (lambda **a: table().warm(**a), {"columns": ["id"], "progress": None}),
     "compact": (lambda **a: table().compact(**a), {"progress": None}),
     "check": (lambda **a: table().check(**a), {"progress": None}),
     "snapshot": (lambda **a: table().snapshot(**a), {"as_of": 1}),

@@ -52,7 +52,25 @@ def test_key_maps_stay_away_if_the_key_is_not_asked_for(tmp_path: Path) -> None:
     assert misses(table)["key maps"] == 0
 
 
+def test_warming_tells_what_it_has_loaded_and_how_far_it_is(tmp_path: Path) -> None:
+    table, told = table_at(tmp_path / "t"), list[tuple[int, int]]()
+    found = table.warm(progress=lambda done, total: told.append((done, total)))
+    files = len(table.files())
+    assert found.seq == table.snapshot().seq and found.key_maps == found.page_maps == files
+    assert found.summaries >= 1 and 0 < found.footers < files and found.bytes > 12_000 * 16
+    assert told == sorted(told) and told[-1][0] == told[-1][1] > 2 * files
+    some = table.warm(["n"])
+    assert some.key_maps == 0 and some.page_maps == files and some.bytes < found.bytes
+
+
 def test_an_empty_table_is_warm(tmp_path: Path) -> None:
     table = trees.create(tmp_path / "t", SCHEMA)
     table.warm()
     assert table.get("k1") is None
+
+
+def test_a_table_whose_keys_repeat_is_warmed(tmp_path: Path) -> None:
+    table = trees.create(tmp_path / "t", SCHEMA, options={"mdt.keys.repeat": True})
+    for n in range(2):
+        table.insert({"id": ["k", "l"], "city": ["c0", "c0"], "n": [n, n]}, check=False)
+    assert table.warm().key_maps == 2

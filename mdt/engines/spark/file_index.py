@@ -19,8 +19,9 @@ Writing to such a frame or view is refused by Spark, because the relation claims
 The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
 a temporary file with the body, which the JVM deletes.
 
-* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow), int32 k (-1: keep all files),
-  int32[k] positions to keep; wanted rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; snapshot.
+* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow, 4: figures follow), int32 k (-1: keep all
+  files), int32[k] positions to keep; wanted rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot.
+* Figures: int32 n, int64[n] numbers, int32[n] units (0: counts, 1: bytes), int32[n] ends of the names; the names as UTF-8.
 * Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file, int64[n] bytes of the whole
   file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
   newest, int32[n] ends of the URIs, int32[n] ends of the bitmaps of dead positions; the URIs as UTF-8; the bitmaps.
@@ -53,10 +54,12 @@ from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.session import classic
 from mdt.errors import Unsupported
+from mdt.plan.planner import Figure
 
 _INLINE_BYTES_MAX = 1 << 16  # larger replies are quicker through a file: py4j encodes bytes as base64 text
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
 _IN_PROCESS = "read in process, and hand over the rows: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
+_UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
 
@@ -100,13 +103,14 @@ class Listing:
 
     Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``: int32[k], distinct
     positions in ``files``, or None for all.  ``wanted``: for each of ``keep`` the serialized bitmap of the only positions in it
-    that may match, None for any; or None.
+    that may match, None for any; or None.  ``figures``: what Spark's UI is told of the plan, with the same names for every plan of a query.
     """
 
     version: Hashable
     files: NativeFiles
     keep: npt.NDArray[np.int32] | None = None
     wanted: Sequence[bytes | None] | None = None
+    figures: Sequence[Figure] = ()
 
 
 class Lister(Protocol):
@@ -134,19 +138,27 @@ class PlannerWarning(UserWarning):
     """The planner failed, and a query reads every file."""
 
 
-def relation(spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "") -> DataFrame:
+def relation(
+    spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *, told: bool = False,
+    placed: bool = False, footer_bytes: int = 0,
+) -> DataFrame:  # fmt: skip
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
-    told of older versions of the columns (``java/Forms.java``), if files have some.  Lives as long as a plan refers to it;
-    ``lister`` must not hold a reference to the frame.  Raises Unsupported on Spark Connect, where the cluster does not let a
-    session add a JAR, and where another reader of Parquet would take the place of ours.
+    told of older versions of the columns (``java/Forms.java``), if files have some.  ``told``: whether Spark's UI is told figures.
+    ``placed``: whether a file has an executor that it is read by, as long as that lives.  ``footer_bytes``: of footers that an executor keeps in
+    memory, 0 for none; it then compares them when it reads them.
+
+    The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.  Raises Unsupported on Spark Connect, where
+    the cluster does not let a session add a JAR, and where another reader of Parquet would take the place of ours.
     """
     _require_own_reader(classic(spark))
     factory = factory_of(spark.sparkContext)
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     with refusals():
-        java = factory.relation(planner, private.java_session(spark), schema.json(), forms, root_uri)
+        java = factory.relation(
+            planner, private.java_session(spark), schema.json(), forms, root_uri, told, placed, footer_bytes
+        )
     return private.PlannedAnew(java, spark, factory.anew)
 
 
@@ -244,13 +256,15 @@ def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
     """Return the bytes of a reply; the format is in the module's docstring."""
     keep, wanted = listing.keep, listing.wanted
     count = -1 if keep is None else len(keep)
-    flags = int(with_snapshot) | int(wanted is not None) << 1
+    flags = int(with_snapshot) | int(wanted is not None) << 1 | int(bool(listing.figures)) << 2
     parts = [np.array([number, flags, count], "<i4").tobytes()]
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
     if wanted is not None:
         parts.append(np.array([-1 if rows is None else len(rows) for rows in wanted], "<i4").tobytes())
         parts += [rows for rows in wanted if rows is not None]
+    if listing.figures:
+        parts.append(_figures(listing.figures))
     if with_snapshot:
         parts.append(_snapshot(listing.files))
     body = b"".join(parts)
@@ -259,6 +273,20 @@ def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
     with tempfile.NamedTemporaryFile(prefix="mdt-listing-", delete=False) as file:
         file.write(body)
     return b"\1" + file.name.encode()
+
+
+def _figures(figures: Sequence[Figure]) -> bytes:
+    """Return the bytes of n figures."""
+    names = [figure.name.encode() for figure in figures]
+    return b"".join(
+        (
+            np.array([len(figures)], "<i4").tobytes(),
+            np.array([figure.number for figure in figures], "<i8").tobytes(),
+            np.array([_UNITS.index(figure.unit) for figure in figures], "<i4").tobytes(),
+            _ends(names),
+            *names,
+        )
+    )
 
 
 def _snapshot(files: NativeFiles) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
+from mdt.engines.reads import Reads
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
@@ -29,7 +30,7 @@ from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.planner import ScanPlan, explain, hit_rates, plan
+from mdt.plan.planner import Figure, ScanPlan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
@@ -37,23 +38,35 @@ from mdt.schema.definition import TableDefinition
 View = Callable[[Snapshot], Snapshot]
 
 _VIEWS_KEPT = 8
+_EVERYTHING = And(())
 _UNPINNED = "call:"
 
 
 def read(
     spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None,
-    *, explains: bool = False,
+    *, reads: Reads | None = None,
 ) -> DataFrame:  # fmt: skip
     """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``.
 
-    ``view``: makes of the newest snapshot what is read.  ``explains``: whether Spark's log is told of each plan, by the logger ``mdt.plan``.
+    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says something.
     """
     definition = (pinned or metadata.newest()).definition
-    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))))
+    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
     files.seen = view
-    if explains:
+    if "log" in files.reads.explains:
         files.log = private.log(spark, "mdt.plan")
     return _frame(spark, files, definition, shown(definition))
+
+
+def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: Reads) -> int:
+    """Let the tasks of a query read the footers of all files, and return how many files these are; 0 where nobody would remember them.
+
+    Executors remember which footers of near files they have compared, and keep those of far ones, if the session lets them.
+    """
+    if (metadata.storage.is_remote and not reads.footer_bytes) or not snapshot.has_rows.any():
+        return 0
+    read(spark, metadata, snapshot, reads=replace(reads, explains=())).count()
+    return int(snapshot.has_rows.sum())
 
 
 def unreadable(spark: SparkSession, error: MdtError, columns: StructType) -> DataFrame:
@@ -95,7 +108,17 @@ def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, sche
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    return relation(spark, files, columns, root, forms_text(definition))
+    placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
+    return relation(
+        spark,
+        files,
+        columns,
+        root,
+        forms_text(definition),
+        told=files.tells,
+        placed=placed,
+        footer_bytes=files.footer_bytes,
+    )
 
 
 def _with_calls(predicate: Predicate | None) -> Predicate | None:
@@ -113,11 +136,11 @@ def _with_calls(predicate: Predicate | None) -> Predicate | None:
 
 @dataclass
 class _Query:
-    """What one running query is pinned to, and the plans that were made for it; ``is_told``: whether the log knows that it reads everything."""
+    """What one running query is pinned to, and the plans that were made for it; ``figures``: of each, if they are asked for."""
 
     snapshot: Snapshot
     plans: dict[Predicate, ScanPlan] = field(default_factory=dict)
-    is_told: bool = False
+    figures: dict[Predicate, list[Figure]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
 
@@ -125,17 +148,24 @@ class _Files:
     """The lister of one frame: which snapshot a running query is pinned to, its files and plans.
 
     ``hidden``: what all queries of the frame filter by without Spark's telling.  ``seen``: makes of the newest snapshot what is read.
-    ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if anybody is.
+    ``definition``: of the table when the frame was made.  ``log``: is told each plan in a line, if anybody is.  ``tells``: whether answers have figures.
+    ``footer_bytes``: of footers that executors keep: of far stores only, since machines keep what they have read from local ones.
     """
 
-    def __init__(self, metadata: Metadata, pinned: Snapshot | None, tasks: RemotePruner | None = None) -> None:
+    def __init__(
+        self, metadata: Metadata, pinned: Snapshot | None, tasks: RemotePruner | None = None, reads: Reads | None = None
+    ) -> None:
         self.metadata = metadata
+        self.reads = reads or Reads()
+        self.is_far = metadata.storage.is_remote
+        self.footer_bytes = self.reads.footer_bytes if self.is_far else 0
         self._tasks = tasks
         self._pinned = pinned
         self.hidden: Predicate | None = None
         self.seen: View | None = None
         self.definition: TableDefinition | None = None
         self.log: Callable[[str], object] | None = None
+        self.tells = "metrics" in self.reads.explains
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
         self._lock = Lock()
@@ -146,12 +176,11 @@ class _Files:
         view = self.view(pinned.snapshot)
         if self.hidden is not None:
             predicate = And((self.hidden, predicate))
-        if predicate == And(()) or not len(view.numbers):
-            if not query.startswith(_UNPINNED):
-                self._tell_once(pinned)
-            return Listing(view.version, view.listing)
+        if predicate == _EVERYTHING or not len(view.numbers):
+            figures = () if query.startswith(_UNPINNED) else self._everything(pinned)
+            return Listing(view.version, view.listing, figures=figures)
         keep, wanted = view.keep(self.plan(pinned, predicate).segments)
-        return Listing(view.version, view.listing, keep, wanted)
+        return Listing(view.version, view.listing, keep, wanted, pinned.figures.get(predicate, ()))
 
     def release(self, key: str) -> None:
         """Forget what the query ``key`` was pinned to."""
@@ -190,7 +219,9 @@ class _Files:
             key = snapshot.seq, snapshot.checkpoint.seq
             view = self._views.get(key)
             if view is None:
-                view = self._views[key] = SnapshotFiles(snapshot, self.metadata.storage)
+                view = self._views[key] = SnapshotFiles(
+                    snapshot, self.metadata.storage, compares=self.footer_bytes > 0 or not self.is_far
+                )
             self._views.move_to_end(key)
             while len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
@@ -201,23 +232,41 @@ class _Files:
         with query.lock:
             found = query.plans.get(predicate)
             if found is None:
+                before = self._cache_counts()
                 found = plan(self.metadata, query.snapshot, predicate, self._tasks)
                 if not query.plans and self.metadata.options(query.snapshot.definition).usage_counts:
                     self.metadata.usage.record(found.used_indexes(), _tests(predicate))
                 query.plans[predicate] = found
-                self._tell(found)
+                self._tell(query, predicate, found, before)
             return found
 
-    def _tell_once(self, query: _Query) -> None:
-        """Tell the log, if it is asked for, that a query reads everything."""
+    def _everything(self, query: _Query) -> Sequence[Figure]:
+        """Tell, if anybody is to be told, that a query reads everything, but once, and return the figures."""
         with query.lock:
-            if self.log is not None and not query.is_told:
-                self._tell(plan(self.metadata, query.snapshot, None))
-                query.is_told = True
+            if (self.log is not None or self.tells) and _EVERYTHING not in query.figures:
+                self._tell(query, _EVERYTHING, plan(self.metadata, query.snapshot, None), self._cache_counts())
+            return query.figures.get(_EVERYTHING, ())
 
-    def _tell(self, found: ScanPlan) -> None:
+    def _tell(self, query: _Query, predicate: Predicate, found: ScanPlan, before: tuple[int, int]) -> None:
+        """Tell the log of a plan, and keep its figures; ``before``: what was found in caches, and what was not, before it was made."""
+        if self.log is None and not self.tells:
+            return
+        told = explain(found, caches=hit_rates(self.metadata))
         if self.log is not None:
-            self.log(f"{self.metadata.storage.url}: {explain(found, caches=hit_rates(self.metadata)).line()}")
+            self.log(f"{self.metadata.storage.url}: {told.line()}")
+        hits, misses = self._cache_counts()
+        known = [
+            Figure("found in caches", max(0, hits - before[0])),
+            Figure("not found in caches", max(0, misses - before[1])),
+        ]
+        query.figures[predicate] = [*told.figures(), *known] if self.tells else []
+
+    def _cache_counts(self) -> tuple[int, int]:
+        """Return how often this process found something of the table in its caches, and how often not."""
+        if not self.tells:
+            return 0, 0
+        counts = hit_rates(self.metadata).values()
+        return sum(hits for hits, _ in counts), sum(misses for _, misses in counts)
 
 
 def _tests(predicate: Predicate) -> list[Leaf]:

@@ -39,6 +39,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.plan.plan_state import PlanState
 from mdt.plan.position_search import Answer, Indexes, PositionSearch
 from mdt.plan.shard_rows import ShardRows
+from mdt.scan.warm import read_heads
 
 SUMMARY_BYTES = 256 << 10
 """A summary counts once for each of so many bytes: one of LIKE reads most of them."""
@@ -129,6 +130,38 @@ def answer(question: Question, share: Share, attempt: int = 0) -> Answer:
     positions = {i: BitMap.deserialize(data) for i, data in share.positions.items()}
     work = PlanState(metadata, snapshot, question.predicate, maybe, positions)
     return PositionSearch(work).answer(question.indexes, with_positions=question.with_positions)
+
+
+def large(metadata: Metadata, snapshot: Snapshot) -> list[str]:
+    """Return the indexes whose summaries queries of all files would ask for in tasks."""
+    options = metadata.options(snapshot.definition)
+    shards = np.unique(snapshot.shards.of_file[snapshot.has_rows])
+    each = {spec: _weights(snapshot.summary_bytes(spec)[shards]).sum() for spec in snapshot.definition.indexes}
+    return [spec for spec, weight in each.items() if weight > options.spark_driver_summaries_max]
+
+
+def warm(engine: Engine[Any], metadata: Metadata, snapshot: Snapshot, specs: Sequence[str]) -> tuple[int, int, int]:
+    """Let tasks open the table and these indexes; return the number of summaries, of bytes that were read of them, and of tasks.
+
+    A Python worker keeps them.  Spark says of no task in which worker it runs, so some queries meet workers that know other summaries.
+    """
+    source = source_of(metadata, snapshot, metadata.options(snapshot.definition))
+    shards = ShardRows.of(snapshot, np.flatnonzero(snapshot.has_rows))
+    weights = sum(
+        (_weights(snapshot.summary_bytes(spec)[shards.shards]) for spec in specs), np.zeros(len(shards), np.int64)
+    )
+    parts = dealt(shards, weights, engine.processors) if specs and len(shards) else []
+    found = engine.each(partial(_warmed, source, tuple(specs)), parts)
+    return sum(count for count, _ in found), sum(size for _, size in found), len(parts)
+
+
+def _warmed(source: Source, specs: Sequence[str], files: Int64Array, attempt: int = 0) -> tuple[int, int]:
+    """Open the summaries of ``files``, int64[n], in a task; return how many, and the bytes that were read."""
+    metadata, snapshot = opened(source)
+    asked = np.zeros(snapshot.numbered, np.bool_)
+    asked[files] = True
+    found = [read_heads(metadata, snapshot, spec, asked) for spec in specs]
+    return sum(count for count, _ in found), sum(size for _, size in found)
 
 
 @lru_cache(maxsize=4)

@@ -36,11 +36,15 @@ _COLUMNS = ("partition", "name", "size", "block_offset", "block_length", "footer
 
 
 class SnapshotFiles:
-    """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers, rising."""
+    """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers, rising.
 
-    def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
+    ``compares``: whether executors compare footers.  Remote stores compare what they send themselves, so there it is done for those alone that are kept.
+    """
+
+    def __init__(self, snapshot: Snapshot, storage: Storage, *, compares: bool) -> None:
         self.snapshot = snapshot
         self._storage = storage
+        self._compares = compares
         self.numbers: npt.NDArray[np.int64] = np.flatnonzero(snapshot.has_rows)
 
     @property
@@ -60,8 +64,7 @@ class SnapshotFiles:
             sizes=np.where(is_base, size, length),
             offsets=np.where(is_base, -1, offset),
             file_sizes=size,
-            # Remote stores compare what they send themselves.
-            footer_sizes=(footer * (not self._storage.is_remote)).astype(np.int32),
+            footer_sizes=(footer * self._compares).astype(np.int32),
             footer_crcs=crc.astype(np.uint32),
             versions=_versions(snapshot)[numbers],
             dead=self._dead(),

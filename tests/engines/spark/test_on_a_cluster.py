@@ -78,3 +78,16 @@ def test_a_job_ships_a_package_with_indexes_and_is_told_at_once_where_it_is_miss
     told = run("cluster_settings.py", tmp_path, str(shipped), "", str(tmp_path / "u"))
     assert "an executor on" in told["error"] and "has no package 'example-index'" in told["error"]
     assert "spark.archives" in told["error"] and not told["made"]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    options = {"mdt.durable": False, "mdt.max.file.bytes": 100_000}
+    table = mdt.create(tmp_path / "t", schema, key=["id"], options=options)
+    table.bulk_insert(pa.table([list(range(200_000)), [i * 7919 % 997 for i in range(200_000)]], schema=schema))
+    first, second, some = run("cluster_affinity.py", tmp_path, table.path)
+    assert first == second and len(first) == len(table.files()) > 6
+    assert len({executor for _, executor in first}) == 2, "both have some"
+    assert 0 < len(some) < len(first) and all(one in first for one in some)

@@ -6,14 +6,16 @@ import java.util.ArrayList;
 import java.util.List;
 
 final class Answer {
+    final Figures figures; // null: not asked for
     private final FileList version;
     private final int[] keep; // positions in the list; null: all
     private final byte[][] wanted; // of each that is kept, the only rows that may match: a bitmap; null: any
 
-    Answer(FileList version, int[] keep, byte[][] wanted) {
+    Answer(FileList version, int[] keep, byte[][] wanted, Figures figures) {
         this.version = version;
         this.keep = keep;
         this.wanted = wanted;
+        this.figures = figures;
     }
 
     /** Reads the wanted rows of so many files: the length of each bitmap, -1 for none, then the bitmaps. */

@@ -1,8 +1,9 @@
 // A part of a file of any file system as a file of its own: what lets Spark read the data block of a log file, which is a whole
 // Parquet file, where it stands. Hadoop, by which Spark reads, finds a file system by the scheme of a path; this one's paths are
 //
-//     mdtblock:/<offset>-<bytes>-<bytes of the whole file>/<URI of the file in base64>
+//     mdtblock:/<offset>-<bytes>-<bytes of the whole file>-<bytes of the footer>-<its CRC-32>/<URI of the file in base64>
 //
+// Whole files of far stores are blocks, too, if executors keep footers (FooterCache.java); of other blocks the footer has 0 bytes.
 // It is known to the configuration of our scans only, not to the session.
 package mdt.spark;
 
@@ -21,6 +22,7 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.util.Progressable;
 
 public class BlockFileSystem extends FileSystem {
+    static final String FOOTERS = "mdt.footers.bytes"; // how many of footers an executor keeps
     private static final String SCHEME = "mdtblock";
     private static final long HDFS_BLOCK_BYTES = 128L << 20; // what Hadoop says of local files
 
@@ -32,9 +34,9 @@ public class BlockFileSystem extends FileSystem {
         conf.setClassLoader(BlockFileSystem.class.getClassLoader());
     }
 
-    static String path(String uri, long offset, long bytes, long fileBytes) {
+    static String path(String uri, long offset, long bytes, long fileBytes, int footerBytes, int footerCrc) {
         String name = Base64.getUrlEncoder().withoutPadding().encodeToString(uri.getBytes(StandardCharsets.UTF_8));
-        return SCHEME + ":/" + offset + "-" + bytes + "-" + fileBytes + "/" + name;
+        return SCHEME + ":/" + offset + "-" + bytes + "-" + fileBytes + "-" + footerBytes + "-" + (footerCrc & 0xffffffffL) + "/" + name;
     }
 
     static boolean isBlock(Path path) {
@@ -57,6 +59,14 @@ public class BlockFileSystem extends FileSystem {
 
     static long fileBytes(Path block) {
         return number(block, 2);
+    }
+
+    static int footerBytes(Path block) {
+        return (int) number(block, 3);
+    }
+
+    static int footerCrc(Path block) {
+        return (int) number(block, 4);
     }
 
     private static long number(Path block, int which) {
@@ -83,6 +93,9 @@ public class BlockFileSystem extends FileSystem {
     public void setWorkingDirectory(Path path) {}
 
     public FSDataInputStream open(Path block, int buffer) throws IOException {
+        if (footerBytes(block) > 0) {
+            return new FSDataInputStream(new FarStream(block, getConf()));
+        }
         Path file = file(block);
         FSDataInputStream in = file.getFileSystem(getConf()).open(file, buffer);
         return new FSDataInputStream(new BlockStream(in, offset(block), bytes(block)));

@@ -46,14 +46,19 @@ public class Factory {
         }
     }
 
-    /** Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java). */
-    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root) {
+    /**
+     * Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java); told: whether
+     * Spark's UI is told figures of each plan; placed: whether a file has an executor that it is read by; footerBytes: of footers
+     * that an executor keeps.
+     */
+    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, boolean told,
+            boolean placed, long footerBytes) {
         shipment.to(session.sparkContext());
         install(session);
-        FileSource source = new FileSource(planner, session.sparkContext(), root);
+        FileSource source = new FileSource(planner, session.sparkContext(), root, told, placed, footerBytes);
         StructType schema = (StructType) DataType.fromJson(columns);
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
-                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms)), Scala.none(), session);
+                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms), footerBytes), Scala.none(), session);
         return session.baseRelationToDataFrame(relation);
     }
 
@@ -82,7 +87,7 @@ public class Factory {
         Internals.setRules(analyzer, kind, rules);
     }
 
-    /** Adds our rules to the session's optimizer, unless they are there. */
+    /** Adds our rules to the session's optimizer, and our strategy to its planner, unless they are there. */
     private synchronized void install(SparkSession session) {
         ExperimentalMethods own = session.experimental();
         List rules = new ArrayList(Scala.list(own.extraOptimizations()));
@@ -94,5 +99,8 @@ public class Factory {
         rules.add(new PinRule());
         rules.add(new CatalogRule(session));
         own.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
+        List strategies = new ArrayList(Scala.list(own.extraStrategies()));
+        strategies.add(new ExplainedScans());
+        own.extraStrategies_$eq(Scala.seq(strategies));
     }
 }

@@ -16,7 +16,8 @@ final class FileList {
     private final FileStatusWithMetadata[] files;
     private final byte[][] about; // what is to be known of each file, null: nothing
 
-    FileList(ByteBuffer from) {
+    /** cached: whether executors keep the footers, and compare those that they read. */
+    FileList(ByteBuffer from, boolean cached) {
         int n = from.getInt();
         long[] sizes = Reply.longs(from, n);
         long[] offsets = Reply.longs(from, n);
@@ -34,13 +35,15 @@ final class FileList {
         for (int i = 0; i < n; i++) {
             int start = i == 0 ? 0 : uriEnds[i - 1];
             String uri = new String(from.array(), uris + start, uriEnds[i] - start, StandardCharsets.UTF_8);
-            if (offsets[i] >= 0) {
-                uri = BlockFileSystem.path(uri, offsets[i], sizes[i], fileBytes[i]);
+            boolean far = cached && footerBytes[i] > 0;
+            if (offsets[i] >= 0 || far) {
+                uri = BlockFileSystem.path(uri, Math.max(0L, offsets[i]), sizes[i], fileBytes[i],
+                        far ? footerBytes[i] : 0, footerCrcs[i]);
             }
             FileStatus status = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, 0L, new Path(URI.create(uri)));
             int deadStart = i == 0 ? 0 : deadEnds[i - 1];
             byte[] positions = Arrays.copyOfRange(from.array(), dead + deadStart, dead + deadEnds[i]);
-            about[i] = Selection.about(footerBytes[i], footerCrcs[i], versions[i], positions);
+            about[i] = Selection.about(far ? 0 : footerBytes[i], footerCrcs[i], versions[i], positions);
             files[i] = new FileStatusWithMetadata(status, Selection.metadata(about[i], null));
             total += sizes[i];
         }

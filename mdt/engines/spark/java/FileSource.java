@@ -15,17 +15,25 @@ final class FileSource {
     private static final int VERSIONS_MAX = 8; // queries that run side by side may be pinned to different ones
     private static final int HAS_VERSION = 1; // flags of a reply, as in file_index.py
     private static final int HAS_WANTED = 2;
+    private static final int HAS_FIGURES = 4;
     final SparkContext context;
     final String root;
+    final boolean told; // whether Spark's UI is told figures of each plan
+    final boolean placed; // whether a file has an executor that it is read by
+    final long footerBytes; // of footers that an executor keeps, 0: none
     private final Function planner;
     private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> FileList, the oldest use first
     private int newest = -1;
     private volatile long bytesNewest = -1; // not known
 
-    FileSource(Function planner, SparkContext context, String root) {
+    FileSource(Function planner, SparkContext context, String root, boolean told, boolean placed,
+            long footerBytes) {
         this.planner = planner;
         this.context = context;
         this.root = root;
+        this.told = told;
+        this.placed = placed;
+        this.footerBytes = footerBytes;
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
@@ -47,15 +55,17 @@ final class FileSource {
             return before;
         }
         Map known = known(); // held during the call: a version that Python does not send must still be here after it
+        long asked = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) planner.apply("{\"query\":\"" + key + "\",\"known\":" + known.keySet()
                 + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"filters\":" + conditions + "}"));
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
         int[] keep = Reply.ints(reply, reply.getInt());
         byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.wanted(reply, keep.length) : null;
-        FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply) : (FileList) known.get(version);
+        Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
+        FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply, footerBytes > 0) : (FileList) known.get(version);
         remember(version, files);
-        Answer answer = new Answer(files, keep, wanted);
+        Answer answer = new Answer(files, keep, wanted, figures);
         if (pin != null) {
             pin.agree(this, version);
             pin.remember(this, conditions, answer);

@@ -36,13 +36,18 @@ final class Footers extends LinkedHashMap {
         String name = file.urlEncodedPath();
         if (!expected.equals(RIGHT.get(name))) {
             int got = crcOf(file.toPath(), file.fileSize() - bytes, bytes);
-            if (got != crc) {
-                Path path = file.toPath();
-                throw new IllegalStateException("the footer of a data file is not as it was written: "
-                        + (BlockFileSystem.isBlock(path) ? BlockFileSystem.file(path) : path) + ", expected "
-                        + Integer.toHexString(crc) + ", got " + Integer.toHexString(got));
-            }
+            compare(file.toPath().toString(), crc, got);
             RIGHT.put(name, expected);
+        }
+    }
+
+    /** Fails if two checksums of the footer of a file or block differ. */
+    static void compare(String name, int crc, int got) {
+        if (got != crc) {
+            Path path = new Path(name);
+            throw new IllegalStateException("the footer of a data file is not as it was written: "
+                    + (BlockFileSystem.isBlock(path) ? BlockFileSystem.file(path) : path) + ", expected "
+                    + Integer.toHexString(crc) + ", got " + Integer.toHexString(got));
         }
     }
 

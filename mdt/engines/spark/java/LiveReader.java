@@ -5,6 +5,7 @@ package mdt.spark;
 import java.io.Serializable;
 import org.apache.spark.rdd.InputFileBlockHolder;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.types.StructType;
 import scala.Function1;
 import scala.runtime.AbstractFunction1;
@@ -16,6 +17,7 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
     Function1 newest; // Spark's reader for files of the newest version of the columns
     Form[] forms; // of older versions; null: their files are read as the newest ones
     Function1[] older; // Spark's readers for them
+    SQLMetric[] footers; // count those that are found in the executor's memory, and those that are read; null: nobody asks
 
     LiveReader(boolean vectorized, boolean batches, StructType required) {
         this.vectorized = vectorized;
@@ -33,7 +35,11 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         }
         Form form = selection.version < 0 ? null : forms[selection.version];
         Function1 reader = form == null ? newest : older[selection.version];
+        long[] counted = footers == null ? null : FooterCache.counted();
         scala.collection.Iterator found = (scala.collection.Iterator) reader.apply(file);
+        for (int i = 0; counted != null && i < counted.length; i++) {
+            footers[i].add(counted[i]);
+        }
         return vectorized ? columns(found, selection, form) : rows(found, selection, form);
     }
 

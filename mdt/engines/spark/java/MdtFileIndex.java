@@ -9,6 +9,7 @@
 //       relation                --->      Factory            makes relations, and adds PinRule to the optimizer
 //                                         PinRule            gives a query one Pin
 //       _Planner.apply          <---      FileSource.ask     from MdtFileIndex.listFiles, and from PinRule before it
+//                                         ExplainedScans     shows the figures of plans in Spark's UI, if the session asks for it
 //                                         MdtParquet         how the files are read: its head has the second half of the way
 //
 // All classes of this package are compiled in the driver by Janino, a small compiler that comes with Spark, when the first
@@ -52,6 +53,7 @@ public class MdtFileIndex implements FileIndex {
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
         List files = source.ask(pin, key(), dataFilters).files();
+        files = source.placed ? new Affinity(source.context).located(files) : files;
         return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 

@@ -9,6 +9,8 @@
 //       MdtParquet                                     LiveBatches   takes dead rows out of batches of columns
 //         one function of Spark's for each  ----->      Form          makes the newest columns of those of an older file
 //         version of the table's columns             BlockFileSystem  lets a block inside a log file be a file
+//       Affinity                                       FarStream      of far stores: footers from the executor's memory
+//         an executor for each file        ----->        FooterCache
 //
 // The classes get there in a JAR that Shipment.java makes. Accelerators that replace Spark's Parquet reader would leave all this
 // out, and return dead rows: Python refuses sessions that have one.
@@ -36,8 +38,12 @@ public class MdtParquet extends ParquetFileFormat {
     private static final String BATCHES = "returning_batch"; // whether the scan takes batches of columns, or rows
     private final transient Forms forms; // for the driver: executors get the Form of each version
 
-    MdtParquet(Forms forms) {
+    private final long footerBytes;
+
+    /** footerBytes: of footers that an executor keeps, 0: none. */
+    MdtParquet(Forms forms, long footerBytes) {
         this.forms = forms;
+        this.footerBytes = footerBytes;
     }
 
     /** Equal formats let Spark reuse the result of a scan. */
@@ -68,6 +74,7 @@ public class MdtParquet extends ParquetFileFormat {
             StructType required, scala.collection.immutable.Seq filters, scala.collection.immutable.Map options,
             Configuration conf) {
         BlockFileSystem.install(conf);
+        conf.setLong(BlockFileSystem.FOOTERS, footerBytes);
         conf.set("parquet.page.verify-checksum.enabled", "true");
         if (holdsFloats(data)) {
             // Parquet's own filter looks for the bits of 0.0 in dictionaries and skips row groups of -0.0. Files
@@ -81,6 +88,7 @@ public class MdtParquet extends ParquetFileFormat {
         scala.collection.immutable.Map inner = vectorized
                 ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options;
         LiveReader reader = new LiveReader(vectorized, batches, required);
+        reader.footers = ExplainedScan.footers();
         reader.newest = super.buildReaderWithPartitionValues(
                 session, data, partitions, vectorized ? required : numbered(required), filters, inner,
                 new Configuration(conf));

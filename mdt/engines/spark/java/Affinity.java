@@ -1,0 +1,67 @@
+// Which executor had better read a file: always the same, as long as it lives, so that it finds the footer in its memory. Spark
+// asks a file where its bytes are, for file systems whose machines run executors, and prefers to run tasks there; here the answer
+// is an executor that a hash has chosen (the largest of the hashes of file and executor, so that one that comes or goes
+// moves no other's files). Spark waits for a busy one as long as spark.locality.wait says.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.fs.BlockLocation;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.LocatedFileStatus;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.status.api.v1.ExecutorSummary;
+import scala.jdk.javaapi.CollectionConverters;
+
+final class Affinity {
+    private static final String DRIVER = "driver";
+    private final List executors = new ArrayList(); // as Spark's TaskLocation spells them
+
+    Affinity(SparkContext context) {
+        List known = CollectionConverters.asJava((scala.collection.Seq) context.statusStore().executorList(true));
+        for (int i = 0; i < known.size(); i++) {
+            ExecutorSummary each = (ExecutorSummary) known.get(i);
+            if (!each.id().equals(DRIVER)) {
+                executors.add("executor_" + each.hostPort().replaceFirst(":[0-9]*$", "") + "_" + each.id());
+            }
+        }
+    }
+
+    /** Returns these files, each with its executor, if there are several. */
+    List located(List files) {
+        if (executors.size() < 2) {
+            return files;
+        }
+        List found = new ArrayList(files.size());
+        for (int i = 0; i < files.size(); i++) {
+            FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(i);
+            FileStatus status = file.fileStatus();
+            String[] hosts = {executor(status.getPath().toString().hashCode())};
+            BlockLocation[] where = {new BlockLocation(hosts, hosts, 0L, status.getLen())};
+            found.add(new FileStatusWithMetadata(new LocatedFileStatus(status, where), file.metadata()));
+        }
+        return found;
+    }
+
+    private String executor(int file) {
+        String found = null;
+        int most = 0;
+        for (int i = 0; i < executors.size(); i++) {
+            String each = (String) executors.get(i);
+            int hash = mixed(file ^ mixed(each.hashCode()));
+            if (found == null || hash > most) {
+                found = each;
+                most = hash;
+            }
+        }
+        return found;
+    }
+
+    /** The finish of Murmur3: each bit of the number changes each bit of the result. */
+    private static int mixed(int number) {
+        int hash = (number ^ (number >>> 16)) * 0x85ebca6b;
+        hash = (hash ^ (hash >>> 13)) * 0xc2b2ae35;
+        return hash ^ (hash >>> 16);
+    }
+}

@@ -1,0 +1,123 @@
+// The bytes of a block whose footer may be known: the file is opened when other bytes are asked for, and not before.
+package mdt.spark;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.function.IntFunction;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSInputStream;
+import org.apache.hadoop.fs.Path;
+
+final class FarStream extends FSInputStream {
+    private final Path block;
+    private final Configuration conf;
+    private final long length;
+    private final long footerAt;
+    private byte[] footer; // null: not asked for yet
+    private BlockStream in; // null: not opened yet
+    private long at = 0;
+
+    FarStream(Path block, Configuration conf) {
+        this.block = block;
+        this.conf = conf;
+        this.length = BlockFileSystem.bytes(block);
+        this.footerAt = length - BlockFileSystem.footerBytes(block);
+    }
+
+    /** Opens a file whose length is known, so that a store need not be asked for it, to be read as Parquet reads. */
+    static FSDataInputStream opened(Path block, Configuration conf) throws IOException {
+        Path file = BlockFileSystem.file(block);
+        Object opening = file.getFileSystem(conf).openFile(file)
+                .opt("fs.option.openfile.length", Long.toString(BlockFileSystem.fileBytes(block)))
+                .opt("fs.option.openfile.read.policy", "parquet, vector, random, adaptive").build();
+        try {
+            return (FSDataInputStream) ((CompletableFuture) opening).get();
+        } catch (ExecutionException failure) {
+            throw failure.getCause() instanceof IOException ? (IOException) failure.getCause() : new IOException(failure);
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+            throw new IOException(stopped);
+        }
+    }
+
+    private BlockStream in() throws IOException {
+        if (in == null) {
+            in = new BlockStream(opened(block, conf), BlockFileSystem.offset(block), length);
+        }
+        return in;
+    }
+
+    private byte[] footer() throws IOException {
+        if (footer == null) {
+            footer = FooterCache.found(block.toString());
+        }
+        if (footer == null) {
+            footer = FooterCache.read(block.toString(), new FSDataInputStream(in()), footerAt, (int) (length - footerAt),
+                    BlockFileSystem.footerCrc(block), conf.getLong(BlockFileSystem.FOOTERS, 0L));
+        }
+        return footer;
+    }
+
+    public void seek(long to) throws IOException {
+        if (to < 0 || to > length) {
+            throw new EOFException("seek to " + to + " in a block of " + length + " bytes");
+        }
+        at = to;
+    }
+
+    public long getPos() {
+        return at;
+    }
+
+    public boolean seekToNewSource(long to) {
+        return false;
+    }
+
+    public int available() {
+        return (int) Math.min((long) Integer.MAX_VALUE, length - at);
+    }
+
+    public int read() throws IOException {
+        byte[] each = new byte[1];
+        return read(each, 0, 1) < 0 ? -1 : each[0] & 0xff;
+    }
+
+    public int read(byte[] to, int start, int count) throws IOException {
+        int got = read(at, to, start, count);
+        at += Math.max(0, got);
+        return got;
+    }
+
+    public int read(long position, byte[] to, int start, int count) throws IOException {
+        if (count == 0) {
+            return 0;
+        }
+        if (position >= length) {
+            return -1;
+        }
+        if (position >= footerAt) {
+            int here = (int) Math.min((long) count, length - position);
+            System.arraycopy(footer(), (int) (position - footerAt), to, start, here);
+            return here;
+        }
+        if (in().getPos() != position) {
+            in().seek(position);
+        }
+        return in().read(to, start, (int) Math.min((long) count, footerAt - position));
+    }
+
+    /** Reads many ranges at once, as object stores do best. */
+    public void readVectored(List ranges, IntFunction allocate) throws IOException {
+        in().readVectored(ranges, allocate);
+    }
+
+    public void close() throws IOException {
+        if (in != null) {
+            in.close();
+        }
+    }
+}

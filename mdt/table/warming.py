@@ -1,0 +1,56 @@
+"""Make a table that was just opened as fast as one that has answered queries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mdt.errors import Corrupt, Invalid
+from mdt.filters.where import parse_where
+from mdt.metadata.skipping import index_of
+from mdt.progress import Progress
+from mdt.query import Scan, checked_columns
+from mdt.scan import lookup
+from mdt.scan import warm as loading
+from mdt.scan.warm import WarmResult
+
+if TYPE_CHECKING:
+    from mdt.metadata.snapshot import Snapshot
+    from mdt.table.handle import Handle
+
+
+def warm(
+    table: Handle, columns: Sequence[str] | None, kinds: Collection[str], progress: Progress | None = None,
+    *, elsewhere: Collection[str] = (),
+) -> WarmResult:  # fmt: skip
+    """Load what queries of the newest state ask for of ``columns`` (None: all), of these ``kinds``, and return what it was.
+
+    ``elsewhere``: indexes whose summaries are not asked in this process.
+    """
+    snapshot, definition = table.snapshot(), table.definition
+    names = None if columns is None else checked_columns(snapshot, columns)
+    with_keys = names is None or set(definition.key) <= set(names)
+    specs = [
+        spec
+        for spec in definition.indexes
+        if spec not in elsewhere and (names is None or set(names).intersection(index_of(spec)[0].columns))
+    ]
+    table.metadata.warm(names)
+    wanted = [kind for kind in loading.KINDS if kind in kinds and (kind != "key_maps" or with_keys)]
+    threads = table.options.threads("reader")
+    found = loading.warm(table.metadata, snapshot, threads, wanted, specs=specs, progress=progress)
+    _rehearse(table, snapshot, with_keys)
+    return found
+
+
+def _rehearse(table: Handle, snapshot: Snapshot, with_keys: bool) -> None:
+    """Load what the first filter and the first look-up load: modules, and what they prepare for a schema."""
+    definition, metadata = snapshot.definition, table.metadata
+    parse_where(f"`{definition.key[0]}` is null", definition.declared)
+    names = list(dict.fromkeys((*definition.key, *definition.partition_by)))
+    with suppress(Corrupt, Invalid), metadata.reading(snapshot):
+        some = Scan(metadata, snapshot, None, names, table.options, limit=1).to_arrow()
+        if with_keys and len(some):
+            found = lookup.key_rows(metadata, snapshot, some)
+            lookup.rows_at(metadata, snapshot, found, tuple(names), threads=table.options.threads("reader"))

@@ -1,0 +1,37 @@
+"""What Spark's UI shows of plans: for tests that ask for ``spark.mdt.explain=metrics``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from mdt.engines.spark.private import java_session
+
+Figures = dict[str, str]
+
+
+def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
+    """Run ``frame`` and return the metrics of each explained scan in it, as Spark's UI shows them; Spark's scans agree with them."""
+    java = java_session(spark)
+    store = java.sharedState().statusStore()
+    java.sparkContext().listenerBus().waitUntilEmpty()
+    before = store.executionsCount()
+    frame.collect()
+    java.sparkContext().listenerBus().waitUntilEmpty()
+    executions = store.executionsList()
+    assert executions.size() == before + 1
+    number = executions.apply(before).executionId()
+    values, nodes = store.executionMetrics(number), store.planGraph(number).allNodes()
+    named = [nodes.apply(i) for i in range(nodes.size())]
+    explained = [shown(node, values) for node in named if node.name() == "ExplainedScan"]
+    scans = [shown(node, values) for node in named if node.name().startswith("Scan parquet")]
+    if explained:
+        assert sorted(one["files read"] for one in explained) == sorted(one["number of files read"] for one in scans)
+    return explained
+
+
+def shown(node: Any, values: Any) -> Figures:
+    metrics = node.metrics()
+    each = [metrics.apply(i) for i in range(metrics.size())]
+    return {one.name(): values.apply(one.accumulatorId()) for one in each if values.contains(one.accumulatorId())}

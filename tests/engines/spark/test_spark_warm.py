@@ -1,0 +1,109 @@
+"""``mdt.warm(spark, path)``: the first queries of Spark find in memory what later ones find there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from obstore.store import MemoryStore
+from pyspark.sql import SparkSession
+
+import mdt
+import mdt.spark
+from mdt.errors import Invalid
+from mdt.limits import WARM_TABLES_MAX
+from mdt.plan.planner import hit_rates
+from mdt.source import reading, warming
+from mdt.source.reading import opened
+
+SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
+
+
+def rows(ids: range) -> pa.Table:
+    return pa.table([list(ids), ["Oslo" if i % 2 else "Rome" for i in ids], [i % 97 for i in ids]], schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[mdt.Table]:
+    made = mdt.create(tmp_path / "t", SCHEMA, key=["id"], partition_by=["city"], scope="table", key_index="record", indexes=["bitmap(v)"])  # fmt: skip
+    made.bulk_insert(rows(range(4000)))
+    made.bulk_insert(rows(range(4000, 6000)))
+    yield made
+    warming._tables.clear()
+
+
+def misses(table: mdt.Table) -> int:
+    return sum(missed for _, missed in hit_rates(table.metadata).values())
+
+
+@pytest.mark.parametrize("how", ["read", "format", "catalog"])
+def test_first_queries_find_everything_in_memory(spark: SparkSession, table: mdt.Table, how: str) -> None:
+    told = list[tuple[int, int]]()
+    found = mdt.warm(spark, table.path, progress=lambda done, total: told.append((done, total)))
+    assert found.seq == 2 and found.summaries == 2 and found.key_maps == found.opened == 4 and found.tasks == 0
+    assert found.bytes > 16 * 6000 and told[-1] == (6, 6)
+    warm = opened(table.path, None, None, None)
+    assert warm is not table and warm is opened(Path(table.path.removeprefix("file://")), None, None, None)
+    before = misses(warm)
+    if how == "read":
+        frame = mdt.read(spark, table.path)
+    elif how == "format":
+        frame = spark.read.format("mdt").load(table.path)
+    else:
+        spark.sql(f"create or replace temporary view warm_trips using mdt options (path '{table.path}')")
+        frame = spark.table("warm_trips")
+    assert [row["v"] for row in frame.where("id = 97").collect()] == [0]
+    assert frame.where("v = 5").count() == 62
+    assert hit_rates(warm.metadata)["key maps"][0] > 0 and misses(warm) == before
+
+
+def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
+    spark: SparkSession, table: mdt.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mdt.warm(spark, table.path, ["v"], {"mdt.reader.threads": 1})
+    given = {"mdt.reader.threads": "1"}
+    warm = opened(table.path, given, None, None)
+    assert warm is opened(table.path, given, None, None) and hit_rates(warm.metadata).get("key maps", (0, 0)) == (0, 0)
+    assert opened(table.path, None, None, None) is not warm and opened(table.path, given, None, 1) is not warm
+    table.upsert(rows(range(6000, 6010)))
+    assert opened(table.path, given, None, None) is warm and mdt.read(spark, table.path, given).count() == 6010
+    monkeypatch.setattr(warming, "WARM_TABLES_MAX", 1)
+    mdt.warm(spark, table.path)
+    assert len(warming._tables) == 1 < WARM_TABLES_MAX and opened(table.path, given, None, None) is not warm
+
+
+def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
+    spark: SparkSession, table: mdt.Table, tmp_path: Path
+) -> None:
+    mdt.warm(spark, tmp_path / "t")
+    shutil.rmtree(tmp_path / "t")
+    other = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
+    for first in range(3):
+        other.bulk_insert(rows(range(first, first + 1)))
+    assert mdt.read(spark, table.path).count() == 3
+    assert reading.opened(table.path, None, None, None).definition.table_id == other.definition.table_id
+
+
+def test_large_indexes_are_loaded_in_the_tasks_that_are_asked(spark: SparkSession, table: mdt.Table) -> None:
+    options = {"mdt.spark.driver.summaries.max": 0}
+    found = mdt.warm(spark, table.path, options=options)
+    assert found.tasks > 0 and found.summaries == 2
+    warm = opened(table.path, options, None, None)
+    assert "summaries" not in hit_rates(warm.metadata), "the driver leaves them to tasks"
+    assert mdt.read(spark, table.path, options).where("v = 5").count() == 62
+
+
+def test_what_cannot_be_warmed_is_refused_or_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    mdt.create(tmp_path / "empty", SCHEMA, key=["id"], indexes=["bitmap(v)"])
+    found = mdt.spark.warm(spark, tmp_path / "empty")
+    assert (found.summaries, found.key_maps, found.opened, found.bytes) == (0, 0, 0, 0)
+    with pytest.raises(Invalid, match="nix"):
+        mdt.warm(spark, tmp_path / "empty", ["nix"])
+    with pytest.raises(Invalid, match="not a table of mdt"):
+        mdt.warm(spark, tmp_path / "nothing")
+    store = MemoryStore()
+    table = mdt.create(store, SCHEMA, key=["id"])
+    assert warming.instead_of(table, store, None, None) is table
