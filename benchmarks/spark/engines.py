@@ -85,16 +85,22 @@ class Mdt(Engine):
         self.spark.read.format("mdt").load(self.path).createOrReplaceTempView("trips")
 
     def compact(self) -> None:
-        """Merge log files into base files, in tasks."""
+        """Merge log files into base files, in process."""
         import mdt
 
-        mdt.open(self.path).compact(spark=self.spark)
+        mdt.open(self.path).compact()
 
 
 class MdtTasks(Mdt):
     """This package, all rows through tasks."""
 
     options: ClassVar[Mapping[str, str]] = {"mdt.spark.local.bytes.max": "0"}
+
+    def compact(self) -> None:
+        """Merge log files into base files, in tasks."""
+        import mdt
+
+        mdt.open(self.path).compact(spark=self.spark)
 
 
 class Delta(Engine):
