@@ -64,7 +64,7 @@ class Engine(Protocol[R]):
         """Return the rows of both, which have the same columns; what :meth:`mapped` keeps of either is kept as long as that one."""
 
     def grouped(self, rows: R, names: Sequence[str]) -> R:
-        """Return the rows with equal values of the columns ``names`` in one part."""
+        """Return the rows with equal values of the columns ``names`` in one part; without names, as they are, in no more parts than tasks pay for."""
 
     def mapped(self, rows: R, function: BatchFunction, schema: pa.Schema, key: Sequence[str]) -> R:
         """Return what ``function`` makes of each part, tagged rows in ``schema``; kept, so that it runs once, until it is dropped.

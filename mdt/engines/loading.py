@@ -57,7 +57,7 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
 def labelled(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:
     """Return the rows as inserts, with CONTROL columns.  ``columns``: theirs."""
     kept = labelled_schema(definition, columns)
-    return engine.mapped(rows, partial(label, definition), kept, definition.key)
+    return engine.mapped(engine.grouped(rows, ()), partial(label, definition), kept, definition.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class LocalEngine:
 
     def grouped(self, rows: Parts, names: Sequence[str]) -> Parts:
         """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
+        if not names:
+            return rows
         table = pa.concat_tables(rows)
         return _split(table, hashed(table, names) % self.processors, self.processors)
 

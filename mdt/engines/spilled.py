@@ -196,7 +196,7 @@ class SpillingEngine:
 
     def grouped(self, rows: Spilled, names: Sequence[str]) -> Spilled:
         """Return the rows with equal values of the columns ``names`` in one part."""
-        if rows.by == tuple(names):
+        if not names or rows.by == tuple(names):
             return rows
         found = self.empty(rows.schema, names)
         self._moved(rows, found, partial(part_by, tuple(names)))

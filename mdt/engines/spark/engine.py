@@ -168,6 +168,8 @@ class SparkEngine:
 
     def grouped(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows with equal values of the columns ``names`` in one partition."""
+        if not names:
+            return rows.coalesce(_tasks(rows))
         return rows.repartition(_tasks(rows), *map(quoted, names))
 
     def mapped(self, rows: DataFrame, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> DataFrame:
