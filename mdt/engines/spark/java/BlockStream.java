@@ -7,41 +7,23 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.IntFunction;
 import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.impl.FileRangeImpl;
 
-final class BlockStream extends FSInputStream {
+final class BlockStream extends PartStream {
     private final FSDataInputStream in;
     private final long offset;
-    private final long length;
-    private long at = 0;
 
     BlockStream(FSDataInputStream in, long offset, long length) throws IOException {
+        super(length);
         this.in = in;
         this.offset = offset;
-        this.length = length;
         in.seek(offset);
     }
 
     public void seek(long to) throws IOException {
-        if (to < 0 || to > length) {
-            throw new EOFException("seek to " + to + " in a block of " + length + " bytes");
-        }
+        super.seek(to);
         in.seek(offset + to);
-        at = to;
-    }
-
-    public long getPos() {
-        return at;
-    }
-
-    public boolean seekToNewSource(long to) {
-        return false;
-    }
-
-    public int available() {
-        return (int) Math.min((long) Integer.MAX_VALUE, length - at);
     }
 
     public int read() throws IOException {

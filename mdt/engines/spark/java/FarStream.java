@@ -1,7 +1,6 @@
 // The bytes of a block whose footer may be known: the file is opened when other bytes are asked for, and not before.
 package mdt.spark;
 
-import java.io.EOFException;
 import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -9,22 +8,19 @@ import java.util.concurrent.ExecutionException;
 import java.util.function.IntFunction;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.Path;
 
-final class FarStream extends FSInputStream {
+final class FarStream extends PartStream {
     private final Path block;
     private final Configuration conf;
-    private final long length;
     private final long footerAt;
     private byte[] footer; // null: not asked for yet
     private BlockStream in; // null: not opened yet
-    private long at = 0;
 
     FarStream(Path block, Configuration conf) {
+        super(BlockFileSystem.bytes(block));
         this.block = block;
         this.conf = conf;
-        this.length = BlockFileSystem.bytes(block);
         this.footerAt = length - BlockFileSystem.footerBytes(block);
     }
 
@@ -60,25 +56,6 @@ final class FarStream extends FSInputStream {
                     BlockFileSystem.footerCrc(block), conf.getLong(BlockFileSystem.FOOTERS, 0L));
         }
         return footer;
-    }
-
-    public void seek(long to) throws IOException {
-        if (to < 0 || to > length) {
-            throw new EOFException("seek to " + to + " in a block of " + length + " bytes");
-        }
-        at = to;
-    }
-
-    public long getPos() {
-        return at;
-    }
-
-    public boolean seekToNewSource(long to) {
-        return false;
-    }
-
-    public int available() {
-        return (int) Math.min((long) Integer.MAX_VALUE, length - at);
     }
 
     public int read() throws IOException {

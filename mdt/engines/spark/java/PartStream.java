@@ -1,0 +1,34 @@
+// A stream of so many bytes, with positions from 0.
+package mdt.spark;
+
+import java.io.EOFException;
+import java.io.IOException;
+import org.apache.hadoop.fs.FSInputStream;
+
+abstract class PartStream extends FSInputStream {
+    final long length;
+    long at = 0;
+
+    PartStream(long length) {
+        this.length = length;
+    }
+
+    public void seek(long to) throws IOException {
+        if (to < 0 || to > length) {
+            throw new EOFException("seek to " + to + " in a block of " + length + " bytes");
+        }
+        at = to;
+    }
+
+    public long getPos() {
+        return at;
+    }
+
+    public boolean seekToNewSource(long to) {
+        return false;
+    }
+
+    public int available() {
+        return (int) Math.min((long) Integer.MAX_VALUE, length - at);
+    }
+}
