@@ -24,7 +24,8 @@ a temporary file with the body, which the JVM deletes.
 * Figures: int32 n, int64[n] numbers, int32[n] units (0: counts, 1: bytes), int32[n] ends of the names; the names as UTF-8.
 * Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file, int64[n] bytes of the whole
   file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
-  newest, int32[n] ends of the URIs, int32[n] ends of the bitmaps of dead positions; the URIs as UTF-8; the bitmaps.
+  newest, int32[n] whether some positions are dead, int32[n] ends of the URIs; the URIs as UTF-8.
+* Dead rows, asked for by another call of those files that a query reads, once a version: int32[m] length of each bitmap of dead positions, the bitmaps.
 * Bitmaps are Roaring bitmaps of 32 bits in the portable form.
 """
 
@@ -36,7 +37,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -53,13 +54,14 @@ from indexes.predicate import And, Predicate
 from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.session import classic
-from mdt.errors import Unsupported
+from mdt.errors import Conflict, Unsupported
 from mdt.plan.planner import Figure
 
 _INLINE_BYTES_MAX = 1 << 16  # larger replies are quicker through a file: py4j encodes bytes as base64 text
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
 _IN_PROCESS = "read in process, and hand over the rows: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 _UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
+_FILES_KEPT = 4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
 
@@ -70,8 +72,9 @@ class NativeFiles:
     ``uris``: percent-encoded.  ``sizes``: bytes of Parquet data, int64[n].  ``offsets``: where these begin in the file, -1 for a
     whole file, int64[n].  ``file_sizes``: of the files that hold them, int64[n].  ``footer_sizes``: bytes at the end that are
     compared with ``footer_crcs`` before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the older
-    version of the columns that the file has, -1 for the newest, int32[n].  ``dead``: of each the serialized bitmap of the
-    positions that are not returned, empty for none.
+    version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``: whether there are
+    positions that are not returned, bool[n].  ``dead``: gives their serialized bitmaps of such files, of which it is given the positions
+    in the list; it is called for files that a query reads, so what other files have is of no matter.
     """
 
     uris: Sequence[str]
@@ -81,7 +84,8 @@ class NativeFiles:
     footer_sizes: npt.NDArray[np.int32]
     footer_crcs: npt.NDArray[np.uint32]
     versions: npt.NDArray[np.int32]
-    dead: Sequence[bytes]
+    has_dead: npt.NDArray[np.bool_]
+    dead: Callable[[Sequence[int]], Sequence[bytes]]
 
     @classmethod
     def whole(cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None) -> NativeFiles:
@@ -89,8 +93,10 @@ class NativeFiles:
         n = len(uris)
         bytes_of = np.array(sizes, np.int64)
         none = np.zeros(n, np.int32)
+        all_dead = dead or [b""] * n
         return cls(
-            uris, bytes_of, np.full(n, -1, np.int64), bytes_of, none, none.astype(np.uint32), none - 1, dead or [b""] * n
+            uris, bytes_of, np.full(n, -1, np.int64), bytes_of, none, none.astype(np.uint32), none - 1,
+            np.array([len(one) > 0 for one in all_dead], np.bool_), lambda at: [all_dead[i] for i in at],
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -199,6 +205,7 @@ class _Planner:
         self._columns = columns
         self._root_uri = root_uri
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
+        self._files: OrderedDict[int, NativeFiles] = OrderedDict()
         self._next = 0
         self._lock = threading.Lock()
         with _planners_lock:
@@ -207,9 +214,13 @@ class _Planner:
     def apply(self, request: str) -> bytes:
         """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a reply."""
         asked = json.loads(request)
+        if "dead" in asked:
+            files = self._files_of(asked["version"], asked["query"])
+            return _sent(_lengths_and(files.dead(asked["dead"])))
         _release(asked["gone"])
         listing = self._list(asked["query"], asked["filters"])
         number = self._number(listing.version)
+        self._keep(number, listing.files)
         return _reply(number, listing, number not in asked["known"])
 
     def _list(self, query: str, filters: list[Any]) -> Listing:
@@ -222,6 +233,24 @@ class _Planner:
                 stacklevel=1,
             )
         return self.lister.list(query, And(()))
+
+    def _keep(self, number: int, files: NativeFiles) -> None:
+        with self._lock:
+            self._files[number] = files
+            self._files.move_to_end(number)
+            if len(self._files) > _FILES_KEPT:
+                self._files.popitem(last=False)
+
+    def _files_of(self, number: int, query: str) -> NativeFiles:
+        """Return the files of a version that was listed for a query.  Raises Conflict if the query is pinned to another one now."""
+        with self._lock:
+            files = self._files.get(number)
+        if files is not None:
+            return files
+        listing = self.lister.list(query, And(()))
+        if self._number(listing.version) != number:
+            raise Conflict("the table changed too often while a query was planned", hint="run the query again")
+        return listing.files
 
     def _number(self, version: Hashable) -> int:
         with self._lock:
@@ -261,13 +290,22 @@ def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
     if wanted is not None:
-        parts.append(np.array([-1 if rows is None else len(rows) for rows in wanted], "<i4").tobytes())
-        parts += [rows for rows in wanted if rows is not None]
+        parts.append(_lengths_and(wanted))
     if listing.figures:
         parts.append(_figures(listing.figures))
     if with_snapshot:
         parts.append(_snapshot(listing.files))
-    body = b"".join(parts)
+    return _sent(b"".join(parts))
+
+
+def _lengths_and(bitmaps: Sequence[bytes | None]) -> bytes:
+    """Return the lengths of bitmaps, -1 for none, and the bitmaps."""
+    lengths = np.array([-1 if one is None else len(one) for one in bitmaps], "<i4")
+    return b"".join((lengths.tobytes(), *(one for one in bitmaps if one is not None)))
+
+
+def _sent(body: bytes) -> bytes:
+    """Return the bytes of a reply with this body."""
     if len(body) <= _INLINE_BYTES_MAX:
         return b"\0" + body
     with tempfile.NamedTemporaryFile(prefix="mdt-listing-", delete=False) as file:
@@ -299,10 +337,9 @@ def _snapshot(files: NativeFiles) -> bytes:
             np.asarray(files.footer_sizes, "<i4").tobytes(),
             np.asarray(files.footer_crcs, "<u4").tobytes(),
             np.asarray(files.versions, "<i4").tobytes(),
+            np.asarray(files.has_dead, "<i4").tobytes(),
             _ends(uris),
-            _ends(files.dead),
             *uris,
-            *files.dead,
         )
     )
 

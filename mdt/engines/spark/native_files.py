@@ -54,7 +54,7 @@ class SnapshotFiles:
 
     @cached_property
     def listing(self) -> NativeFiles:
-        """All of them, with their dead positions.  O(files)."""
+        """All of them; which positions are dead is looked up for those that a query reads.  O(files)."""
         snapshot, numbers = self.snapshot, self.numbers
         table = snapshot.files.take(_COLUMNS, numbers)
         size, offset, length, footer, crc = (table[name].to_numpy() for name in _COLUMNS[2:])
@@ -67,7 +67,8 @@ class SnapshotFiles:
             footer_sizes=(footer * self._compares).astype(np.int32),
             footer_crcs=crc.astype(np.uint32),
             versions=_versions(snapshot)[numbers],
-            dead=self._dead(),
+            has_dead=snapshot.dead_rows[numbers] > 0,
+            dead=self._dead,
         )
 
     def _uris(self, table: pa.Table) -> list[str]:
@@ -81,12 +82,10 @@ class SnapshotFiles:
         scheme, _, rest = self._storage.uri(paths.partition_file(partition, "x")).partition("://")
         return f"{scheme}://{quote(rest[:-1], safe='/=')}"
 
-    def _dead(self) -> list[bytes]:
-        dead = [b""] * len(self.numbers)
-        for at in np.flatnonzero(self.snapshot.dead_rows[self.numbers]).tolist():
-            vector = self.snapshot.vector(int(self.numbers[at]))
-            dead[at] = b"" if vector is None else vector.serialize()
-        return dead
+    def _dead(self, at: Sequence[int]) -> list[bytes]:
+        """Return the serialized bitmaps of the dead positions of files with some; ``at``: positions in ``numbers``."""
+        vectors = (self.snapshot.vector(int(number)) for number in self.numbers[list(at)])
+        return [b"" if vector is None else vector.serialize() for vector in vectors]
 
     def keep(self, scans: Sequence[SegmentScan]) -> tuple[npt.NDArray[np.int32], list[bytes | None] | None]:
         """Return which of the files a plan reads, and for each the only rows that may match, None for any."""

@@ -7,19 +7,21 @@ import java.util.List;
 
 final class Answer {
     final Figures figures; // null: not asked for
+    final int number; // of the version
     private final FileList version;
     private final int[] keep; // positions in the list; null: all
     private final byte[][] wanted; // of each that is kept, the only rows that may match: a bitmap; null: any
 
-    Answer(FileList version, int[] keep, byte[][] wanted, Figures figures) {
+    Answer(int number, FileList version, int[] keep, byte[][] wanted, Figures figures) {
+        this.number = number;
         this.version = version;
         this.keep = keep;
         this.wanted = wanted;
         this.figures = figures;
     }
 
-    /** Reads the wanted rows of so many files: the length of each bitmap, -1 for none, then the bitmaps. */
-    static byte[][] wanted(ByteBuffer from, int count) {
+    /** Reads bitmaps of so many files: the length of each, -1 for none, then the bitmaps. */
+    static byte[][] bitmaps(ByteBuffer from, int count) {
         int[] lengths = Reply.ints(from, count);
         byte[][] found = new byte[count][];
         for (int i = 0; i < count; i++) {
@@ -35,7 +37,26 @@ final class Answer {
         return keep == null ? version.count() : keep.length;
     }
 
-    /** Returns the files in Spark's form. */
+    /** Returns the paths of the files. */
+    List paths() {
+        List paths = new ArrayList(count());
+        for (int i = 0; i < count(); i++) {
+            paths.add(version.path(keep == null ? i : keep[i]));
+        }
+        return paths;
+    }
+
+    /** Returns those of the files whose dead rows are to be asked for. */
+    List unknown() {
+        return version.unknown(keep);
+    }
+
+    /** Keeps the dead rows of files that {@link #unknown} has named. */
+    void know(List which, ByteBuffer reply) {
+        version.know(which, bitmaps(reply, which.size()));
+    }
+
+    /** Returns the files in Spark's form, after their dead rows are known. */
     List files() {
         List files = new ArrayList(count());
         for (int i = 0; i < count(); i++) {

@@ -1,5 +1,5 @@
 // Where the files of one relation come from: the planner in Python, and the versions of the list of files that it sent
-// lately. Its one method, ask, is a call from the JVM to Python: some milliseconds, and never while a lock is held, since
+// lately. What it asks is a call from the JVM to Python: some milliseconds, and never while a lock is held, since
 // Python may call the JVM meanwhile.
 package mdt.spark;
 
@@ -7,6 +7,7 @@ import java.nio.ByteBuffer;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.SparkContext;
@@ -61,16 +62,26 @@ final class FileSource {
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
         int[] keep = Reply.ints(reply, reply.getInt());
-        byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.wanted(reply, keep.length) : null;
+        byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.bitmaps(reply, keep.length) : null;
         Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
         FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply, footerBytes > 0) : (FileList) known.get(version);
         remember(version, files);
-        Answer answer = new Answer(files, keep, wanted, figures);
+        Answer answer = new Answer(version.intValue(), files, keep, wanted, figures);
         if (pin != null) {
             pin.agree(this, version);
             pin.remember(this, conditions, answer);
         }
         return answer;
+    }
+
+    /** Returns the files of an answer to be read, in Spark's form. key: of the query that it was given. */
+    List files(Answer answer, String key) {
+        List unknown = answer.unknown();
+        if (!unknown.isEmpty()) {
+            String asked = "{\"query\":\"" + key + "\",\"version\":" + answer.number + ",\"dead\":" + unknown + "}";
+            answer.know(unknown, Reply.body((byte[]) planner.apply(asked)));
+        }
+        return answer.files();
     }
 
     private synchronized Map known() {

@@ -20,7 +20,6 @@ import java.util.List;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -52,17 +51,18 @@ public class MdtFileIndex implements FileIndex {
     /** Returns the files to read, in one directory. dataFilters: conditions that Spark tests again on every row. */
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
-        List files = source.ask(pin, key(), dataFilters).files();
+        String key = key();
+        List files = source.files(source.ask(pin, key, dataFilters), key);
         files = source.placed ? new Affinity(source.context).located(files) : files;
         return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 
     /** For DataFrame.inputFiles alone. */
     public String[] inputFiles() {
-        List files = source.ask(pin, key(), null).files();
-        String[] names = new String[files.size()];
+        List paths = source.ask(pin, key(), null).paths();
+        String[] names = new String[paths.size()];
         for (int i = 0; i < names.length; i++) {
-            Path path = ((FileStatusWithMetadata) files.get(i)).getPath();
+            Path path = (Path) paths.get(i);
             names[i] = (BlockFileSystem.isBlock(path) ? BlockFileSystem.file(path) : path).toUri().toString();
         }
         return names;
