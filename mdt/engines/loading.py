@@ -70,6 +70,22 @@ class Load:
     name: str
 
 
+def counted(rows: int, changes: Changes) -> Changes:
+    """Return what was written of so many ``rows`` with their number set right: of rows that repeat a key one is written, the others are late.
+
+    Raises Conflict if rows were lost or came twice, as of an input that is another one whenever it is read.
+    """
+    left = rows - sum(file.rows for file in changes.files)
+    if left != changes.counts.get("late", 0):
+        raise changed()
+    return replace(changes, counts={**changes.counts, "inserted": -left})
+
+
+def changed() -> Conflict:
+    """Return the refusal of rows that were not the same when they were read again."""
+    return Conflict("the rows changed while they were read", hint="keep them, as by DataFrame.cache")
+
+
 def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write the buckets among the rows of one part, as they were given; return what was written, see :mod:`mdt.write.transfer`."""
     given = [batch for batch in batches if batch.num_rows]
@@ -92,7 +108,7 @@ def _write(load: Load, table: pa.Table, attempt: int) -> Changes:
             late.append(batch.duplicates)
             one = load.buckets[number]
             if batch.partitions != (one.partition,):
-                raise Conflict("the rows changed while they were read", hint="keep them, as by DataFrame.cache")
+                raise changed()
             inserts = in_key_order(batch.sort_keys, np.arange(len(batch)))
             fates = Fates(_NONE, inserts, _NONE, _NONE)
             yield shared.run(number, slice_of(batch, Located.absent(len(batch)), one, fates))

@@ -22,7 +22,7 @@ from mdt.commit.operation import Changes, Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, Unsupported
-from mdt.hudi.keys import sort_keys
+from mdt.hudi.keys import record_keys, sort_keys
 from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
@@ -177,9 +177,11 @@ def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schem
 
 
 def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they were given, with CONTROL columns of inserts, many together."""
+    """Yield rows as they were given, with CONTROL columns of inserts, many together.  Raises Invalid for null keys, which have no place."""
     for table in _together(batches):
         table = table.select(definition.schema.names)
+        if any(table[name].null_count for name in definition.key):
+            record_keys(table, definition.key)
         codes, paths = paths_of(table, definition)
         known = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
         control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]

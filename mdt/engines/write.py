@@ -179,9 +179,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         if self.progress is not None:
             self.progress(len(changes.files), len(changes.files))
         drop_lost_attempts(self.metadata.storage, claim, plan.partitions, changes)
-        if plan.is_load:  # which was counted by other readings of its rows than that which wrote them
-            written = sum(file.rows for file in changes.files)
-            changes = replace(changes, counts={**changes.counts, "inserted": written - plan.counts["inserted"]})
+        if plan.is_load:
+            changes = loading.counted(plan.counts["inserted"], changes)
         absent = WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
         return replace(changes, absent=absent)
 

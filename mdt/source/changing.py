@@ -129,9 +129,11 @@ def _merged(
     table: tables.Table, edits: DataFrame, on: Sequence[str] | None, clauses: Sequence[EditClause]
 ) -> WriteResult:
     """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record key, nulls being equal."""
-    from mdt.engines.spark.statement import NEW, NUMBERS  # as above
+    from mdt.engines.spark.engine import collect_if_small  # as above
+    from mdt.engines.spark.statement import NEW, NUMBERS
 
-    merge = table.merge(edits, on)
+    few = collect_if_small(edits, table.options.spark_local_bytes_max, looks=True)
+    merge = table.merge(edits if few is None else few, on)
     for clause in clauses:
         said = f"source.{NUMBERS[clause.side]} = {clause.number}"
         values = {name: col(f"source.{value}") for name, value in clause.values.items()}

@@ -14,7 +14,8 @@ from worlds import assert_clean
 
 import mdt
 from mdt.engines import loading, tasks
-from mdt.errors import Invalid
+from mdt.engines.local import LocalEngine
+from mdt.errors import Conflict, Invalid
 from mdt.stores.storage import LocalStorage
 
 SCHEMA = pa.schema(
@@ -136,3 +137,35 @@ def test_an_insert_leaves_out_rows_that_are_older_than_the_delete_of_their_key(t
         there.insert(older)
     with pytest.raises(Invalid, match="1 rows repeat a key"):
         there.insert(pa.concat_tables([older.slice(0, 5), older.slice(0, 1)]))
+
+
+@pytest.mark.parametrize("key", [["id"], ["sub", "id"]])
+def test_a_load_with_a_null_key_is_refused_wherever_the_row_stands(tmp_path: Path, key: list[str]) -> None:
+    kind = {"key": key, "partition_by": ["city"], "scope": "partition", "table_type": "MERGE_ON_READ"}
+    there, here = pair(tmp_path, kind)
+    rows = drawn(random.Random(9), 300, 1_000_000)
+    for at in (0, 150, 299):
+        ids = rows["id"].to_pylist()
+        ids[at] = None
+        given = rows.set_column(0, "id", pa.array(ids))
+        for table in (there, here):
+            with pytest.raises(Invalid, match="id"):
+                table.upsert(given)
+            assert table.scan().count() == 0
+            assert_clean(table.metadata.storage)
+
+
+def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, _ = pair(tmp_path, LOADED[0])
+    rows = drawn(random.Random(10), 50, 1_000_000)
+    dealt = LocalEngine.dealt
+    for change in (lambda parts: [part.slice(1) for part in parts], lambda parts: [*parts, *parts]):
+        monkeypatch.setattr(
+            LocalEngine, "dealt", lambda engine, given, deal, change=change: change(dealt(engine, given, deal))
+        )
+        with pytest.raises(Conflict, match="the rows changed while they were read"):
+            there.upsert(rows)
+        assert there.scan().count() == 0
+        assert_clean(there.metadata.storage)

@@ -106,14 +106,17 @@ def _tasks(frame: DataFrame) -> int:
     return max(1, min(most, max(wanted, session.sparkContext.defaultParallelism)))
 
 
-def collect_if_small(frame: DataFrame, bytes_max: int) -> pa.Table | None:
-    """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first ones), else None."""
+def collect_if_small(frame: DataFrame, bytes_max: int, *, looks: bool = False) -> pa.Table | None:
+    """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first ones), else None.
+
+    ``looks``: also where Spark takes them for many, as it does of joins.
+    """
     if bytes_max <= 0:
         return None
     size = _estimated_bytes(frame)
     if size <= bytes_max:
         return frame.toArrow()
-    if size < _UNKNOWN_BYTES:
+    if size < _UNKNOWN_BYTES and not looks:
         return None
     first = frame.limit(_PROBE_ROWS + 1).toArrow()
     return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None

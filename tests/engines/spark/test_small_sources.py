@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -52,3 +53,43 @@ def test_a_small_source_is_made_once_and_reads_what_it_may_match(
 
 def state_of(sql: SparkSession) -> Any:
     return bag(mdt.open(path(sql)).scan().to_arrow())
+
+
+@pytest.mark.parametrize("on", ["t.id = s.id", "t.id = s.id and t.n >= 0"])
+def test_a_source_that_reads_the_table_is_made_again_with_the_edits(sql: SparkSession, on: str) -> None:
+    sql.sql(f"update {TABLE} set n = 0 where id = 5")
+    text = f"merge into {TABLE} t using (select id, n + 1 n from {TABLE} where id = 5) s on {on} when matched then update set n = s.n"
+
+    def add(_: int) -> None:
+        for _ in range(3):
+            assert counts(sql, text)[1] == 1
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(add, range(2)))
+    assert [row["n"] for row in mdt.open(path(sql)).scan("id = 5").to_arrow().to_pylist()] == [6]
+
+
+@pytest.mark.parametrize(
+    "on", ["s.kind = 'n' and t.id = cast(s.c as bigint)", "s.kind = 'n' and t.id = 10 div (length(s.c) - 3)"]
+)
+def test_what_the_condition_leaves_out_is_no_error(sql: SparkSession, on: str) -> None:
+    given = "select * from values ('n', '10'), ('text', 'abc') as v(kind, c)"
+    if "div" in on:
+        given = "select * from values ('n', 'abcd'), ('text', 'abc') as v(kind, c)"
+    sql.sql(given).createOrReplaceTempView("given")
+    said = f"merge into {TABLE} t using given s on {on} when matched and t.id > 1 then update set n = 77"
+    assert counts(sql, said) == (1, 1, 0, 0)
+    assert [row["n"] for row in mdt.open(path(sql)).scan("id = 10").to_arrow().to_pylist()] == [77]
+
+
+def test_rows_are_inserted_however_large_spark_takes_the_join_for(sql: SparkSession) -> None:
+    sql.range(1_000).selectExpr("id * 2 id", "'Oslo' city", "1 n", "5L ts").createOrReplaceTempView("given")
+    said = (
+        f"merge into {TABLE} t using given s on t.id = s.id and t.city = s.city when matched then update set n = t.n + s.n "
+        "when not matched then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+    )
+    there = sum(
+        1 for row in mdt.open(path(sql)).scan().to_arrow().to_pylist() if row["id"] % 2 == 0 and row["city"] == "Oslo"
+    )
+    assert counts(sql, said) == (1_000, there, 0, 1_000 - there)
+    assert mdt.open(path(sql)).check().ok

@@ -29,8 +29,16 @@ final class FewRows {
 
     private FewRows() {}
 
-    /** Returns the rows that a plan gives now, if they are few; else null. */
+    /** Returns the rows that a plan gives now, if they are few and can be made; else null. */
     static LogicalPlan of(SparkSession session, LogicalPlan plan) {
+        try {
+            return made(session, plan);
+        } catch (Exception failure) { // perhaps of rows that the statement does not need
+            return null;
+        }
+    }
+
+    private static LogicalPlan made(SparkSession session, LogicalPlan plan) {
         Dataset rows = Dataset.ofRows(session, plan);
         if (rows.queryExecution().optimizedPlan().stats().sizeInBytes().bigInteger().compareTo(BYTES_MAX) > 0) {
             return null;
@@ -46,7 +54,10 @@ final class FewRows {
         return (InternalRow[]) rows.queryExecution().executedPlan().executeTake(ROWS_MAX + 1);
     }
 
-    /** Returns the condition that a column has one of the values of an expression over few rows; null where such are not told apart by bytes. */
+    /**
+     * Returns the condition that a column has one of the values of an expression over few rows; null where such are not told apart by
+     * bytes, or cannot be made of all rows: what else the statement says may leave those out.
+     */
     static Expression among(SparkSession session, Attribute column, Expression value, LogicalPlan few) {
         DataType type = value.dataType();
         if (!type.equals(column.dataType()) || type instanceof StringType && !type.equals(DataTypes.StringType)) {
@@ -54,7 +65,12 @@ final class FewRows {
         }
         List only = new ArrayList();
         only.add(Edits.named(value, "value"));
-        InternalRow[] rows = taken(Dataset.ofRows(session, new Project(Scala.seq(only), few)));
+        InternalRow[] rows;
+        try {
+            rows = taken(Dataset.ofRows(session, new Project(Scala.seq(only), few)));
+        } catch (Exception failure) {
+            return null;
+        }
         Set values = new LinkedHashSet();
         for (int i = 0; i < rows.length; i++) {
             if (!rows[i].isNullAt(0)) { // which equals nothing

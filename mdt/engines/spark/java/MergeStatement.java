@@ -1,7 +1,7 @@
 // MERGE INTO t USING source ON … with its clauses. Edits are made of
 //
 //     the source alone      if ON names each row by its key, and clauses look at the source only: the key index finds the rows
-//     a join with the table  otherwise, at one state of it; of a small source with those rows only that it may match (FewRows.java)
+//     a join with the table  otherwise, and where the source reads the table, too, at one state of it; of a small source with those rows only that it may match (FewRows.java)
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -50,7 +50,7 @@ public final class MergeStatement extends Statement {
     private Edits edits;
     private Alias inTable;
     private Alias inSource;
-    private LogicalPlan given; // the rows of the source, once they were made, if they are few
+    private LogicalPlan given; // the rows of the source as they are for the edits that are made, if they are few
 
     MergeStatement(Target target, MergeIntoTable statement) {
         super(target);
@@ -137,7 +137,7 @@ public final class MergeStatement extends Statement {
             }
             named.add(name);
         }
-        boolean isEnough = named.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(rest)
+        boolean isEnough = !target.isReadBy(source) && named.containsAll(key) && actions[ALONE].isEmpty() && areOfSource(rest)
                 && areOfSource(MATCHED) && areOfSource(NEW);
         return isEnough ? CatalystJson.texts(named) : null;
     }
@@ -216,10 +216,11 @@ public final class MergeStatement extends Statement {
 
     /** Returns the rows of the table that the source may match, or all. */
     private LogicalPlan matching(LogicalPlan table) {
-        if (!actions[ALONE].isEmpty() || equal.isEmpty()) {
+        given = null; // edits that are made again are made of what the source says then
+        if (!actions[ALONE].isEmpty() || equal.isEmpty() || target.isReadBy(source)) {
             return table;
         }
-        given = given == null ? FewRows.of(target.session(), source) : given;
+        given = FewRows.of(target.session(), source);
         LogicalPlan found = table;
         for (int i = 0; given != null && i < equal.size(); i++) {
             List pair = (List) equal.get(i);

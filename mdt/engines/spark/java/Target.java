@@ -62,6 +62,13 @@ final class Target {
                 table.sparkSession(), (scala.collection.immutable.Map) options, table.dataSchema().json()));
     }
 
+    /** Returns whether another plan reads this table, too, in its subqueries included. */
+    boolean isReadBy(LogicalPlan other) {
+        RootSearch search = new RootSearch();
+        other.foreachWithSubqueries(search);
+        return search.roots.contains(MdtFileIndex.of(node).source.root);
+    }
+
     /** Returns a plan that has the columns and cannot be read, for Spark's optimizer to look at. */
     LogicalPlan blank() {
         return with(new BlankRelation(table.sparkSession(), table.dataSchema()));
