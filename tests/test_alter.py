@@ -227,6 +227,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "a name but for its case": ({"rename": {"n": "NOTE"}}, "differ at most in case"),
     "no name": ({"rename": {"n": "a b"}}, "no legal column name"),
     "a reserved name": ({"add": {"_hoodie_x": "int32"}}, "belong to Hudi"),
+    "a name of ours": ({"add": {"__mdt_kind": "int32"}}, "belong to mdt"),
     "required": ({"add": {"x": pa.field("x", pa.int32(), nullable=False)}}, "older rows have no value"),
     "a default of nothing": ({"add": {"x": "int32"}, "defaults": {"y": 1}}, "default of 'y', which is not added"),
     "another default": ({"add": {"x": "int32"}, "defaults": {"x": "seven"}}, "default of 'x' is no int32"),

@@ -17,7 +17,8 @@ import pyarrow as pa
 from mdt.errors import Corrupt, Invalid
 from mdt.schema.convert import convert, is_encoded, is_list, is_same
 
-RESERVED_PREFIX = "_hoodie_"
+_RESERVED = {"_hoodie_": "Hudi", "__mdt_": "mdt"}
+"""Beginnings of names, and to whom columns with such names belong."""
 DEPTH_MAX = 50
 """Deepest nesting of types; keeps recursive readers, ours and others', far from their stack limits."""
 
@@ -99,10 +100,11 @@ def stored(schema: pa.Schema) -> pa.Schema:
     """
     _check_names([field.name for field in schema], "")
     for field in schema:
-        if field.name.lower().startswith(RESERVED_PREFIX):
-            raise Invalid(
-                f"column {field.name!r}: names beginning with {RESERVED_PREFIX} belong to Hudi", hint="rename it"
-            )
+        for prefix, owner in _RESERVED.items():
+            if field.name.lower().startswith(prefix):
+                raise Invalid(
+                    f"column {field.name!r}: names beginning with {prefix} belong to {owner}", hint="rename it"
+                )
     return pa.schema([_field(field, field.name, field.name, 1) for field in schema])
 
 
