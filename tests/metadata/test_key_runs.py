@@ -83,7 +83,7 @@ def test_another_process_of_the_machine_reads_no_key_map_to_know_where_keys_are(
     table.scan("id = 5").count()
     asked = reads_of(table, monkeypatch)
     again = mdt.open(table.path)
-    assert len(again.files()) == 6 and again.scan("id = 5").count() == 1
+    assert len(again.files()) == len(table.files()) > 3 and again.scan("id = 5").count() == 1
     assert len(asked) == 1, "the one of the file that has the key"
 
 

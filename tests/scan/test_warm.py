@@ -20,7 +20,7 @@ def table_at(path: Path) -> mdt.Table:
         partition_by=["city"],
         key_index="record",
         indexes=["bitmap(n)"],
-        options={"mdt.max.file.bytes": 40_000},
+        options={"mdt.max.file.bytes": 70_000},
     )
     n = 12_000
     ids = [f"k{i:05}" for i in range(n)]

@@ -16,12 +16,11 @@ def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
     java = java_session(spark)
     store = java.sharedState().statusStore()
     java.sparkContext().listenerBus().waitUntilEmpty()
-    before = store.executionsCount()
+    before = newest(store)
     frame.collect()
     java.sparkContext().listenerBus().waitUntilEmpty()
-    executions = store.executionsList()
-    assert executions.size() == before + 1
-    number = executions.apply(before).executionId()
+    number = newest(store)
+    assert number == before + 1
     values, nodes = store.executionMetrics(number), store.planGraph(number).allNodes()
     named = [nodes.apply(i) for i in range(nodes.size())]
     explained = [shown(node, values) for node in named if node.name() == "ExplainedScan"]
@@ -29,6 +28,12 @@ def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
     if explained:
         assert sorted(one["files read"] for one in explained) == sorted(one["number of files read"] for one in scans)
     return explained
+
+
+def newest(store: Any) -> int:
+    """Return the number of the newest execution; Spark keeps some of them."""
+    executions = store.executionsList()
+    return max((int(executions.apply(i).executionId()) for i in range(executions.size())), default=-1)
 
 
 def shown(node: Any, values: Any) -> Figures:
