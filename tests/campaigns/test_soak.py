@@ -84,6 +84,7 @@ def check(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(STARVED * SECONDS + 300)
 def test_killed_writers_services_and_readers_lose_no_row_and_a_follower_keeps_up(tmp_path: Path) -> None:
     soak(tmp_path, SECONDS, seed=random.randrange(10**6))
     check(tmp_path)
