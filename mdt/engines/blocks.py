@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Int64Array
+from mdt.engines import tasks
 from mdt.engines.engine import Deal
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
 from mdt.hudi.keys import rising, sort_keys
@@ -58,11 +59,7 @@ def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator
 
 def _told(rows: pa.Table) -> pa.RecordBatch:
     """Return rows that no bucket takes as one block."""
-    counted = rows.group_by(COUNTED.names, use_threads=False).aggregate([([], "count_all"), ("__mdt_n", "sum")])
-    counted = counted.select([*COUNTED.names, "count_all", "__mdt_n_sum"]).rename_columns(
-        [*COUNTED.names, "rows", "total"]
-    )
-    return _block(None, None, counted.to_pylist(), [], rows)
+    return _block(None, None, tasks.counted(rows, COUNTED.names, "__mdt_n").to_pylist(), [], rows)
 
 
 def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
@@ -180,6 +177,4 @@ def chosen(
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns ``names`` of the rows of blocks whose values are ``wanted``."""
     for batch in rows_of(batches):
-        for name, values in wanted.items():
-            batch = batch.filter(pc.is_in(batch[name], pa.array(values, batch.schema.field(name).type)))
-        yield batch.select(list(names))
+        yield tasks.chosen(batch, wanted, names)

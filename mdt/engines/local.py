@@ -65,17 +65,13 @@ class LocalEngine:
 
     def counted(self, rows: Parts, by: Sequence[str], total: str) -> pa.Table:
         """Return how many rows there are of each combination of ``by``, and their sum of ``total``."""
-        found = pa.concat_tables(rows).group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
-        return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
+        return tasks.counted(pa.concat_tables(rows), by, total)
 
     def selected(
         self, rows: Parts, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
         """Return columns of the rows whose values are chosen, at most ``rows_max``."""
-        table = pa.concat_tables(rows)
-        for name, values in chosen.items():
-            table = table.filter(pc.is_in(table[name], pa.array(list(values), table.schema.field(name).type)))
-        return table.select(list(names)).slice(0, rows_max)
+        return tasks.chosen(pa.concat_tables(rows), chosen, names).slice(0, rows_max)
 
     def sampled(self, rows: Parts, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
         """Return about ``share`` of the inserts into ``partitions``."""

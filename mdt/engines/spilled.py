@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from mdt.engines import tasks
@@ -226,12 +225,7 @@ class SpillingEngine:
             )
         ]
         for batch in self._all(rows):
-            counts = pa.Table.from_batches([batch.select([*by, total])]).group_by(list(by))
-            found.append(
-                counts.aggregate([([], "count_all"), (total, "sum")])
-                .select([*by, "count_all", f"{total}_sum"])
-                .rename_columns(named)
-            )
+            found.append(tasks.counted(pa.Table.from_batches([batch]), by, total))
         sums = pa.concat_tables(found).group_by(list(by)).aggregate([("rows", "sum"), ("total", "sum")])
         return sums.select([*by, "rows_sum", "total_sum"]).rename_columns(named)
 
@@ -239,13 +233,9 @@ class SpillingEngine:
         self, rows: Spilled, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
         """Return columns of the rows whose values are chosen, at most ``rows_max``."""
-        wanted = {name: pa.array(list(values), rows.schema.field(name).type) for name, values in chosen.items()}
         found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
         for batch in self._all(rows):
-            table = pa.Table.from_batches([batch])
-            for name, values in wanted.items():
-                table = table.filter(pc.is_in(table[name], values))
-            found.append(table.select(list(names)))
+            found.append(pa.Table.from_batches([tasks.chosen(batch, chosen, names)]))
             if rows_max is not None and sum(map(len, found)) >= rows_max:
                 break
         return pa.concat_tables(found).slice(0, rows_max)

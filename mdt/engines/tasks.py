@@ -7,10 +7,10 @@ transaction's snapshot; a process keeps it for the next task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,8 @@ from mdt.write.slices import Fates, KeyedRows, slice_of
 from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
+
+B = TypeVar("B", pa.Table, pa.RecordBatch)
 
 INSERT, RETURN, UPDATE, DELETE, FURTHER, FALLING, DROPPED, READ, MATCHED, ABSENT, BURIED = range(11)
 """Kinds of tagged rows; RETURN: an insert where a dead row of the key stands; DELETE: where a row stood that moves; FURTHER: a row that ends and has no
@@ -186,11 +188,8 @@ def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attemp
         known = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
         control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]
         control[CONTROL.get_field_index("__mdt_partition")] = pa.array(paths, pa.string()).take(pa.array(codes))
-        yield from (
-            pa.table([*table.columns, *control], labelled_schema(definition, table.schema))
-            .combine_chunks()
-            .to_batches()
-        )
+        labelled = pa.table([*table.columns, *control], labelled_schema(definition, table.schema))
+        yield from labelled.combine_chunks().to_batches()
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -396,6 +395,19 @@ def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> 
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
     updates, inserts, returns, deletes = (np.flatnonzero(mine & np.isin(control["__mdt_kind"], kind)) for kind in kinds)
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
+
+
+def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
+    """Return columns ``names`` of the rows whose values are among the ``wanted`` ones."""
+    for name, values in wanted.items():
+        rows = rows.filter(pc.is_in(rows[name], pa.array(list(values), rows.schema.field(name).type)))
+    return rows.select(list(names))
+
+
+def counted(rows: pa.Table, by: Sequence[str], total: str) -> pa.Table:
+    """Return how many rows there are of each combination of ``by``, and their sum of ``total``: columns rows and total."""
+    found = rows.group_by(list(by)).aggregate([([], "count_all"), (total, "sum")])
+    return found.select([*by, "count_all", f"{total}_sum"]).rename_columns([*by, "rows", "total"])
 
 
 def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -> pa.Table:

@@ -92,8 +92,9 @@ def assign(
     measure.  ``writers``: how many files can be written at a time; 0: as many as the options say.  ``rewritten``: groups that must have
     a new base file.
     """
-    stored = _StoredBytes(snapshot, row_bytes * _STORED_SHARES[options.compression])
-    fresh_bytes_max = _fresh_bytes_max(options, stored.of_all(inserts), writers or options.threads("writer"))
+    guess = row_bytes * _STORED_SHARES[options.compression]
+    stored = {partition: _row_bytes(snapshot, partition, guess) for partition, home in inserts if home == NEW}
+    fresh_bytes_max = _fresh_bytes_max(options, sum(inserts[at, NEW] * size for at, size in stored.items()), writers)
     inserts_of: dict[int, range] = {}
     rewrites = set(rewritten)
     fresh: list[Assignment] = []
@@ -105,7 +106,7 @@ def assign(
         if home < NEW:
             fresh.append(Assignment(partition, home, False, range(rows), home))
             continue
-        one = stored.of_row(partition)
+        one = stored[partition]
         small: Iterator[_Small] = iter(())
         if use_small_files:
             affordable = max(REWRITTEN_BYTES_MIN, REWRITTEN_TIMES_MAX * int(rows * one))
@@ -142,28 +143,18 @@ def _even(rows: range, per_file: int) -> list[range]:
     return [range(*part) for part in pairwise(ends)]
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredBytes:
-    """Bytes of rows in base files: as the table has them, or ``guess`` for a row."""
-
-    snapshot: Snapshot
-    guess: float
-
-    def of_row(self, partition: str) -> float:
-        """Return the mean bytes of a row in the base files of the partition, or of the table, or the guess."""
-        for place in (partition, None):
-            size, rows = self.snapshot.file_groups.weight(place)
-            if rows > _ROWS_THAT_MEASURE:
-                return float(size / rows)
-        return max(self.guess, 1.0)
-
-    def of_all(self, inserts: Mapping[Place, int]) -> float:
-        """Return the bytes of all rows that belong to no certain file group."""
-        return sum(rows * self.of_row(partition) for (partition, home), rows in inserts.items() if home == NEW)
+def _row_bytes(snapshot: Snapshot, partition: str, guess: float) -> float:
+    """Return the mean bytes of a row in the base files of the partition, or of the table, or ``guess``."""
+    for place in (partition, None):
+        size, rows = snapshot.file_groups.weight(place)
+        if rows > _ROWS_THAT_MEASURE:
+            return float(size / rows)
+    return max(guess, 1.0)
 
 
 def _fresh_bytes_max(options: Options, all_bytes: float, writers: int) -> float:
     """Return the size at which a new base file is full: the largest of which every writer gets as many as the others."""
+    writers = writers or options.threads("writer")
     rounds = max(1, math.ceil(all_bytes / (writers * options.max_file_bytes)))
     return min(options.max_file_bytes, max(SHARED_BYTES_MIN, math.ceil(all_bytes / (writers * rounds))))
 

@@ -44,6 +44,7 @@ from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
+from mdt.engines.spark.private import BatchFunction as FrameFunction
 from mdt.engines.spark.private import (
     from_arrow_schema,
     java_frame,
@@ -198,7 +199,7 @@ class SparkEngine:
         if kinds := wanted.get("__mdt_kind"):
             rows = rows.where(sf.exists(COUNTS, lambda one: one["__mdt_kind"].isin(*kinds)))
         columns = from_arrow_schema(pa.schema([CONTROL.field(name) for name in names]), prefer_timestamp_ntz=True)
-        found = map_in_arrow(rows.select(DATA), partial(_selected, wanted, tuple(names)), columns)
+        found = map_in_arrow(rows.select(DATA), partial(_moved, partial(chosen_of, wanted, tuple(names))), columns)
         with in_driver():
             return (found if rows_max is None else found.limit(rows_max)).toArrow()
 
@@ -221,7 +222,7 @@ class SparkEngine:
         whole = found.where(sf.col(LOW) == sf.col(HIGH)).select(taker, sf.get(MARKS, sf.lit(0)).alias(FIRST), DATA)
         if pc.any(pc.greater(pc.list_value_length(deal.places["takers"]), 1)).as_py():
             shared = found.where(sf.col(LOW) < sf.col(HIGH)).select(PLACE, NUMBER, LOW, HIGH, DATA)
-            whole = whole.unionAll(map_in_arrow(shared, partial(_split, deal), _DEALT))
+            whole = whole.unionAll(map_in_arrow(shared, partial(_moved, partial(split, deal)), _DEALT))
         return _placed(whole, deal.tasks, BUCKET)
 
     def results(self, rows: DataFrame, function: ResultFunction) -> list[bytes]:
@@ -274,16 +275,10 @@ def _mapped(function: BatchFunction, key: Sequence[str], batches: Iterator[pa.Re
         yield from blocks_of(function(batches, _attempt()), key)
 
 
-def _selected(
-    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _moved(function: FrameFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Call ``function`` in a task, and yield what it makes of blocks."""
     with in_task():
-        yield from chosen_of(wanted, names, batches)
-
-
-def _split(deal: Deal, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with in_task():
-        yield from split(deal, batches)
+        yield from function(batches)
 
 
 def _result(function: ResultFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

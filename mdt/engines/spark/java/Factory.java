@@ -55,6 +55,9 @@ public class Factory {
             boolean placed, long footerBytes) {
         shipment.to(session.sparkContext());
         install(session);
+        if (told) {
+            explain(session);
+        }
         FileSource source = new FileSource(planner, session.sparkContext(), root, told, placed, footerBytes);
         StructType schema = (StructType) DataType.fromJson(columns);
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
@@ -87,7 +90,7 @@ public class Factory {
         Internals.setRules(analyzer, kind, rules);
     }
 
-    /** Adds our rules to the session's optimizer, and our strategy to its planner, unless they are there. */
+    /** Adds our rules to the session's optimizer, unless they are there. */
     private synchronized void install(SparkSession session) {
         ExperimentalMethods own = session.experimental();
         List rules = new ArrayList(Scala.list(own.extraOptimizations()));
@@ -99,7 +102,17 @@ public class Factory {
         rules.add(new PinRule());
         rules.add(new CatalogRule(session));
         own.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
+    }
+
+    /** Adds our strategy to the session's planner, unless it is there: it is asked of every node of every plan. */
+    private synchronized void explain(SparkSession session) {
+        ExperimentalMethods own = session.experimental();
         List strategies = new ArrayList(Scala.list(own.extraStrategies()));
+        for (int i = 0; i < strategies.size(); i++) {
+            if (strategies.get(i) instanceof ExplainedScans) {
+                return;
+            }
+        }
         strategies.add(new ExplainedScans());
         own.extraStrategies_$eq(Scala.seq(strategies));
     }

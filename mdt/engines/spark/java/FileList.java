@@ -14,12 +14,10 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 
 final class FileList {
     private static final long BLOCK_BYTES = 128L << 20; // what Hadoop says of local files; Spark asks for no more
-    private static final byte[] NONE = new byte[0];
     final long bytes; // of all files
     private final FileStatus[] files;
-    private final int[][] about; // of each file: length and CRC-32 of the footer, version of the columns
-    private final int[] hasDead; // of each file, 0: no row is dead
-    private final byte[][] dead; // of each file, the bitmap of its dead positions; null: none, or not asked for yet
+    private final byte[][] about; // what is to be known of each file, null: nothing
+    private final FileStatusWithMetadata[] whole; // each file, to be read as a whole; null: its dead rows are not known yet
 
     /** cached: whether executors keep the footers, and compare those that they read. */
     FileList(ByteBuffer from, boolean cached) {
@@ -30,12 +28,12 @@ final class FileList {
         int[] footerBytes = Reply.ints(from, n);
         int[] footerCrcs = Reply.ints(from, n);
         int[] versions = Reply.ints(from, n);
-        this.hasDead = Reply.ints(from, n);
+        int[] hasDead = Reply.ints(from, n);
         int[] uriEnds = Reply.ints(from, n);
         int uris = from.position() + from.arrayOffset();
         this.files = new FileStatus[n];
-        this.about = new int[n][];
-        this.dead = new byte[n][];
+        this.about = new byte[n][];
+        this.whole = new FileStatusWithMetadata[n];
         long total = 0;
         for (int i = 0; i < n; i++) {
             int start = i == 0 ? 0 : uriEnds[i - 1];
@@ -46,7 +44,8 @@ final class FileList {
                         far ? footerBytes[i] : 0, footerCrcs[i]);
             }
             files[i] = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, 0L, new Path(URI.create(uri)));
-            about[i] = new int[] {far ? 0 : footerBytes[i], footerCrcs[i], versions[i]};
+            about[i] = Selection.about(far ? 0 : footerBytes[i], footerCrcs[i], versions[i]);
+            whole[i] = hasDead[i] != 0 ? null : new FileStatusWithMetadata(files[i], Selection.metadata(about[i], null));
             total += sizes[i];
         }
         this.bytes = total;
@@ -57,7 +56,7 @@ final class FileList {
         List found = new ArrayList();
         for (int i = 0; i < (keep == null ? files.length : keep.length); i++) {
             int each = keep == null ? i : keep[i];
-            if (hasDead[each] != 0 && dead[each] == null) {
+            if (whole[each] == null) {
                 found.add(Integer.valueOf(each));
             }
         }
@@ -67,7 +66,11 @@ final class FileList {
     /** Keeps the dead rows of files. */
     synchronized void know(List which, byte[][] bitmaps) {
         for (int i = 0; i < bitmaps.length; i++) {
-            dead[((Integer) which.get(i)).intValue()] = bitmaps[i];
+            int each = ((Integer) which.get(i)).intValue();
+            if (whole[each] == null) { // else another query has asked, too
+                about[each] = Selection.withDead(about[each], bitmaps[i]);
+                whole[each] = new FileStatusWithMetadata(files[each], Selection.metadata(about[each], null));
+            }
         }
     }
 
@@ -79,14 +82,12 @@ final class FileList {
         return files[position].getPath();
     }
 
-    /** Returns a file to be read; wanted: the only positions that a query wants of it, null: all. */
-    synchronized FileStatusWithMetadata file(int position, byte[] wanted) {
-        byte[] gone = dead[position];
-        if (hasDead[position] != 0 && gone == null) {
+    /** Returns a file to be read, whose dead rows are known; wanted: the only positions that a query wants of it, null: all. */
+    FileStatusWithMetadata file(int position, byte[] wanted) {
+        if (whole[position] == null) {
             throw new IllegalStateException("dead rows of " + files[position].getPath() + " are not known");
         }
-        int[] of = about[position];
-        byte[] told = Selection.about(of[0], of[1], of[2], gone == null ? NONE : gone);
-        return new FileStatusWithMetadata(files[position], Selection.metadata(told, wanted));
+        return wanted == null ? whole[position]
+                : new FileStatusWithMetadata(files[position], Selection.metadata(about[position], wanted));
     }
 }

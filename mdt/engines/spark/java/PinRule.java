@@ -25,14 +25,13 @@ public class PinRule extends Rule {
             return plan; // optimized again as a part of its query, whose version it must share
         }
         LogicalPlan query = (LogicalPlan) plan;
-        PinSearch search = new PinSearch();
-        query.foreachWithSubqueries(search);
+        IndexSearch search = new IndexSearch(query);
         boolean hasNew = search.pins.remove(null);
         return hasNew ? pinned(query, pin(search)) : plan;
     }
 
     /** Returns the pin for the relations without one: that of the others, if all have the same. */
-    private static Pin pin(PinSearch search) {
+    private static Pin pin(IndexSearch search) {
         // Relations that have a pin may have lost their empty companions at its version: they keep it.
         return search.pins.size() == 1 ? (Pin) search.pins.iterator().next() : new Pin();
     }

@@ -36,12 +36,17 @@ final class Selection {
     }
 
     /** Driver: returns the bytes for a file, null where there is nothing to say. */
-    static byte[] about(int footerBytes, int footerCrc, int version, byte[] dead) {
-        if (footerBytes == 0 && version < 0 && dead.length == 0) {
+    static byte[] about(int footerBytes, int footerCrc, int version) {
+        if (footerBytes == 0 && version < 0) {
             return null;
         }
+        return ByteBuffer.allocate(ABOUT_BYTES).putInt(footerBytes).putInt(footerCrc).putInt(version).array();
+    }
+
+    /** Driver: returns the bytes for a file with dead rows. dead: their bitmap. */
+    static byte[] withDead(byte[] about, byte[] dead) {
         ByteBuffer to = ByteBuffer.allocate(ABOUT_BYTES + dead.length);
-        return to.putInt(footerBytes).putInt(footerCrc).putInt(version).put(dead).array();
+        return to.put(about == null ? PLAIN : about).put(dead).array();
     }
 
     /** Driver: returns the metadata of a file. */

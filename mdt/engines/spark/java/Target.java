@@ -64,9 +64,7 @@ final class Target {
 
     /** Returns whether another plan reads this table, too, in its subqueries included. */
     boolean isReadBy(LogicalPlan other) {
-        RootSearch search = new RootSearch();
-        other.foreachWithSubqueries(search);
-        return search.roots.contains(MdtFileIndex.of(node).source.root);
+        return new IndexSearch(other).roots.contains(MdtFileIndex.of(node).source.root);
     }
 
     /** Returns a plan that has the columns and cannot be read, for Spark's optimizer to look at. */
