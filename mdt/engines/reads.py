@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from mdt.limits import FOOTERS_OF_EXECUTOR_BYTES
 
+OPTIMIZES = ("joins", "statistics", "top", "totals")
+"""What Spark's planner does with a table beside pruning by filters: "joins", the values of one side of a join prune the other;
+"statistics", its optimizer is told what is left after pruning; "top", first rows are looked for where they may be; "totals", count,
+min and max are answered from the metadata table where they are exact."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reads:
@@ -13,9 +18,10 @@ class Reads:
 
     ``explains``: who is told of each plan: "log", Spark's, by the logger ``mdt.plan``; "metrics", those of Spark's UI.  ``affinity``: "on", "off",
     or "auto", which is on where the store is far: whether a file is read by the same executor as long as that lives.  ``footer_bytes``: of
-    footers of files on far stores that an executor keeps in memory, 0 for none.
+    footers of files on far stores that an executor keeps in memory, 0 for none.  ``optimizes``: which of OPTIMIZES Spark's planner does.
     """
 
     explains: tuple[str, ...] = ()
     affinity: str = "auto"
     footer_bytes: int = FOOTERS_OF_EXECUTOR_BYTES
+    optimizes: tuple[str, ...] = OPTIMIZES

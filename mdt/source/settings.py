@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.arguments import nearest, one_of
 from mdt.config import canonical, options_list
-from mdt.engines.reads import Reads
+from mdt.engines.reads import OPTIMIZES, Reads
 from mdt.errors import Invalid
 from mdt.limits import COUNT_MAX
 from mdt.source.words import Words, columns_of, flag_of, value_of
@@ -124,6 +124,12 @@ def _explained(name: str, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in asked if one != "off"))
 
 
+def _optimized(name: str, text: str) -> tuple[str, ...]:
+    """Return what is done of OPTIMIZES: all, none, or some by commas."""
+    asked = [one_of(name, part.strip().lower(), ("all", "none", *OPTIMIZES)) for part in text.split(",")]
+    return OPTIMIZES if "all" in asked else tuple(dict.fromkeys(one for one in asked if one != "none"))
+
+
 def _bytes(name: str, text: str) -> int:
     """Return a number of bytes from 0 on."""
     if not text.strip().isdecimal():
@@ -141,6 +147,7 @@ _OWN: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
 _READS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "explain": ("explains", _explained),
     "affinity": ("affinity", lambda name, text: one_of(name, text.strip().lower(), ("auto", "on", "off"))),
+    "optimize": ("optimizes", _optimized),
     "footers.bytes": ("footer_bytes", _bytes),
 }
 """Settings that say how tables are read: the member of Reads, and what a text becomes."""

@@ -52,6 +52,14 @@ def predicate_of(filters: Sequence[Node], columns: Collection[str]) -> Predicate
     return And(tuple(_convert(node, columns) for node in filters))
 
 
+def column_of(node: Node, columns: Collection[str]) -> str | None:
+    """Return the path of the column, or of the field in structs, that an expression is as it is stored; None if it is none of ``columns``."""
+    try:
+        return None if node["op"] == "Cast" else _column(node, columns)
+    except _NotUnderstood:
+        return None
+
+
 def constant_of(node: Node) -> Any:
     """Return the Python value of a literal; None for null.  Raises ValueError for anything else."""
     try:

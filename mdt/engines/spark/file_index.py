@@ -26,6 +26,7 @@ a temporary file with the body, which the JVM deletes.
   file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
   newest, int32[n] whether some positions are dead, int32[n] ends of the URIs; the URIs as UTF-8.
 * Dead rows, asked for by another call of those files that a query reads, once a version: int32[m] length of each bitmap of dead positions, the bitmaps.
+* What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says.
 * Bitmaps are Roaring bitmaps of 32 bits in the portable form.
 """
 
@@ -37,7 +38,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -51,7 +52,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from indexes.predicate import And, Predicate
-from mdt.engines.spark import private
+from mdt.engines.spark import answers, private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.session import classic
 from mdt.errors import Conflict, Unsupported
@@ -140,20 +141,28 @@ class Releasing(Protocol):
         """Forget the key ``query``: no plan holds it any more.  Keys of other relations come here, too."""
 
 
+@runtime_checkable
+class Choosing(Protocol):
+    """A `Lister` whose frame ``does`` "top" has this, too."""
+
+    def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
+        """Do what ``list`` does; files with ``rows`` rows for which ``predicate`` is true are enough."""
+
+
 class PlannerWarning(UserWarning):
     """The planner failed, and a query reads every file."""
 
 
 def relation(
-    spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *, told: bool = False,
-    placed: bool = False, footer_bytes: int = 0,
+    spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *,
+    does: Collection[str] = (), footer_bytes: int = 0,
 ) -> DataFrame:  # fmt: skip
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
-    told of older versions of the columns (``java/Forms.java``), if files have some.  ``told``: whether Spark's UI is told figures.
-    ``placed``: whether a file has an executor that it is read by, as long as that lives.  ``footer_bytes``: of footers that an executor keeps in
-    memory, 0 for none; it then compares them when it reads them.
+    told of older versions of the columns (``java/Forms.java``), if files have some.  ``does``: "told", Spark's UI is told figures; "placed", a
+    file has an executor that it is read by, as long as that lives; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that an
+    executor keeps in memory, 0 for none; it then compares them when it reads them.
 
     The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.  Raises Unsupported on Spark Connect, where
     the cluster does not let a session add a JAR, and where another reader of Parquet would take the place of ours.
@@ -163,7 +172,7 @@ def relation(
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     with refusals():
         java = factory.relation(
-            planner, private.java_session(spark), schema.json(), forms, root_uri, told, placed, footer_bytes
+            planner, private.java_session(spark), schema.json(), forms, root_uri, ",".join(does), footer_bytes
         )
     return private.PlannedAnew(java, spark, factory.anew)
 
@@ -217,15 +226,21 @@ class _Planner:
         if "dead" in asked:
             files = self._files_of(asked["version"], asked["query"])
             return _sent(_lengths_and(files.dead(asked["dead"])))
+        for question in ("estimate", "totals", "top"):
+            if question in asked:
+                return _sent(json.dumps(answers.answer(question, self.lister, asked, self._columns)).encode())
         _release(asked["gone"])
-        listing = self._list(asked["query"], asked["filters"])
+        listing = self._list(asked["query"], asked["filters"], asked.get("rows"))
         number = self._number(listing.version)
         self._keep(number, listing.files)
         return _reply(number, listing, number not in asked["known"])
 
-    def _list(self, query: str, filters: list[Any]) -> Listing:
+    def _list(self, query: str, filters: list[Any], rows: int | None) -> Listing:
         try:
-            return self.lister.list(query, predicate_of(filters, self._columns))
+            predicate = predicate_of(filters, self._columns)
+            if rows is not None and isinstance(self.lister, Choosing):
+                return self.lister.few(query, predicate, rows)
+            return self.lister.list(query, predicate)
         except Exception as error:  # noqa: BLE001 - a broken index costs time, never rows
             warnings.warn(
                 f"no files could be pruned from {self._root_uri}: {type(error).__name__}: {error}",

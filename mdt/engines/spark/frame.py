@@ -6,8 +6,9 @@ One relation reads everything: base files, the data blocks of log files where th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from indexes import paths
 from indexes.predicate import And, Call, Leaf, Predicate, leaves
 from mdt.engines.reads import Reads
 from mdt.engines.spark import private
@@ -30,14 +32,19 @@ from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.plan.planner import Figure, ScanPlan, explain, hit_rates, plan
+from mdt.plan import proofs
+from mdt.plan.estimates import TableEstimate, estimate
+from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
+from mdt.plan.proofs import Kept, Totals
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
+from mdt.services import statistics
 
 View = Callable[[Snapshot], Snapshot]
 
 _VIEWS_KEPT = 8
+_PLANS_KEPT = 4
 _EVERYTHING = And(())
 _UNPINNED = "call:"
 
@@ -109,14 +116,14 @@ def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, sche
     root = files.metadata.storage.uri("").rstrip("/")
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
+    does = [*files.reads.optimizes, *(["told"] if files.tells else []), *(["placed"] if placed else [])]
     return relation(
         spark,
         files,
         columns,
         root,
         forms_text(definition),
-        told=files.tells,
-        placed=placed,
+        does=does,
         footer_bytes=files.footer_bytes,
     )
 
@@ -168,19 +175,81 @@ class _Files:
         self.tells = "metrics" in self.reads.explains
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
+        self._plans: OrderedDict[tuple[int, int, Predicate], ScanPlan] = OrderedDict()
+        self._distinct_values: Mapping[tuple[int, str], int | None] = {}
         self._lock = Lock()
 
     def list(self, query: str, predicate: Predicate) -> Listing:
         """Return the files that ``predicate`` may match; see :class:`mdt.engines.spark.file_index.Lister`."""
+        return self._listing(query, self._with_hidden(predicate), None)
+
+    def few(self, query: str, predicate: Predicate, rows: int) -> Listing:
+        """Return files with ``rows`` rows that match, if it is known; see :class:`mdt.engines.spark.file_index.Choosing`."""
+        return self._listing(query, self._with_hidden(predicate), rows)
+
+    def _listing(self, query: str, predicate: Predicate, rows: int | None) -> Listing:
         pinned = self.query(query)
         view = self.view(pinned.snapshot)
-        if self.hidden is not None:
-            predicate = And((self.hidden, predicate))
-        if predicate == _EVERYTHING or not len(view.numbers):
+        if (predicate == _EVERYTHING and rows is None) or not len(view.numbers):
             figures = () if query.startswith(_UNPINNED) else self._everything(pinned)
             return Listing(view.version, view.listing, figures=figures)
-        keep, wanted = view.keep(self.plan(pinned, predicate).segments)
+        files = None if rows is None else proofs.enough(self._kept(pinned.snapshot, predicate), rows)
+        if files is None:
+            scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
+        else:
+            scans = [SegmentScan(file) for file in files.tolist()]
+        keep, wanted = view.keep(scans)
         return Listing(view.version, view.listing, keep, wanted, pinned.figures.get(predicate, ()))
+
+    def estimate(self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool) -> TableEstimate:
+        """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""
+        snapshot = self.query(query).snapshot
+        found = self._planned(snapshot, self._with_hidden(predicate))
+        return estimate(found, columns, partial(self._distinct, snapshot), histograms=histograms)
+
+    def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
+        """Return sums over the rows that match; see :class:`mdt.engines.spark.answers.Optimizing`."""
+        return proofs.totals(self._kept(self.query(query).snapshot, self._with_hidden(predicate)), columns)
+
+    def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
+        """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""
+        return proofs.threshold(self._kept(self.query(query).snapshot, self._with_hidden(predicate)), key, count)
+
+    def type_of(self, column: str) -> pa.DataType:
+        """Return the type of a column, or of a field by its path, as it is stored."""
+        assert self.definition is not None, "a frame knows its columns"
+        return paths.type_at(self.definition.schema, column)
+
+    def _distinct(self, snapshot: Snapshot, column: str) -> int | None:
+        """Return how many values a column has, of a key as many as rows; else an index ``table_stats`` knows."""
+        if snapshot.definition.key == (column,):
+            return int((snapshot.rows - snapshot.dead_rows).sum())
+        key = snapshot.seq, column
+        if key not in self._distinct_values:
+            found = statistics.summary(self.metadata, snapshot, column)
+            self._distinct_values = {**self._distinct_values, key: None if found is None else found.distinct}
+        return self._distinct_values[key]
+
+    def _kept(self, snapshot: Snapshot, predicate: Predicate) -> Kept:
+        if predicate == _EVERYTHING:
+            return Kept.everything(snapshot)
+        return Kept.of(self._planned(snapshot, predicate))
+
+    def _planned(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
+        """Return the plan of a snapshot for ``predicate``: it is made for the optimizer, and again for the query."""
+        key = snapshot.seq, snapshot.checkpoint.seq, predicate
+        with self._lock:
+            found = self._plans.get(key)
+        if found is None:
+            found = plan(self.metadata, snapshot, predicate if predicate != _EVERYTHING else None, self._tasks)
+            with self._lock:
+                self._plans[key] = found
+                if len(self._plans) > _PLANS_KEPT:
+                    self._plans.popitem(last=False)
+        return found
+
+    def _with_hidden(self, predicate: Predicate) -> Predicate:
+        return predicate if self.hidden is None else And((self.hidden, predicate))
 
     def release(self, key: str) -> None:
         """Forget what the query ``key`` was pinned to."""
@@ -233,7 +302,7 @@ class _Files:
             found = query.plans.get(predicate)
             if found is None:
                 before = self._cache_counts()
-                found = plan(self.metadata, query.snapshot, predicate, self._tasks)
+                found = self._planned(query.snapshot, predicate)
                 if not query.plans and self.metadata.options(query.snapshot.definition).usage_counts:
                     self.metadata.usage.record(found.used_indexes(), _tests(predicate))
                 query.plans[predicate] = found

@@ -23,7 +23,7 @@ def figures(spark: SparkSession, frame: DataFrame) -> list[Figures]:
     assert number == before + 1
     values, nodes = store.executionMetrics(number), store.planGraph(number).allNodes()
     named = [nodes.apply(i) for i in range(nodes.size())]
-    explained = [shown(node, values) for node in named if node.name() == "ExplainedScan"]
+    explained = [shown(node, values) for node in named if node.name() == "TableScan"]
     scans = [shown(node, values) for node in named if node.name().startswith("Scan parquet")]
     if explained:
         assert sorted(one["files read"] for one in explained) == sorted(one["number of files read"] for one in scans)

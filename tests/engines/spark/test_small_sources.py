@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from reader import bag
-from sql_tables import BEFORE, TABLE, counts, kept, path
+from sql_tables import BEFORE, TABLE, counts, kept, path, settings
 
 import mdt
 from mdt.engines.spark import frame
@@ -41,10 +41,12 @@ def test_a_small_source_is_made_once_and_reads_what_it_may_match(
     ).createOrReplaceTempView("given")
     clauses = "when matched and t.id + s.r > 20 then update set ok = not coalesce(t.ok, false) when matched then delete"
     found = []
-    for on in (f"t.{column} = s.c", f"coalesce(t.{column}) = s.c"):
-        asked.clear()
-        found.append((counts(sql, f"merge into {TABLE} t using given s on {on} {clauses}"), state_of(sql), list(asked)))
-        mdt.open(path(sql)).restore(1)
+    with settings(sql, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "false"}):  # which would find the same
+        for on in (f"t.{column} = s.c", f"coalesce(t.{column}) = s.c"):
+            asked.clear()
+            merged = counts(sql, f"merge into {TABLE} t using given s on {on} {clauses}")
+            found.append((merged, state_of(sql), list(asked)))
+            mdt.open(path(sql)).restore(1)
     (few, after, narrow), (all_, expected_rows, wide) = found
     assert few == all_ and few[0] > 0 and after == expected_rows
     chosen = f"Leaf(column='{column}', op='in'"

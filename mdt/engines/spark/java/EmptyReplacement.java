@@ -30,7 +30,7 @@ final class EmptyReplacement extends Replacement {
     /** Asks whether a source has files for a filter, null: for none. */
     static boolean mayHaveFiles(FileSource source, Pin pin, Filter filter) {
         try {
-            return source.ask(pin, pin.key, normalized(filter)).count() > 0;
+            return source.ask(pin, pin.key, normalized(filter), MdtFileIndex.ALL).count() > 0;
         } catch (py4j.Py4JException failure) {
             return true; // it will say so again when the files are to be read
         }
@@ -40,7 +40,7 @@ final class EmptyReplacement extends Replacement {
      * Returns the conditions of a filter, joined by And there, with the relation's own names of columns: as Spark will hand
      * them to listFiles, most of the time, so that the answer is remembered until then. Null without a filter.
      */
-    private static scala.collection.immutable.Seq normalized(Filter filter) {
+    static scala.collection.immutable.Seq normalized(Filter filter) {
         if (filter == null) {
             return null;
         }

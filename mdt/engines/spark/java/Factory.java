@@ -4,7 +4,10 @@ package mdt.spark;
 
 import java.io.File;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.function.Function;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
@@ -47,18 +50,15 @@ public class Factory {
     }
 
     /**
-     * Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java); told: whether
-     * Spark's UI is told figures of each plan; placed: whether a file has an executor that it is read by; footerBytes: of footers
-     * that an executor keeps.
+     * Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java); does: what is done
+     * for it, names of MdtFileIndex with commas between; footerBytes: of footers that an executor keeps.
      */
-    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, boolean told,
-            boolean placed, long footerBytes) {
+    public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, String does,
+            long footerBytes) {
         shipment.to(session.sparkContext());
         install(session);
-        if (told) {
-            explain(session);
-        }
-        FileSource source = new FileSource(planner, session.sparkContext(), root, told, placed, footerBytes);
+        Set all = new HashSet(Arrays.asList(does.split(",")));
+        FileSource source = new FileSource(planner, session.sparkContext(), root, all, footerBytes);
         StructType schema = (StructType) DataType.fromJson(columns);
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
                 schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms), footerBytes), Scala.none(), session);
@@ -90,7 +90,7 @@ public class Factory {
         Internals.setRules(analyzer, kind, rules);
     }
 
-    /** Adds our rules to the session's optimizer, unless they are there. */
+    /** Adds our rules to the session's optimizer and our strategy to its planner, unless they are there. */
     private synchronized void install(SparkSession session) {
         ExperimentalMethods own = session.experimental();
         List rules = new ArrayList(Scala.list(own.extraOptimizations()));
@@ -100,20 +100,14 @@ public class Factory {
             }
         }
         rules.add(new PinRule());
+        session.extensions().injectPreCBORule(new MeasureRules()); // of sessions that are made of this one, too
         rules.add(new CatalogRule(session));
+        rules.add(new TotalsRule());
+        rules.add(new TopPruning());
+        rules.add(new JoinPruning(session));
         own.extraOptimizations_$eq(Scala.seq(rules)); // how Java spells the assignment of a Scala variable
-    }
-
-    /** Adds our strategy to the session's planner, unless it is there: it is asked of every node of every plan. */
-    private synchronized void explain(SparkSession session) {
-        ExperimentalMethods own = session.experimental();
         List strategies = new ArrayList(Scala.list(own.extraStrategies()));
-        for (int i = 0; i < strategies.size(); i++) {
-            if (strategies.get(i) instanceof ExplainedScans) {
-                return;
-            }
-        }
-        strategies.add(new ExplainedScans());
+        strategies.add(new TableScans());
         own.extraStrategies_$eq(Scala.seq(strategies));
     }
 }

@@ -3,14 +3,18 @@
 // Python may call the JVM meanwhile.
 package mdt.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.ByteBuffer;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.Function;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 
 final class FileSource {
     private static final int VERSIONS_MAX = 8; // queries that run side by side may be pinned to different ones
@@ -19,38 +23,35 @@ final class FileSource {
     private static final int HAS_FIGURES = 4;
     final SparkContext context;
     final String root;
-    final boolean told; // whether Spark's UI is told figures of each plan
-    final boolean placed; // whether a file has an executor that it is read by
+    final Set does; // names of MdtFileIndex
     final long footerBytes; // of footers that an executor keeps, 0: none
     private final Function planner;
     private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> FileList, the oldest use first
     private int newest = -1;
     private volatile long bytesNewest = -1; // not known
 
-    FileSource(Function planner, SparkContext context, String root, boolean told, boolean placed,
-            long footerBytes) {
+    FileSource(Function planner, SparkContext context, String root, Set does, long footerBytes) {
         this.planner = planner;
         this.context = context;
         this.root = root;
-        this.told = told;
-        this.placed = placed;
+        this.does = does;
         this.footerBytes = footerBytes;
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
     long bytes() {
         if (bytesNewest < 0) {
-            ask(null, QueryKey.unpinned(), null); // before the query is pinned, and of no consequence to its rows
+            ask(null, QueryKey.unpinned(), null, MdtFileIndex.ALL); // before the query is pinned, and of no consequence to its rows
         }
         return bytesNewest;
     }
 
     /**
      * Asks Python which files a query must read. pin, key: of the query; filters: expressions of Catalyst, all of which hold
-     * for the rows that it wants, null: none known.
+     * for the rows that it wants, null: none known; rows: how many of these are enough, ALL.
      */
-    Answer ask(Pin pin, String key, scala.collection.immutable.Seq filters) {
-        String conditions = CatalystJson.array(filters == null ? Collections.EMPTY_LIST : Scala.list(filters));
+    Answer ask(Pin pin, String key, scala.collection.immutable.Seq filters, int rows) {
+        String conditions = json(filters) + (rows == MdtFileIndex.ALL ? "" : ",\"rows\":" + rows);
         Answer before = pin == null ? null : pin.answer(this, conditions);
         if (before != null) {
             return before;
@@ -82,6 +83,38 @@ final class FileSource {
             answer.know(unknown, Reply.body((byte[]) planner.apply(asked)));
         }
         return answer.files();
+    }
+
+    /** Asks Python what the files that a query must read hold, roughly: see Measures. columns: names. */
+    JsonNode estimate(scala.collection.immutable.Seq filters, List columns, boolean histograms) {
+        return told(QueryKey.unpinned(), "\"estimate\":" + CatalystJson.texts(columns) + ",\"histograms\":" + histograms, filters);
+    }
+
+    /** Asks Python for sums over the rows that fulfil filters; null if only the files know. columns: names. */
+    JsonNode totals(Pin pin, scala.collection.immutable.Seq filters, List columns) {
+        return told(pin.key, "\"totals\":" + CatalystJson.texts(columns), filters);
+    }
+
+    /** Asks Python for the value that so many rows which fulfil filters are not behind; null if it is not known. */
+    JsonNode bound(Pin pin, scala.collection.immutable.Seq filters, Expression column, boolean descending, boolean nullsFirst, int count) {
+        List one = new ArrayList();
+        one.add(column);
+        return told(pin.key, "\"top\":" + count + ",\"by\":" + CatalystJson.array(one) + ",\"descending\":" + descending
+                + ",\"nulls_first\":" + nullsFirst, filters);
+    }
+
+    /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
+    private JsonNode told(String key, String question, scala.collection.immutable.Seq filters) {
+        try {
+            return Measures.json(Reply.body((byte[]) planner.apply(
+                    "{\"query\":\"" + key + "\"," + question + ",\"filters\":" + json(filters) + "}")));
+        } catch (py4j.Py4JException failure) {
+            return null;
+        }
+    }
+
+    private static String json(scala.collection.immutable.Seq filters) {
+        return CatalystJson.array(filters == null ? Collections.EMPTY_LIST : Scala.list(filters));
     }
 
     private synchronized Map known() {

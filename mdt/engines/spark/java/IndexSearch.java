@@ -11,10 +11,16 @@ import scala.runtime.BoxedUnit;
 final class IndexSearch extends AbstractFunction1 {
     final Set pins = new HashSet();
     final Set roots = new HashSet();
+    private final Set does = new HashSet();
 
     /** Searches a plan, its subqueries included. */
     IndexSearch(LogicalPlan plan) {
         plan.foreachWithSubqueries(this);
+    }
+
+    /** Returns whether something is done for one of them. */
+    boolean has(String what) {
+        return does.contains(what);
     }
 
     public Object apply(Object node) {
@@ -22,6 +28,7 @@ final class IndexSearch extends AbstractFunction1 {
         if (index != null) {
             pins.add(index.pin);
             roots.add(index.source.root);
+            does.addAll(index.source.does);
         }
         return BoxedUnit.UNIT; // what a Scala function without a result returns
     }

@@ -2,14 +2,21 @@
 // has moved something is told when the first frame is made (probe), not in the middle of a query.
 package mdt.spark;
 
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.internal.filter2.columnindex.RowRanges;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
+import scala.Option;
 
 final class Internals {
     private static final Class READER = VectorizedParquetRecordReader.class.getSuperclass();
@@ -26,6 +33,7 @@ final class Internals {
         }
         field(Class.forName(groups.getName() + "Impl", false, READER.getClassLoader()), "reader");
         rowRanges();
+        dynamicPruning(null, null, Scala.seq(new Object[0]), 0);
     }
 
     /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
@@ -86,6 +94,27 @@ final class Internals {
             }
         }
         throw new NoSuchFieldException(kind);
+    }
+
+    /**
+     * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. Its constructor has one
+     * argument more since Spark 4.3, and some that are not told.
+     */
+    static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number) {
+        try {
+            Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
+            Object[] arguments = new Object[made.getParameterCount()];
+            Arrays.fill(arguments, Option.empty());
+            arguments[0] = key;
+            arguments[1] = plan;
+            arguments[2] = keys;
+            arguments[3] = Scala.seq(new Object[] {Integer.valueOf(number)});
+            arguments[4] = Boolean.TRUE;
+            arguments[5] = NamedExpression$.MODULE$.newExprId();
+            return (Expression) made.newInstance(arguments);
+        } catch (ReflectiveOperationException moved) {
+            throw new UnsupportedOperationException("this release of Spark has another DynamicPruningSubquery: " + moved);
+        }
     }
 
     private static Field field(Class of, String name) throws Exception {

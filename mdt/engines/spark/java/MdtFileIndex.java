@@ -9,7 +9,11 @@
 //       relation                --->      Factory            makes relations, and adds PinRule to the optimizer
 //                                         PinRule            gives a query one Pin
 //       _Planner.apply          <---      FileSource.ask     from MdtFileIndex.listFiles, and from PinRule before it
-//                                         ExplainedScans     shows the figures of plans in Spark's UI, if the session asks for it
+//                                         MeasureRule        tells the optimizer what is left after pruning
+//                                         JoinPruning        lets sides of joins ask each other which values they have
+//                                         TopPruning         finds where the first rows may be
+//                                         TotalsRule         answers count, min and max without files
+//                                         TableScan          brings the answers, and shows the figures of plans in Spark's UI
 //                                         MdtParquet         how the files are read: its head has the second half of the way
 //
 // All classes of this package are compiled in the driver by Janino, a small compiler that comes with Spark, when the first
@@ -26,12 +30,25 @@ import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.StructType;
 
 public class MdtFileIndex implements FileIndex {
+    static final String TOLD = "told"; // Spark's UI is told figures of each plan
+    static final String PLACED = "placed"; // a file has an executor that it is read by
+    static final String STATISTICS = "statistics"; // Spark's optimizer is told what is left after pruning
+    static final String TOP = "top"; // first rows are looked for where they may be
+    static final String TOTALS = "totals"; // count, min and max are answered without files
+    static final int ALL = -1;
+    static final String JOINS = "joins"; // other sides of joins are asked for values
     final FileSource source;
     final Pin pin; // null: not yet part of an optimized query
+    final int rows; // that match, of which any will do; ALL: every one is wanted
 
     MdtFileIndex(FileSource source, Pin pin) {
+        this(source, pin, ALL);
+    }
+
+    MdtFileIndex(FileSource source, Pin pin, int rows) {
         this.source = source;
         this.pin = pin;
+        this.rows = rows;
     }
 
     /** Returns the index of a node of a plan that is a relation of ours, null for any other node. */
@@ -43,6 +60,11 @@ public class MdtFileIndex implements FileIndex {
         return index instanceof MdtFileIndex ? (MdtFileIndex) index : null;
     }
 
+    /** Returns whether something of the above is done for the relation. */
+    boolean does(String what) {
+        return source.does.contains(what);
+    }
+
     /** Spark refuses to write to a relation with more than one root: this is what protects the table. */
     public scala.collection.immutable.Seq rootPaths() {
         return Scala.seq(new Object[] {new Path(source.root), new Path(source.root, ".write_guard")});
@@ -52,14 +74,14 @@ public class MdtFileIndex implements FileIndex {
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
         String key = key();
-        List files = source.files(source.ask(pin, key, dataFilters), key);
-        files = source.placed ? new Affinity(source.context).located(files) : files;
+        List files = source.files(source.ask(pin, key, TableScan.conditions(dataFilters), rows), key);
+        files = does(PLACED) ? new Affinity(source.context).located(files) : files;
         return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 
     /** For DataFrame.inputFiles alone. */
     public String[] inputFiles() {
-        List paths = source.ask(pin, key(), null).paths();
+        List paths = source.ask(pin, key(), null, rows).paths();
         String[] names = new String[paths.size()];
         for (int i = 0; i < names.length; i++) {
             Path path = (Path) paths.get(i);
@@ -84,7 +106,8 @@ public class MdtFileIndex implements FileIndex {
     public boolean equals(Object other) {
         return other instanceof MdtFileIndex
                 && ((MdtFileIndex) other).source == source
-                && ((MdtFileIndex) other).pin == pin;
+                && ((MdtFileIndex) other).pin == pin
+                && ((MdtFileIndex) other).rows == rows;
     }
 
     public int hashCode() {

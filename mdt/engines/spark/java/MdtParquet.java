@@ -88,7 +88,7 @@ public class MdtParquet extends ParquetFileFormat {
         scala.collection.immutable.Map inner = vectorized
                 ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options;
         LiveReader reader = new LiveReader(vectorized, batches, required);
-        reader.footers = ExplainedScan.footers();
+        reader.footers = TableScan.footers();
         reader.newest = super.buildReaderWithPartitionValues(
                 session, data, partitions, vectorized ? required : numbered(required), filters, inner,
                 new Configuration(conf));

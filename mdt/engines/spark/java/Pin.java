@@ -8,8 +8,10 @@ import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 
 final class Pin {
@@ -20,6 +22,7 @@ final class Pin {
     private static final Map LIVE = Collections.synchronizedMap(new HashMap()); // reference -> key
     final String key = "plan:" + NEXT.incrementAndGet();
     private final Map versions = new HashMap(); // source -> the version that it answered from
+    private final Set seen = new HashSet();
     private final Map answers = new HashMap(); // source -> filters as JSON -> Answer
 
     Pin() {
@@ -46,6 +49,11 @@ final class Pin {
             answers.put(source, new HashMap());
         }
         ((Map) answers.get(source)).put(filters, answer);
+    }
+
+    /** Returns whether it is told something for the first time: rules that change a plan are called again with what they made of it. */
+    synchronized boolean isFirst(String what) {
+        return seen.add(what);
     }
 
     /** Returns, once, the keys of queries that no longer exist. */

@@ -19,8 +19,8 @@ final class PinReplacement extends Replacement {
         }
         LogicalRelation old = (LogicalRelation) node;
         HadoopFsRelation files = (HadoopFsRelation) old.relation();
-        HadoopFsRelation pinned = new HadoopFsRelation(new MdtFileIndex(index.source, pin), files.partitionSchema(),
+        HadoopFsRelation pinned = new HadoopFsRelation(new MdtFileIndex(index.source, pin, index.rows), files.partitionSchema(),
                 files.dataSchema(), files.bucketSpec(), files.fileFormat(), files.options(), files.sparkSession());
-        return old.copy(pinned, old.output(), old.catalogTable(), old.isStreaming(), old.stream());
+        return MeasuredRelation.with(old, pinned);
     }
 }

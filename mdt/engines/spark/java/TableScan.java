@@ -1,8 +1,16 @@
-// The scan of a table and the figures of its plan, as metrics of a node: Spark's UI shows those of every node, and which ones
-// the node of a scan has is Spark's to say. So this one stands above it; rows and batches pass through as they are.
+// Stands above Spark's scan of a table where more is to be done than that node does; rows and batches pass through as they are.
+//
+// 1. Before the files are listed it adds what the other sides of joins have (JoinPruning) to the conditions: Spark fills the questions
+//    of a node in before it runs.
+// 2. It shows the figures of the plan as its metrics: Spark's UI shows those of every node, and which ones the node of a scan has is
+//    Spark's to say.
 package mdt.spark;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.package$AttributeSeq;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -13,19 +21,39 @@ import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
 import scala.Option;
 
-public class ExplainedScan extends SparkPlan {
+public class TableScan extends SparkPlan {
     private static final String[] FOOTERS = {"footers found in executors", "footers read by executors"};
     private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
     private final SparkPlan scan;
+    private final scala.collection.immutable.Seq questions; // to other sides of joins
     private scala.collection.immutable.Map metrics; // null: not asked for yet
 
-    public ExplainedScan(SparkPlan scan) {
+    public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions) {
         this.scan = scan;
+        this.questions = questions;
     }
 
-    /** Returns whether a node is a scan of a table whose figures are to be told. */
-    static boolean explains(Object node) {
-        return index(node) != null && index(node).source.told && index(node).pin != null;
+    /** Returns whether a node is Spark's scan of a table. */
+    static boolean isOurs(Object node) {
+        return index(node) != null && index(node).pin != null;
+    }
+
+    /** Returns the conditions of the scan that is being made in this thread, those that became known included. */
+    static scala.collection.immutable.Seq conditions(scala.collection.immutable.Seq given) {
+        TableScan running = (TableScan) RUNNING.get();
+        return running == null ? given : running.with(given);
+    }
+
+    private scala.collection.immutable.Seq with(scala.collection.immutable.Seq given) {
+        List all = new ArrayList(Scala.list(given));
+        List asked = Scala.list(questions);
+        for (int i = 0; i < asked.size(); i++) {
+            Expression known = Answered.condition((Expression) asked.get(i));
+            if (known != null) {
+                all.add(known);
+            }
+        }
+        return Scala.seq(all);
     }
 
     private static MdtFileIndex index(Object node) {
@@ -37,13 +65,14 @@ public class ExplainedScan extends SparkPlan {
     }
 
     /** Returns the figures of the plan; it was made for the optimizer, or is kept until the files are listed. Null without. */
-    private Figures figures() {
-        if (!explains(scan)) {
+    private Figures figures(boolean running) {
+        MdtFileIndex index = index(scan);
+        if (index == null || !index.does(MdtFileIndex.TOLD)) {
             return null;
         }
-        MdtFileIndex index = index(scan);
         try {
-            return index.source.ask(index.pin, index.pin.key, ((FileSourceScanExec) scan).dataFilters()).figures;
+            scala.collection.immutable.Seq conditions = ((FileSourceScanExec) scan).dataFilters();
+            return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, index.rows).figures;
         } catch (py4j.Py4JException failure) {
             return null; // it will say so again when the files are to be read
         }
@@ -52,7 +81,7 @@ public class ExplainedScan extends SparkPlan {
     /** Spark wants to know which ones there are before the query runs. */
     public synchronized scala.collection.immutable.Map metrics() {
         if (metrics == null) {
-            Figures figures = figures();
+            Figures figures = figures(false);
             metrics = figures == null ? Scala.none() : figures.metrics(sparkContext());
             for (int i = 0; figures != null && index(scan).source.footerBytes > 0 && i < FOOTERS.length; i++) {
                 metrics = (scala.collection.immutable.Map) metrics.updated(
@@ -63,7 +92,7 @@ public class ExplainedScan extends SparkPlan {
     }
 
     private void tell() {
-        Figures figures = figures();
+        Figures figures = figures(true);
         if (figures != null) {
             SQLMetric[] told = figures.set(metrics());
             String execution = sparkContext().getLocalProperty(SQLExecution$.MODULE$.EXECUTION_ID_KEY());
@@ -73,7 +102,7 @@ public class ExplainedScan extends SparkPlan {
 
     /** Returns what tasks of the scan that is being made count footers by, null if nobody asks. */
     static SQLMetric[] footers() {
-        ExplainedScan running = (ExplainedScan) RUNNING.get();
+        TableScan running = (TableScan) RUNNING.get();
         if (running == null || !running.metrics().contains(FOOTERS[0])) {
             return null;
         }
@@ -126,9 +155,10 @@ public class ExplainedScan extends SparkPlan {
         return scan.vectorTypes();
     }
 
-    /** To Spark, which reuses results of equal plans, it is the scan. */
+    /** Spark reuses results of equal plans: one that asks nobody is equal to its scan. */
     public QueryPlan doCanonicalize() {
-        return scan.canonicalized();
+        return questions.isEmpty() ? scan.canonicalized()
+                : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())));
     }
 
     public scala.collection.immutable.Seq children() {
@@ -136,23 +166,24 @@ public class ExplainedScan extends SparkPlan {
     }
 
     public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-        return new ExplainedScan((SparkPlan) children.apply(0));
+        return new TableScan((SparkPlan) children.apply(0), questions);
     }
 
     public int productArity() {
-        return 1;
+        return 2;
     }
 
     public Object productElement(int at) {
-        return scan;
+        return at == 0 ? (Object) scan : questions;
     }
 
     public boolean canEqual(Object other) {
-        return other instanceof ExplainedScan;
+        return other instanceof TableScan;
     }
 
     public boolean equals(Object other) {
-        return other instanceof ExplainedScan && ((ExplainedScan) other).scan.equals(scan);
+        return other instanceof TableScan && ((TableScan) other).scan.equals(scan)
+                && ((TableScan) other).questions.equals(questions);
     }
 
     public int hashCode() {

@@ -1,0 +1,52 @@
+"""Keys of values (:mod:`indexes.values`) back into numbers, many at once, for estimates: the nearest floats."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes import values
+
+_SIGN_BIT = np.uint64(1 << 63)
+
+
+def as_numbers(keys: pa.Array | pa.ChunkedArray, type: pa.DataType) -> npt.NDArray[np.float64]:
+    """Return the values of n keys -> float64[n]: days, microseconds, 0 and 1; NaN for null, and for text and bytes.
+
+    Raises ValueError for keys of another width than those of ``type``.  O(n).
+
+    >>> as_numbers(values.encode(pa.array([-7, None, 2**40])), pa.int64()).tolist()
+    [-7.0, nan, 1099511627776.0]
+    """
+    found = np.full(len(keys), np.nan)
+    known = np.flatnonzero(keys.is_valid())
+    width = values.key_width(type)
+    if width is None or not len(known):
+        return found
+    joined = b"".join(keys.drop_null().to_pylist())
+    if len(joined) != width * len(known):
+        raise ValueError(f"keys of type {type} have {width} bytes each")
+    if width == 1:
+        found[known] = np.frombuffer(joined, np.uint8)
+        return found
+    words = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(len(known), -1)
+    found[known] = _floats(words[:, 0]) if values.kind_of(type) == "float" else _integers(words)
+    if values.kind_of(type) == "decimal":
+        found /= 10.0 ** (type.value_type if pa.types.is_dictionary(type) else type).scale
+    return found
+
+
+def _floats(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    return np.where(words & _SIGN_BIT, words ^ _SIGN_BIT, ~words).view(np.float64)
+
+
+def _integers(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Return integers of several words, the most significant first: those below zero by what they lack to -1, lest digits cancel."""
+    is_negative = (words[:, 0] & _SIGN_BIT) == 0
+    digits = words ^ np.concatenate(([_SIGN_BIT], np.zeros(words.shape[1] - 1, np.uint64)))
+    digits = np.where(is_negative[:, None], ~digits, digits)
+    total = np.zeros(len(words))
+    for word in digits.T:
+        total = total * 2.0**64 + word
+    return np.where(is_negative, -1.0 - total, total)

@@ -1,0 +1,77 @@
+// What the other side of a join, or a subquery of one value, has answered, as a condition that the planner in Python understands.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.util.TypeUtils;
+import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.ScalarSubquery;
+import org.apache.spark.sql.types.AtomicType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StringType;
+import scala.Option;
+import scala.math.Ordering;
+
+final class Answered {
+    private static final int VALUES_MAX = 10000; // more are told as the range that they lie in
+
+    private Answered() {}
+
+    /** Returns the condition of a question that Spark has filled in, null if it has not, or if there is no broadcast to ask. */
+    static Expression condition(Expression question) {
+        if (!(question instanceof DynamicPruningExpression)) {
+            return withValues(question);
+        }
+        Expression inner = ((DynamicPruningExpression) question).child();
+        if (!(inner instanceof InSubqueryExec)) {
+            return null;
+        }
+        Expression key = ((InSubqueryExec) inner).child();
+        DataType type = key.dataType();
+        Option found = ((InSubqueryExec) inner).values();
+        if (found.isEmpty() || type instanceof StringType && !type.equals(DataTypes.StringType)) { // which are not told apart by bytes
+            return null;
+        }
+        List values = new ArrayList(Arrays.asList((Object[]) found.get()));
+        while (values.remove(null)) {
+            continue; // null equals nothing
+        }
+        if (values.size() <= VALUES_MAX) {
+            List literals = new ArrayList(values.size());
+            for (int i = 0; i < values.size(); i++) {
+                literals.add(new Literal(values.get(i), type));
+            }
+            return new In(key, Scala.seq(literals));
+        }
+        return type instanceof AtomicType ? between(key, values, type) : null;
+    }
+
+    /** Returns a condition with the values of its subqueries in their places. */
+    private static Expression withValues(Expression condition) {
+        return (Expression) condition.transform(new Replacement() {
+            Object of(Object node) {
+                return node instanceof ScalarSubquery ? ((ScalarSubquery) node).toLiteral() : null;
+            }
+        });
+    }
+
+    private static Expression between(Expression key, List values, DataType type) {
+        Ordering order = TypeUtils.getInterpretedOrdering(type);
+        Object least = values.get(0);
+        Object most = least;
+        for (int i = 1; i < values.size(); i++) {
+            least = order.compare(values.get(i), least) < 0 ? values.get(i) : least;
+            most = order.compare(values.get(i), most) > 0 ? values.get(i) : most;
+        }
+        return new And(new GreaterThanOrEqual(key, new Literal(least, type)), new LessThanOrEqual(key, new Literal(most, type)));
+    }
+}

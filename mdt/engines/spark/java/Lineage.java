@@ -1,0 +1,150 @@
+// The way from a key of a join down to the relation that its values come from, and the question that is put there.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+
+final class Lineage {
+    private final LogicalPlan other;
+    private final List others;
+    private final int which;
+
+    /** other: the side of the join that is asked for the values of the key with number which of its keys. */
+    Lineage(LogicalPlan other, List others, int which) {
+        this.other = other;
+        this.others = others;
+        this.which = which;
+    }
+
+    /**
+     * Returns a plan whose relation with the columns of a key asks for its values; null where there is none of ours, where rows
+     * that the join loses would change others.
+     */
+    LogicalPlan asking(LogicalPlan plan, Expression key) {
+        if (key.references().isEmpty() || !key.deterministic() || !key.references().subsetOf(plan.outputSet())) {
+            return null;
+        }
+        if (plan instanceof Filter) {
+            return belowFilter((Filter) plan, key);
+        }
+        if (plan instanceof Project) {
+            Project project = (Project) plan;
+            LogicalPlan child = allDeterministic(project.projectList())
+                    ? asking(project.child(), unnamed(key, project.projectList())) : null;
+            return child == null ? null : project.copy(project.projectList(), child);
+        }
+        if (plan instanceof Aggregate) {
+            return belowAggregate((Aggregate) plan, key);
+        }
+        if (plan instanceof Join) {
+            return belowJoin((Join) plan, key);
+        }
+        MdtFileIndex index = MdtFileIndex.of(plan);
+        return index != null && index.pin != null && index.does(MdtFileIndex.JOINS) ? new Filter(question(key), plan) : null;
+    }
+
+    private LogicalPlan belowFilter(Filter filter, Expression key) {
+        if (!filter.deterministic()) {
+            return null;
+        }
+        if (MdtFileIndex.of(filter.child()) == null) {
+            LogicalPlan child = asking(filter.child(), key);
+            return child == null ? null : filter.copy(filter.condition(), child);
+        }
+        Filter alone = (Filter) asking(filter.child(), key);
+        return alone == null ? null : filter.copy(new And(filter.condition(), alone.condition()), filter.child());
+    }
+
+    /** Groups are made of rows with one value of what they are grouped by: those that are not asked for are left out whole. */
+    private LogicalPlan belowAggregate(Aggregate aggregate, Expression key) {
+        Expression below = unnamed(key, aggregate.aggregateExpressions());
+        List grouping = Scala.list(aggregate.groupingExpressions());
+        for (Iterator i = leaves(below).iterator(); i.hasNext(); ) {
+            Expression leaf = (Expression) i.next();
+            boolean grouped = false;
+            for (int k = 0; k < grouping.size(); k++) {
+                grouped |= ((Expression) grouping.get(k)).semanticEquals(leaf);
+            }
+            if (!grouped) {
+                return null;
+            }
+        }
+        LogicalPlan child = allDeterministic(aggregate.aggregateExpressions()) ? asking(aggregate.child(), below) : null;
+        return child == null ? null : (LogicalPlan) aggregate.withNewChildren(Scala.seq(new Object[] {child}));
+    }
+
+    private LogicalPlan belowJoin(Join join, Expression key) {
+        JoinType type = join.joinType();
+        boolean inner = type.equals(Inner$.MODULE$);
+        boolean leftStays = inner || type.equals(LeftOuter$.MODULE$) || type.equals(LeftSemi$.MODULE$)
+                || type.equals(LeftAnti$.MODULE$);
+        if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
+            return null;
+        }
+        LogicalPlan left = leftStays ? asking(join.left(), key) : null;
+        LogicalPlan right = inner && left == null ? asking(join.right(), key) : null;
+        if (left == null && right == null) {
+            return null;
+        }
+        return join.copy(left == null ? join.left() : left, right == null ? join.right() : right, type,
+                join.condition(), join.hint());
+    }
+
+    private Expression question(Expression key) {
+        return Internals.dynamicPruning(key, other, Scala.seq(others), which);
+    }
+
+    /** Returns a key in terms of what a list of named expressions is made of. */
+    static Expression unnamed(Expression key, scala.collection.immutable.Seq named) {
+        final List names = Scala.list(named);
+        return (Expression) key.transform(new Replacement() {
+            Object of(Object node) {
+                for (int i = 0; node instanceof AttributeReference && i < names.size(); i++) {
+                    NamedExpression name = (NamedExpression) names.get(i);
+                    if (name instanceof Alias && name.exprId().equals(((AttributeReference) node).exprId())) {
+                        return ((Alias) name).child();
+                    }
+                }
+                return null;
+            }
+        });
+    }
+
+    private static List leaves(Expression key) {
+        List found = new ArrayList();
+        List all = Scala.list(key.collectLeaves());
+        for (int i = 0; i < all.size(); i++) {
+            if (!((Expression) all.get(i)).foldable()) {
+                found.add(all.get(i));
+            }
+        }
+        return found;
+    }
+
+    static boolean allDeterministic(scala.collection.immutable.Seq expressions) {
+        List all = Scala.list(expressions);
+        for (int i = 0; i < all.size(); i++) {
+            if (!((Expression) all.get(i)).deterministic()) {
+                return false;
+            }
+        }
+        return true;
+    }
+}

@@ -1,0 +1,54 @@
+// A relation of ours with what Python's planner estimates of the files that a query reads of it. Spark's optimizer asks every node
+// of a plan for its size, and if its cost model is on (spark.sql.cbo.enabled) for rows and the values of columns, before it decides
+// which side of a join is broadcast and which join comes first.
+package mdt.spark;
+
+import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.sources.BaseRelation;
+import scala.Option;
+
+public class MeasuredRelation extends LogicalRelation {
+    private final Statistics measured;
+
+    MeasuredRelation(LogicalRelation of, HadoopFsRelation files, Statistics measured) {
+        super(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
+        this.measured = measured;
+    }
+
+    /** Returns a relation with other files, measured if the first one is. */
+    static LogicalRelation with(LogicalRelation of, HadoopFsRelation files) {
+        return of instanceof MeasuredRelation ? new MeasuredRelation(of, files, ((MeasuredRelation) of).measured)
+                : of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
+    }
+
+    /** Spark calls this by reflection where expressions of a plan, and so columns of a relation, are replaced. */
+    public MeasuredRelation(BaseRelation files, scala.collection.immutable.Seq output, Option table, boolean streams,
+            Option stream, Statistics measured) {
+        super(files, output, table, streams, stream);
+        this.measured = measured;
+    }
+
+    /** What that constructor takes beside what the one of a relation does. */
+    public scala.collection.immutable.Seq otherCopyArgs() {
+        return Scala.seq(new Object[] {measured});
+    }
+
+    public Statistics computeStats() {
+        return measured;
+    }
+
+    /** Not equal to the relation without estimates, whose place it could not take: a rule that gives an equal node changes nothing. */
+    public boolean canEqual(Object other) {
+        return other instanceof MeasuredRelation;
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof MeasuredRelation && super.equals(other) && measured == ((MeasuredRelation) other).measured;
+    }
+
+    public int hashCode() {
+        return super.hashCode();
+    }
+}

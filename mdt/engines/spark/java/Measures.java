@@ -1,0 +1,131 @@
+// Estimates of a relation, as Python tells them, in the form of Spark's optimizer. Their text, JSON, is described at the head of
+// file_index.py.
+package mdt.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.math.RoundingMode;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.AttributeMap$;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.plans.logical.ColumnStat;
+import org.apache.spark.sql.catalyst.plans.logical.Histogram;
+import org.apache.spark.sql.catalyst.plans.logical.HistogramBin;
+import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.ShortType;
+import scala.Option;
+import scala.Tuple2;
+
+final class Measures {
+    private static final int VERSION = 2; // of Spark's statistics of columns, CatalogColumnStat.VERSION
+
+    private Measures() {}
+
+    /** Returns estimates, null where Python has none. costs: whether rows and columns are wanted, and not the size alone. */
+    static Statistics of(FileSource source, scala.collection.immutable.Seq filters, List columns, boolean costs,
+            boolean histograms) {
+        List names = new ArrayList();
+        for (int i = 0; i < columns.size(); i++) {
+            names.add(((AttributeReference) columns.get(i)).name());
+        }
+        JsonNode told = source.estimate(filters, names, histograms);
+        if (told == null) {
+            return null;
+        }
+        BigInteger bytes = BigInteger.valueOf(Math.max(1L, told.get("bytes").asLong()));
+        if (!costs) {
+            return new Statistics(number(bytes), Option.empty(), AttributeMap$.MODULE$.empty(), false);
+        }
+        List found = new ArrayList();
+        List all = new ArrayList();
+        for (int i = 0; i < columns.size(); i++) {
+            AttributeReference column = (AttributeReference) columns.get(i);
+            JsonNode one = told.get("columns").get(column.name());
+            if (one != null) {
+                found.add(new Tuple2(column, column(one, column.dataType(), histograms)));
+            }
+            all.add(column);
+        }
+        scala.math.BigInt rows = number(BigInteger.valueOf(told.get("rows").asLong()));
+        scala.collection.immutable.Seq seq = Scala.seq(found);
+        return new Statistics(
+                EstimationUtils.getOutputSize(Scala.seq(all), rows, AttributeMap$.MODULE$.apply(seq)),
+                Option.apply(rows), AttributeMap$.MODULE$.apply(seq), false);
+    }
+
+    private static ColumnStat column(JsonNode one, DataType type, boolean histograms) {
+        JsonNode low = one.get("low");
+        JsonNode high = one.get("high");
+        boolean bounded = !low.isNull() && !high.isNull();
+        Long mean = Long.valueOf(one.get("bytes").asLong());
+        return new ColumnStat(
+                one.get("distinct").isNull() ? Option.empty() : Option.apply(number(one.get("distinct").bigIntegerValue())),
+                bounded ? Option.apply(value(low.asDouble(), type, RoundingMode.FLOOR)) : Option.empty(),
+                bounded ? Option.apply(value(high.asDouble(), type, RoundingMode.CEILING)) : Option.empty(),
+                Option.apply(number(one.get("nulls").bigIntegerValue())),
+                Option.apply(mean), Option.apply(mean),
+                histograms && one.has("bins") ? Option.apply(histogram(one)) : Option.empty(), VERSION);
+    }
+
+    /** Returns a bound as Spark holds values of a type. */
+    private static Object value(double bound, DataType type, RoundingMode mode) {
+        if (type instanceof DoubleType) {
+            return Double.valueOf(bound);
+        }
+        if (type instanceof FloatType) {
+            return Float.valueOf((float) bound);
+        }
+        BigDecimal exact = new BigDecimal(bound);
+        if (type instanceof DecimalType) {
+            return Decimal.apply(exact.setScale(((DecimalType) type).scale(), mode));
+        }
+        long whole = (long) (mode == RoundingMode.FLOOR ? Math.floor(bound) : Math.ceil(bound));
+        if (type instanceof BooleanType) {
+            return Boolean.valueOf(whole != 0);
+        }
+        if (type instanceof IntegerType || type instanceof DateType) {
+            return Integer.valueOf((int) whole);
+        }
+        return type instanceof ShortType ? Short.valueOf((short) whole)
+                : type instanceof ByteType ? (Object) Byte.valueOf((byte) whole) : Long.valueOf(whole);
+    }
+
+    private static Histogram histogram(JsonNode one) {
+        JsonNode told = one.get("bins");
+        HistogramBin[] bins = new HistogramBin[told.size()];
+        for (int i = 0; i < bins.length; i++) {
+            JsonNode bin = (JsonNode) told.get(i);
+            bins[i] = new HistogramBin(((JsonNode) bin.get(0)).asDouble(), ((JsonNode) bin.get(1)).asDouble(),
+                    ((JsonNode) bin.get(2)).asLong());
+        }
+        return new Histogram(one.get("height").asDouble(), bins);
+    }
+
+    /** Reads the text of a reply. */
+    static JsonNode json(ByteBuffer from) {
+        try {
+            return new ObjectMapper().readTree(from.array(), from.arrayOffset() + from.position(), from.remaining());
+        } catch (IOException failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
+    private static scala.math.BigInt number(BigInteger value) {
+        return new scala.math.BigInt(value);
+    }
+}

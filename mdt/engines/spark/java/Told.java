@@ -1,0 +1,73 @@
+// A value that Python tells as JSON, as Spark holds values of a type: whole numbers (days, microseconds too) as they are, decimal and
+// floating-point numbers as text, texts and bytes in hexadecimal.
+package mdt.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.math.BigDecimal;
+import java.util.HexFormat;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DateType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.DoubleType;
+import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.TimestampNTZType;
+import org.apache.spark.sql.types.TimestampType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+final class Told {
+    private Told() {}
+
+    /** Returns whether values of a type can be told; of floating-point numbers the sign of zero is lost. */
+    static boolean can(DataType type) {
+        return type instanceof BooleanType || type instanceof ByteType || type instanceof ShortType
+                || type instanceof IntegerType || type instanceof LongType || type instanceof DateType
+                || type instanceof TimestampType || type instanceof TimestampNTZType || type instanceof DecimalType
+                || isFloating(type) || type instanceof BinaryType || type.equals(DataTypes.StringType);
+    }
+
+    static boolean isFloating(DataType type) {
+        return type instanceof DoubleType || type instanceof FloatType;
+    }
+
+    /** Returns a value, null for null. */
+    static Object value(JsonNode told, DataType type) {
+        if (told.isNull()) {
+            return null;
+        }
+        if (type instanceof BooleanType) {
+            return Boolean.valueOf(told.asBoolean());
+        }
+        if (type instanceof ByteType) {
+            return Byte.valueOf((byte) told.asInt());
+        }
+        if (type instanceof ShortType) {
+            return Short.valueOf((short) told.asInt());
+        }
+        if (type instanceof IntegerType || type instanceof DateType) {
+            return Integer.valueOf(told.asInt());
+        }
+        if (type instanceof DecimalType) {
+            DecimalType decimal = (DecimalType) type;
+            return Decimal.apply(new BigDecimal(told.asText()), decimal.precision(), decimal.scale());
+        }
+        if (type instanceof DoubleType) {
+            return Double.valueOf(told.asText());
+        }
+        if (type instanceof FloatType) {
+            return Float.valueOf(told.asText());
+        }
+        if (type instanceof BinaryType || type.equals(DataTypes.StringType)) {
+            byte[] bytes = HexFormat.of().parseHex(told.asText());
+            return type instanceof BinaryType ? (Object) bytes : UTF8String.fromBytes(bytes);
+        }
+        return Long.valueOf(told.asLong());
+    }
+}

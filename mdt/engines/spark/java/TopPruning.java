@@ -1,0 +1,125 @@
+// The rule for ORDER BY … LIMIT and for LIMIT alone. Statistics of files may prove that so many rows stand before some bound that no
+// row behind it is among the first ones: "order by ts desc limit 10" becomes "where ts >= 1763900000 order by ts desc limit 10", and
+// files, row groups and pages are pruned as by any condition. Without an order, any files with enough rows that match will do.
+package mdt.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Descending$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Sort;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+
+public class TopPruning extends Rule {
+    public TreeNode apply(TreeNode plan) {
+        if (plan instanceof Subquery || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.TOP)) {
+            return plan;
+        }
+        return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {
+            Object of(Object node) {
+                if (!(node instanceof LocalLimit) || !(((LocalLimit) node).limitExpr() instanceof Literal)) {
+                    return null;
+                }
+                LocalLimit limit = (LocalLimit) node;
+                int count = ((Integer) ((Literal) limit.limitExpr()).value()).intValue();
+                LogicalPlan below = below(limit.child(), count);
+                return below == null ? null : limit.copy(limit.limitExpr(), below);
+            }
+        });
+    }
+
+    /** Returns what a limit stands above, pruned; null if nothing can be. */
+    private static LogicalPlan below(LogicalPlan plan, int count) {
+        LogicalPlan node = plan;
+        while (node instanceof Project) {
+            node = ((Project) node).child();
+        }
+        if (!(node instanceof Sort)) {
+            return fewer(plan, count);
+        }
+        Sort sort = (Sort) node;
+        LogicalPlan bounded = sort.global() ? bounded(sort.child(), (SortOrder) sort.order().apply(0), count) : null;
+        return bounded == null ? null : over(plan, sort, (LogicalPlan) sort.withNewChildren(Scala.seq(new Object[] {bounded})));
+    }
+
+    /** Returns the projections of a plan above another node in the place of one. */
+    private static LogicalPlan over(LogicalPlan plan, LogicalPlan one, LogicalPlan other) {
+        if (plan == one) {
+            return other;
+        }
+        Project project = (Project) plan;
+        return project.copy(project.projectList(), over(project.child(), one, other));
+    }
+
+    /** Returns a plan whose relation has rows up to the bound only. order: in terms of the plan's columns. */
+    private static LogicalPlan bounded(LogicalPlan plan, SortOrder order, int count) {
+        if (plan instanceof Project) {
+            Project project = (Project) plan;
+            if (!Lineage.allDeterministic(project.projectList())) {
+                return null;
+            }
+            SortOrder below = (SortOrder) Lineage.unnamed(order, project.projectList());
+            LogicalPlan child = bounded(project.child(), below, count);
+            return child == null ? null : project.copy(project.projectList(), child);
+        }
+        Filter filter = plan instanceof Filter ? (Filter) plan : null;
+        LogicalPlan leaf = filter == null ? plan : filter.child();
+        MdtFileIndex index = MdtFileIndex.of(leaf);
+        boolean once = index != null && index.pin != null && index.does(MdtFileIndex.TOP) && Told.can(order.child().dataType())
+                && index.pin.isFirst("top " + count + " " + order.sql() + " " + leaf.output());
+        Expression bound = once ? bound(index, filter, order, count) : null;
+        return bound == null ? null : new Filter(filter == null ? bound : new And(filter.condition(), bound), leaf);
+    }
+
+    /** Returns the condition that rows up to the bound fulfil, null if none is known. */
+    private static Expression bound(MdtFileIndex index, Filter filter, SortOrder order, int count) {
+        boolean descending = order.direction() == Descending$.MODULE$;
+        boolean nullsFirst = order.nullOrdering() == NullsFirst$.MODULE$;
+        JsonNode told = index.source.bound(index.pin, EmptyReplacement.normalized(filter), order.child(), descending, nullsFirst, count);
+        if (told == null || told.isNull()) {
+            return null;
+        }
+        Expression key = order.child();
+        Literal last = new Literal(Told.value(told, key.dataType()), key.dataType());
+        Expression near = descending ? (Expression) new GreaterThanOrEqual(key, last) : new LessThanOrEqual(key, last);
+        return nullsFirst ? new Or(new IsNull(key), near) : near;
+    }
+
+    /** Returns a plan of projections, and a filter, whose relation has files with so many rows only; null where it has any other node. */
+    private static LogicalPlan fewer(LogicalPlan plan, int count) {
+        if (plan instanceof Project) {
+            Project project = (Project) plan;
+            LogicalPlan child = fewer(project.child(), count);
+            return child == null ? null : project.copy(project.projectList(), child);
+        }
+        if (plan instanceof Filter) {
+            Filter filter = (Filter) plan;
+            LogicalPlan child = filter.deterministic() && MdtFileIndex.of(filter.child()) != null ? fewer(filter.child(), count) : null;
+            return child == null ? null : filter.copy(filter.condition(), child);
+        }
+        MdtFileIndex index = MdtFileIndex.of(plan);
+        if (index == null || index.pin == null || index.rows != MdtFileIndex.ALL || !index.does(MdtFileIndex.TOP)) {
+            return null;
+        }
+        HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) plan).relation();
+        return MeasuredRelation.with((LogicalRelation) plan, new HadoopFsRelation(new MdtFileIndex(index.source, index.pin, count),
+                files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(), files.options(),
+                files.sparkSession()));
+    }
+}

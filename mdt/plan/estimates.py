@@ -1,0 +1,146 @@
+"""What a plan says to an optimizer of what its scan will return: rows, bytes, and the values of columns.
+
+They describe the files, and the rows in them, that are left after pruning; conditions that the scan tests row by row are the
+optimizer's to estimate.  Bounds and nulls are those of the files, rows that later commits have ended included, so they are
+bounds for what is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexes import paths, values
+from indexes.base import Int64Array
+from indexes.key_numbers import as_numbers
+from mdt.metadata.snapshot import Snapshot
+from mdt.plan.planner import ScanPlan, SegmentScan
+
+Floats = npt.NDArray[np.float64]
+
+HISTOGRAM_BINS = 254
+"""Bins of equal height; as many as Spark's ANALYZE makes (``spark.sql.statistics.histogram.numBins``)."""
+
+_NARROW = 1e-9
+
+Distinct = Callable[[str], int | None]
+"""The number of distinct values of a column, as far as it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnEstimate:
+    """What is known of the values of a column in the rows of a scan.
+
+    ``distinct``: at most about so many values, None if nothing is known.  ``low``, ``high``: bounds as numbers (days, microseconds, 0 and
+    1), None for text, bytes and where none is known.  ``nulls``: rows.  ``bytes_mean``: of a value in memory.  ``edges``: float64[bins + 1],
+    values between which equally many rows lie, if they were asked for, and ``height``: how many.
+    """
+
+    distinct: int | None
+    low: float | None
+    high: float | None
+    nulls: int
+    bytes_mean: int
+    edges: Floats | None = None
+    height: float = 0.0
+
+    @property
+    def bins(self) -> list[tuple[float, float, int]]:
+        """The histogram: bounds of each bin, and how many of the distinct values lie in it."""
+        if self.edges is None:
+            return []
+        width = np.diff(self.edges)
+        values_of = np.maximum(1, width * (self.distinct or len(width)) / max(1.0, self.edges[-1] - self.edges[0]))
+        return list(zip(self.edges[:-1].tolist(), self.edges[1:].tolist(), values_of.astype(int).tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class TableEstimate:
+    """Rows and bytes of files that a scan reads, and what is known of some columns, by name."""
+
+    rows: int
+    bytes: int
+    columns: dict[str, ColumnEstimate]
+
+
+def estimate(found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False) -> TableEstimate:
+    """Return what the scan of a plan returns before its predicate is tested.  O(files + columns × files of the scan).
+
+    ``columns``: names, or paths of fields; those without statistics are left out.
+    """
+    snapshot = found.snapshot
+    files = np.array([scan.file for scan in found.segments], np.int64)
+    rows = _rows(snapshot, found.segments)
+    live = (snapshot.rows - snapshot.dead_rows)[files]
+    share = rows / np.maximum(1, snapshot.rows[files])
+    size = snapshot.files.numpy("size")[files] if len(files) else np.zeros(0, np.int64)
+    total = int(np.minimum(rows, live).sum())
+    told = {}
+    for name in columns:
+        one = _column(snapshot, name, files, share, total, distinct, histograms)
+        if one is not None:
+            told[name] = one
+    return TableEstimate(total, int((size * share).sum()), told)
+
+
+def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:
+    """Return how many rows of each file are looked at."""
+    rows = np.array([snapshot.rows[scan.file] for scan in scans], np.int64)
+    for i, scan in enumerate(scans):
+        if scan.positions is not None:
+            rows[i] = len(scan.positions)
+        elif scan.row_groups is not None:
+            row_groups = snapshot.segment(scan.file).row_groups
+            rows[i] = sum(row_groups[k] for k in scan.row_groups)
+    return rows
+
+
+def _column(
+    snapshot: Snapshot, name: str, files: Int64Array, share: Floats, rows: int, distinct: Distinct, histograms: bool
+) -> ColumnEstimate | None:
+    field = paths.field_at(snapshot.definition.schema, name)
+    if field is None or not values.supports(field.type):
+        return None
+    stored = snapshot.column_stats(snapshot.definition.statistics_name(name))
+    stats = None if stored is None else stored.take(pa.array(files, pa.int64()))
+    if stats is None or stats["values"].null_count:
+        return None
+    counts = stats["values"].to_numpy()
+    nulls = min(rows, math.ceil((stats["nulls"].to_numpy() * share).sum()))
+    mean = int(stats["bytes"].to_numpy().sum() / max(1, counts.sum())) + 1
+    low, high = as_numbers(stats["min"], field.type), as_numbers(stats["max"], field.type)
+    known = np.isfinite(low) & np.isfinite(high)
+    told = distinct(name)
+    if not known.any():
+        return ColumnEstimate(told and min(told, rows), None, None, nulls, mean)
+    least, most = float(low[known].min()), float(high[known].max())
+    if values.kind_of(field.type) in ("int", "date", "bool"):
+        told = int(min(most - least + 1, rows if told is None else told))
+    if (low == high)[known].all():
+        told = min(len(np.unique(low[known])), rows if told is None else told)
+    edges = edges_of(low[known], high[known], (counts * share)[known]) if histograms else None
+    if edges is not None and values.kind_of(field.type) not in ("float", "decimal"):
+        edges = np.floor(edges)
+    return ColumnEstimate(told and min(told, rows), least, most, nulls, mean, edges, (rows - nulls) / HISTOGRAM_BINS)
+
+
+def edges_of(low: Floats, high: Floats, rows: Floats) -> Floats:
+    """Return the edges of HISTOGRAM_BINS bins of equally many rows, where the rows of each file are spread evenly between its bounds.
+
+    O(files × log(files)).
+
+    >>> edges_of(np.array([0.0, 0.0]), np.array([1.0, 100.0]), np.array([90.0, 10.0])).round(2)[[0, 127, 254]].tolist()
+    [0.0, 0.55, 100.0]
+    """
+    wide = np.maximum(high, low + _NARROW * max(1.0, high.max() - low.min()))  # one value is a very narrow range
+    density = rows / (wide - low)
+    at = np.concatenate((low, wide))
+    order = np.argsort(at, kind="stable")
+    at, slope = at[order], np.cumsum(np.concatenate((density, -density))[order])
+    below = np.concatenate(([0.0], np.cumsum(np.diff(at) * np.maximum(0.0, slope[:-1]))))
+    return np.interp(np.linspace(0.0, below[-1], HISTOGRAM_BINS + 1), below, at)
