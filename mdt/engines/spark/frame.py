@@ -72,7 +72,7 @@ def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, read
     """
     if (metadata.storage.is_remote and not reads.footer_bytes) or not snapshot.has_rows.any():
         return 0
-    read(spark, metadata, snapshot, reads=replace(reads, explains=())).count()
+    read(spark, metadata, snapshot, reads=replace(reads, explains=(), optimizes=())).count()
     return int(snapshot.has_rows.sum())
 
 

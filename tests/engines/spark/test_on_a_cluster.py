@@ -91,3 +91,14 @@ def test_a_file_is_read_by_the_same_executor_in_every_query(tmp_path: Path) -> N
     assert first == second and len(first) == len(table.files()) > 6
     assert len({executor for _, executor in first}) == 2, "both have some"
     assert 0 < len(some) < len(first) and all(one in first for one in some)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(("operation", "rows"), [("load", 12_000), ("upsert", 18_000), ("delete", 6_000)])
+def test_an_executor_may_die_in_each_phase_of_a_write(tmp_path: Path, operation: str, rows: int) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    told = run("cluster_kills.py", tmp_path, str(folder), operation)
+    assert told["rows"] == rows and told["phases"] > 1 and not told["wrong"]
+    assert told["killed"] == told["phases"], "each phase lost an executor"

@@ -1,0 +1,83 @@
+"""A session on a cluster of two executors writes in tasks and loses an executor in each phase: for test_on_a_cluster.py.
+
+Arguments: a folder, and the operation.  The last line says, as JSON, how many phases there were, how many executors were killed, and
+whether each table has the rows that it has without a kill, passes its check, and holds no file that nobody refers to after a clean.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cluster_reads import cluster
+from killing_tasks import Phases
+from pyspark.sql import DataFrame, SparkSession
+from reader import bag
+
+import mdt
+from mdt.engines.spark import engine
+
+SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64()), ("note", pa.string())])
+OPTIONS = {"mdt.durable": False, "mdt.max.file.bytes": 200_000, "mdt.spark.local.bytes.max": 0}
+
+
+def rows(ids: range, plus: int = 0) -> pa.Table:
+    columns = [
+        [f"k{i:06}" for i in ids],
+        [f"c{i % 3}" for i in ids],
+        [i + plus for i in ids],
+        [f"note {i * 7919}" for i in ids],
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def frame(spark: SparkSession, folder: Path, name: str, table: pa.Table) -> DataFrame:
+    """Return the rows as Spark reads them from some files."""
+    place = folder / name
+    place.mkdir(exist_ok=True)
+    for part in range(3):
+        pq.write_table(table.slice(part * len(table) // 3, len(table) // 3 + 3), place / f"{part}.parquet")
+    return spark.read.parquet(str(place)).dropDuplicates(["id"]) if name == "more" else spark.read.parquet(str(place))
+
+
+def made(path: Path, *, is_full: bool) -> mdt.Table:
+    table = mdt.create(path, SCHEMA, key=["id"], partition_by=["city"], key_index="record", options=OPTIONS)
+    if is_full:
+        table.bulk_insert(rows(range(12_000)))
+    return mdt.open(path, OPTIONS)
+
+
+def main(folder: Path, operation: str) -> None:
+    """Run the operation without a kill, then once for each phase with one."""
+    spark = cluster().config("spark.sql.shuffle.partitions", "3").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    more = frame(spark, folder, "more", rows(range(6_000, 18_000), 1))
+    work: dict[str, Callable[[mdt.Table], object]] = {
+        "load": lambda table: table.bulk_insert(more),
+        "upsert": lambda table: table.upsert(more),
+        "delete": lambda table: table.delete(more.select("id", "city")),
+    }
+    phases = Phases(engine.map_in_arrow, folder)
+    engine.map_in_arrow = phases
+    expected_table = made(folder / "whole", is_full=operation != "load")
+    work[operation](expected_table)
+    expected, stages, wrong = bag(expected_table.scan().to_arrow()), phases.count, []
+    for number in range(stages):
+        phases.count, phases.kills = 0, number
+        table = made(folder / f"killed{number}", is_full=operation != "load")
+        work[operation](table)
+        found = bag(table.scan().to_arrow())
+        report = table.check()
+        if found != expected or report.problems:
+            wrong.append([number, len(found), [str(problem) for problem in report.problems]])
+    spark.stop()
+    killed = len(list(folder.glob("killed-*")))
+    print(json.dumps({"phases": stages, "killed": killed, "wrong": wrong, "rows": len(expected)}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
