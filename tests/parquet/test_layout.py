@@ -7,6 +7,7 @@ are wrong, and single rows are read by whole row groups.  ``mdt/parquet/footer.p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
