@@ -310,6 +310,19 @@ class KeyIndex(ABC):
         Raises ValueError for bytes that it did not write; the table then takes all groups of the key part as candidates.
         """
 
+    def locate_within(
+        self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes, key_place: Int64Array, group_place: Int64Array
+    ) -> Candidates:  # fmt: skip
+        """Return what :meth:`locate` does, but no pair of a key and a group that are of different places (partitions).
+
+        ``key_place``: int64[m], 0 or more; ``group_place``: int64[groups of the key part], -1 for a place of no key.  An index that compares keys
+        with one group after the other should override it, and leave the groups of other places alone.  Raises ValueError as :meth:`locate`,
+        IndexError where the key part has more groups than places were given for.
+        """
+        found = self.locate(key_part, keys, hashes)
+        same = key_place[found.key] == group_place[found.group]
+        return Candidates(found.key[same], found.group[same], found.whole)
+
     @abstractmethod
     def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """Return one key part that answers as all ``key_parts`` together.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ from indexes.buffers import column, flags, mask
 from indexes.like import parse_like
 from indexes.literal_sets import sorted_keys
 from indexes.predicate import Call, Leaf, Predicate
-from indexes.rising import is_rising
+from indexes.rising import MANY_VALUES, is_rising
 from indexes.verdicts import verdicts
 
 BOUND_BYTES_MAX = 64
@@ -53,6 +53,11 @@ are NaN, all rows, and the size of the column in memory in bytes (an estimate)."
 
 STATS_TYPE = pa.struct(list(STATS_SCHEMA))
 """The same as one struct column."""
+
+_FIELDS = ("min", "max", "min_exact", "max_exact", "nulls", "nans", "values", "size")
+_TYPES = STATS_SCHEMA.types
+_NOT_COVERED = (None,) * len(_FIELDS)
+_fields = operator.attrgetter(*_FIELDS)
 
 _HEADER = struct.Struct(">BBqqqqHH")
 _VERSION = 1
@@ -117,6 +122,8 @@ def summarize_row_groups(values: pa.Array | pa.ChunkedArray, row_group_rows: Seq
     """
     if sum(row_group_rows) != len(values) or any(rows < 0 for rows in row_group_rows):
         raise ValueError(f"row groups of {sum(row_group_rows)} rows in all do not divide {len(values)} rows")
+    if len(row_group_rows) == 1:
+        return [summarize(values)]
     starts = accumulate(row_group_rows, initial=0)
     return [summarize(values.slice(start, rows)) for start, rows in zip(starts, row_group_rows, strict=False)]
 
@@ -199,11 +206,9 @@ def _where(values: BoolArray, valid: BoolArray) -> pa.Array:
 
 def to_batch(stats: Sequence[Stats | None]) -> pa.RecordBatch:
     """Return statistics of n segments in columnar form (:data:`STATS_SCHEMA`); None = not covered."""
-    fields = ("min", "max", "min_exact", "max_exact", "nulls", "nans", "values", "size")
-    arrays = [
-        pa.array([None if row is None else getattr(row, field) for row in stats], type)
-        for field, type in zip(fields, STATS_SCHEMA.types, strict=True)
-    ]
+    rows = [_NOT_COVERED if row is None else _fields(row) for row in stats]
+    columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(_TYPES)
+    arrays = [pa.array(column, type) for column, type in zip(columns, _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=STATS_SCHEMA)
 
 
@@ -317,7 +322,7 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
         return None, None
     if pa.types.is_fixed_size_binary(values.type):
         values = values.cast(pa.binary())
-    if order.kind_of(values.type) == "string" and is_rising(values):  # the key, mostly: a seventh of the time
+    if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_rising(values):  # the key, mostly
         return order.encode_one(values[0]), order.encode_one(values[-1])
     found = pc.min_max(values)
     return order.encode_one(found["min"]), order.encode_one(found["max"])

@@ -23,6 +23,7 @@ import binascii
 import math
 import struct
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -132,10 +133,10 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     out = np.empty((hashes, len(rows)), np.int64)
     order = np.argsort(-(rows.lengths >> 2), kind="stable")
     rows = rows.rows(order)
-    words, ends, tails = _common_words(rows), _ends(rows), _tails(rows)
+    lengths, words, ends, tails = rows.lengths.astype(np.uint32), _common_words(rows), _ends(rows), _tails(rows)
     seed = np.zeros(len(rows), np.uint32)
     for number in range(hashes):
-        seed = _murmur(seed, rows.lengths, words, ends, tails)
+        seed = _murmur(seed, lengths, words, ends, tails)
         out[number, order] = np.abs(np.fmod(seed.view(np.int32).astype(np.int64), bits))
     return out
 
@@ -169,10 +170,11 @@ def _ends(rows: ByteRows) -> list[list[int]]:
     common = _common_count(rows)
     starts = (rows.starts[:_KEYS_ALONE] + 4 * common).tolist()
     counts = ((rows.lengths[:_KEYS_ALONE] >> 2) - common).tolist()
-    return [
-        _mixed(np.frombuffer(rows.data, "<u4", count, start)).tolist()
-        for start, count in zip(starts, counts, strict=True)
-    ]
+    if not sum(counts):
+        return []
+    raw = [np.frombuffer(rows.data, "<u4", count, start) for start, count in zip(starts, counts, strict=True)]
+    mixed = _mixed(np.concatenate(raw)).tolist()
+    return [mixed[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
@@ -188,12 +190,12 @@ def _tails(rows: ByteRows) -> tuple[BoolArray, UInt32Array]:
 
 def _murmur(
     seed: UInt32Array,
-    lengths: Int64Array,
+    lengths: UInt32Array,
     words: list[UInt32Array],
     ends: list[list[int]],
     tails: tuple[BoolArray, UInt32Array],
 ) -> UInt32Array:
-    state = seed ^ lengths.astype(np.uint32)
+    state = seed ^ lengths
     for word in words:
         head = state[: len(word)]
         head *= _M

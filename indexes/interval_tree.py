@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import Candidates, Int64Array
+from indexes.base import BoolArray, Candidates, Int64Array
 from indexes.words import UInt64Array, byte_rows
 
 _WORD_BYTES = 8
@@ -148,6 +148,18 @@ class IntervalTree:
             return Candidates(np.zeros(0, np.int64), np.zeros(0, np.int64))
         return Candidates(np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))
 
+    def held(self, keys: pa.Array | pa.ChunkedArray, key: Int64Array, group: Int64Array) -> BoolArray:
+        """Return whether range ``group[i]`` holds key ``key[i]``; both int64[p] -> bool[p].  O(m log N + p).
+
+        >>> tree = IntervalTree(pa.array(["c", "a"]), pa.array(["f", "d"]))  # c to f, a to d
+        >>> tree.held(pa.array(["b", "e"]), np.array([0, 0, 1]), np.array([0, 1, 0])).tolist()
+        [False, True, True]
+        """
+        place = np.empty(len(self), np.int64)
+        place[self._order] = np.arange(len(self))
+        rank, at = self._bounds.ranks(keys)[key], place[group]
+        return np.asarray((self._first[at] <= rank) & (rank <= self._levels[0][0][at]), np.bool_)
+
     def check(self) -> None:
         """Assert the invariants: sorted minima, a permutation, and levels that bound what lies below.  O(N)."""
         self._bounds.check()
@@ -208,6 +220,11 @@ class IntervalList:
             found.append((key + at, place))
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
         return Candidates(key, group)
+
+    def held(self, keys: pa.Array | pa.ChunkedArray, key: Int64Array, group: Int64Array) -> BoolArray:
+        """Return what :meth:`IntervalTree.held` returns."""
+        rank = self._bounds.ranks(keys)[key]
+        return np.asarray((self._first[group] <= rank) & (rank <= self._last[group]), np.bool_)
 
 
 def _held(ranks: Int64Array, first: Int64Array, last: Int64Array) -> Int64Array:

@@ -101,6 +101,24 @@ class KeyIndexConformance:
         false = self._locate(self._build(made), absent)
         assert len(false) <= self.false_share_max * len(absent) * GROUPS
 
+    @given(made=inserts(), more=st.lists(keys(), max_size=10), data=st.data())
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_locate_within_places_finds_every_key_of_its_place(
+        self, made: Inserts, more: list[str], data: st.DataObject
+    ) -> None:
+        """Keys and groups have places; what is there is found, and no pair is of two places."""
+        asked = [*more, *made.keys]
+        of_key = data.draw(st.lists(st.integers(0, 2), min_size=len(asked), max_size=len(asked)))
+        of_group = data.draw(st.lists(st.integers(-1, 2), min_size=GROUPS, max_size=GROUPS))
+        self._check_within(made, asked, of_key, of_group)
+
+    def test_locate_within_places_of_a_large_key_part(self) -> None:
+        """One group a place, and some groups in one place."""
+        made = _large()
+        numbers = list(range(len(made.keys)))
+        for of_group in (list(range(GROUPS)), [0] * (GROUPS - 1) + [1], [-1] * GROUPS):
+            self._check_within(made, made.keys, [number % GROUPS for number in numbers], of_group)
+
     def test_one_key_at_a_time_answers_as_all_together(self) -> None:
         """Looking up keys singly gives the pairs of the batch."""
         made = _large()
@@ -201,6 +219,15 @@ class KeyIndexConformance:
         _check_candidates(found, len(asked), groups)
         pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
         return pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()}
+
+    def _check_within(self, made: Inserts, asked: list[str], of_key: list[int], of_group: list[int]) -> None:
+        places = np.array(of_key, np.int64), np.array(of_group, np.int64)
+        found = self.index.locate_within(self._build(made), *hashed(asked), *places)
+        _check_candidates(found, len(asked), GROUPS)
+        pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))
+        assert all(of_key[key] == of_group[group] for key, group in pairs), "a pair of two places"
+        wanted = {(key, group) for key, group in truth(made, asked) if of_key[key] == of_group[group]}
+        assert pairs | {(at, group) for at in range(len(asked)) for group in found.whole.tolist()} >= wanted
 
     def _survives(self, key_part: bytes, made: Inserts) -> None:
         """ValueError, or positions that exist: of the keys asked for, and no negative group."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+MANY_VALUES = 1000
+"""For the bounds of so many texts it pays to ask for their order first: these take a seventh of the time then.  Fewer have their bounds sooner."""
 _LOOK = 64
 """Values at which an order is looked for before all are."""
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,7 +50,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes import bloom
-from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.interval_tree import IntervalList, IntervalTree
 
 BOUND_BYTES_MAX = 64
@@ -65,6 +65,8 @@ _NO_BOUND = 255
 _PAIRS_PER_PASS = 2_000_000
 """Bounds the memory of a pass when every range holds every key."""
 
+Pairs = tuple[Int64Array, Int64Array]
+"""int64[p] each: keys, and what each is to be compared with."""
 
 TREE, LIST, NONE = "tree", "list", "none"
 OPENED_MAX = 64
@@ -119,13 +121,35 @@ class BloomKeyIndex(KeyIndex):
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part when it is first opened: O(key part)."""
         opened = self._kept.opened(key_part, self._ranges)
-        passes = opened.passes(keys, self._pairs, self._threads)
+        return self._located(opened, keys, hashes, opened.counts(keys), lambda at: opened.stabbed(keys[at]))
+
+    def locate_within(
+        self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes, key_place: Int64Array, group_place: Int64Array
+    ) -> Candidates:  # fmt: skip
+        """See :meth:`indexes.base.KeyIndex.locate_within`.  A key of which fewer entries are of its place than have it in their range is
+        compared with the former only, so that many places with the same keys cost no more than one.
+        """
+        opened = self._kept.opened(key_part, self._ranges)
+        within = _Within.of(opened, keys, key_place, group_place[opened.part.group])
+        return self._located(opened, keys, hashes, within.counts, lambda at: within.pairs(keys[at], at))
+
+    def _located(
+        self, opened: _Opened, keys: pa.Array, hashes: KeyHashes, counts: Int64Array, pairs_of: Callable[[slice], Pairs]
+    ) -> Candidates:  # fmt: skip
+        """Return which pairs the filters leave.  ``counts``: int64[m], about how many each key has; ``pairs_of``: (key in the pass, entry)."""
+        passes = _passes(counts, self._pairs, self._threads)
+
+        def probed(at: slice) -> Pairs:
+            key, entry = pairs_of(at)
+            maybe = opened.filters.probe_pairs(entry, key + at.start, hashes)
+            return key[maybe] + at.start, opened.part.group[entry[maybe]]
+
         found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         if self._threads > 1 and len(passes) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
-                found += pool.map(lambda at: opened.probed(keys[at], at.start, hashes), passes)
+                found += pool.map(probed, passes)
         else:
-            found += [opened.probed(keys[at], at.start, hashes) for at in passes]
+            found += map(probed, passes)
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
         return _unique(key, group, opened.part)
 
@@ -174,28 +198,76 @@ class _Opened:
             made = (IntervalTree if ranges == TREE else IntervalList)(_bound_array(part.low), _bound_array(part.high))
         return cls(part, made, bloom.filter_set(part.filters.data, part.blocks))
 
-    def passes(self, keys: pa.Array, pairs: int, threads: int) -> list[slice]:
-        """Cut ``keys`` so that each part makes about ``pairs`` pairs, in as many parts as threads at least if that pays."""
-        if not len(keys):
-            return []
-        counts = np.full(len(keys), len(self.part.group)) if self.ranges is None else self.ranges.counts(keys)
-        ends = np.cumsum(counts + 1)
-        if threads > 1 and len(keys) > _KEYS_PER_THREAD_MIN:
-            pairs = min(pairs, -(-int(ends[-1]) // threads))
-        cuts = np.unique(ends.searchsorted(np.arange(pairs, int(ends[-1]), pairs), "right"))
-        cuts = cuts[(cuts > 0) & (cuts < len(keys))].tolist()
-        return [slice(start, stop) for start, stop in pairwise([0, *cuts, len(keys)])]
+    def counts(self, keys: pa.Array) -> Int64Array:
+        """Return about how many entries each key is to be compared with -> int64[m]."""
+        if self.ranges is None:
+            return np.full(len(keys), len(self.part.group), np.int64)
+        return self.ranges.counts(keys)
 
-    def probed(self, keys: pa.Array, start: int, hashes: KeyHashes) -> tuple[Int64Array, Int64Array]:
-        """Return (key, group) that may be, for ``keys``, the first of which is key ``start``."""
+    def stabbed(self, keys: pa.Array) -> Pairs:
+        """Return all pairs (key, entry) in whose range the key is."""
         if self.ranges is None:
             count = len(self.part.group)
-            key, entry = np.repeat(np.arange(len(keys)), count), np.tile(np.arange(count), len(keys))
-        else:
-            pairs = self.ranges.stab(keys)
-            key, entry = pairs.key, pairs.group
-        maybe = self.filters.probe_pairs(entry, key + start, hashes)
-        return key[maybe] + start, self.part.group[entry[maybe]]
+            return np.repeat(np.arange(len(keys)), count), np.tile(np.arange(count), len(keys))
+        pairs = self.ranges.stab(keys)
+        return pairs.key, pairs.group
+
+
+@dataclass(frozen=True, slots=True)
+class _Within:
+    """Keys and entries with their places.
+
+    ``key_place``: int64[m]; ``entry_place``: int64[e]; ``by_place``: int64[e], entries in the order of places, of which key i's are those from
+    ``start[i]`` to ``stop[i]``; ``counts``: int64[m], entries that each key is compared with; ``is_near``: bool[m], whether by place, and not
+    by range.
+    """
+
+    opened: _Opened
+    key_place: Int64Array
+    entry_place: Int64Array
+    by_place: Int64Array
+    start: Int64Array
+    stop: Int64Array
+    counts: Int64Array
+    is_near: BoolArray
+
+    @classmethod
+    def of(cls, opened: _Opened, keys: pa.Array, key_place: Int64Array, entry_place: Int64Array) -> _Within:
+        by_place = np.argsort(entry_place, kind="stable").astype(np.int64)
+        start, stop = (np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right"))
+        here, anywhere = stop - start, opened.counts(keys)
+        is_near = here <= anywhere
+        return cls(
+            opened, key_place, entry_place, by_place, start, stop, np.where(is_near, here, anywhere).astype(np.int64), is_near
+        )  # fmt: skip
+
+    def pairs(self, keys: pa.Array, at: slice) -> Pairs:
+        """Return the pairs (key, entry) of one place for the keys ``at``, whose texts are ``keys``."""
+        near, far = np.flatnonzero(self.is_near[at]), np.flatnonzero(~self.is_near[at])
+        start, count = self.start[at][near], (self.stop - self.start)[at][near]
+        key = np.repeat(near, count)
+        entry = self.by_place[np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))]
+        if self.opened.ranges is not None:
+            held = self.opened.ranges.held(keys, key, entry)
+            key, entry = key[held], entry[held]
+        if not len(far):
+            return key, entry
+        others = self.opened.stabbed(keys.take(pa.array(far)))
+        key_far, entry_far = far[others[0]], others[1]
+        same = self.key_place[at][key_far] == self.entry_place[entry_far]
+        return np.append(key, key_far[same]), np.append(entry, entry_far[same])
+
+
+def _passes(counts: Int64Array, pairs: int, threads: int) -> list[slice]:
+    """Cut keys so that each part makes about ``pairs`` pairs, in as many parts as threads at least if that pays.  ``counts``: pairs of each."""
+    if not len(counts):
+        return []
+    ends = np.cumsum(counts + 1)
+    if threads > 1 and len(counts) > _KEYS_PER_THREAD_MIN:
+        pairs = min(pairs, -(-int(ends[-1]) // threads))
+    cuts = np.unique(ends.searchsorted(np.arange(pairs, int(ends[-1]), pairs), "right"))
+    cuts = cuts[(cuts > 0) & (cuts < len(counts))].tolist()
+    return [slice(start, stop) for start, stop in pairwise([0, *cuts, len(counts)])]
 
 
 class _Kept:

@@ -43,7 +43,7 @@ def tag(source: Source, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> 
 def _tag(source: Source, keys: Sequence[pa.RecordBatch]) -> Iterator[pa.Table]:
     metadata, snapshot = opened(source)
     definition = snapshot.definition
-    batch = normalize_keys(pa.Table.from_batches(keys), definition)
+    batch = normalize_keys(pa.Table.from_batches(keys), definition, numbered=False)
     located = locate_batch(metadata, snapshot, batch)
     late, places, gone = ended(batch, located)
     columns = columns_of(definition)

@@ -118,7 +118,7 @@ def _write(load: Load, table: pa.Table, attempt: int) -> Changes:
 
 
 def _unique(load: Load, definition: TableDefinition, rows: pa.Table) -> Batch:
-    batch = normalize(rows, definition)
+    batch = normalize(rows, definition, numbered=False)
     if batch.duplicates and load.name in _CHECKED:
         raise not_new(load.name, f"{batch.duplicates} rows repeat a key: {list(batch.repeated)}")
     return batch

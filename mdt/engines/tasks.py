@@ -183,7 +183,7 @@ def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attemp
     for table in _together(batches):
         table = table.select(definition.schema.names)
         if any(table[name].null_count for name in definition.key):
-            record_keys(table, definition.key)
+            record_keys(table, definition.key, numbered=False)
         codes, paths = paths_of(table, definition)
         known = {**_AS_INSERT, "__mdt_n": table.nbytes // len(table)}
         control = [pa.repeat(pa.scalar(known.get(field.name), field.type), len(table)) for field in CONTROL]
@@ -243,7 +243,13 @@ def _tag_blended(kept: Kept, source: Source, additions: Sequence[pa.RecordBatch]
     definition, table = snapshot.definition, pa.Table.from_batches(additions)
     blend = blend_of(definition, table.column_names, kept)
     upsert = BlendingUpsert(
-        metadata, source.parsed(), batch_of(table, blend), "upsert", definition.commit_action, None, blend
+        metadata,
+        source.parsed(),
+        batch_of(table, blend, numbered=False),
+        "upsert",
+        definition.commit_action,
+        None,
+        blend,
     )
     batch = upsert.placed(snapshot)
     located = locate_batch(metadata, snapshot, batch)
@@ -253,7 +259,7 @@ def _tag_blended(kept: Kept, source: Source, additions: Sequence[pa.RecordBatch]
 
 def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     metadata, snapshot = opened(source)
-    batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
+    batch = normalize(pa.Table.from_batches(additions), snapshot.definition, numbered=False)
     located, names = Located.absent(len(batch)), partition_names(batch)
     if looks_up:
         located = replace(locate_batch(metadata, snapshot, batch), dead_in=located.dead_in)
@@ -271,7 +277,7 @@ def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch
 
 def _tag(source: Source, additions: Sequence[pa.RecordBatch]) -> list[pa.Table]:
     metadata, snapshot = opened(source)
-    batch = normalize(pa.Table.from_batches(additions), snapshot.definition)
+    batch = normalize(pa.Table.from_batches(additions), snapshot.definition, numbered=False)
     located = locate_batch(metadata, snapshot, batch)
     batch = in_place(snapshot, batch, located)
     return _all_kinds(snapshot, located, batch, *decide(metadata, snapshot, batch, located))
@@ -369,7 +375,7 @@ def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
     group = table["__mdt_group"].to_numpy()
     stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
     data = table.select(stored.names)  # of deletes only what makes their keys
-    batch = keyed_rows(conform(data, stored, stored), snapshot.definition)
+    batch = keyed_rows(conform(data, stored, stored, first=None), snapshot.definition)
     located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)

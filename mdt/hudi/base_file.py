@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -81,13 +82,23 @@ def meta_columns(
     are dictionary<int32, string> arrays, which cost 4 bytes a row here and nothing in the file.
     """
     assert len(keys) == n, (len(keys), n)
-    rows = pc.cast(pa.array(np.arange(first_row, first_row + n, dtype=np.int64)), pa.string())
-    seqno = pc.binary_join_element_wise(f"{instant}_{task}_", rows, "")
+    seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(first_row, n), "")
     zeros = pa.array(np.zeros(n, dtype=np.int32))
     time, path, file = (
         pa.DictionaryArray.from_arrays(zeros, pa.array([text], pa.string())) for text in (instant, partition, file_name)
     )
     return [time, seqno, keys, path, file]
+
+
+def _row_numbers(first: int, n: int) -> pa.Array:
+    if first + n <= _SMALL_ROWS:
+        return _first_row_numbers().slice(first, n)
+    return pc.cast(pa.array(np.arange(first, first + n, dtype=np.int64)), pa.string())
+
+
+@cache
+def _first_row_numbers() -> pa.Array:
+    return pc.cast(pa.array(np.arange(_SMALL_ROWS, dtype=np.int64)), pa.string())
 
 
 def with_meta_columns(table: pa.Table, meta: Sequence[pa.Array]) -> pa.Table:
@@ -122,8 +133,8 @@ def encode(
     compression: str = COMPRESSION,
     page_bytes: int = PAGE_BYTES,
     bloom_type: str = BLOOM_SIMPLE,
-) -> pa.Buffer:
-    """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`.
+) -> tuple[pa.Buffer, pq.FileMetaData]:
+    """Return ``table`` as Parquet bytes, in the row groups of :func:`row_groups_of`, and what pyarrow says of them.
 
     ``avro_schema``: with meta columns.  ``min_key``, ``max_key``: bounds of the record keys, or None.  ``bloom``: gives
     Hudi's filter of the record keys, already in base64, of the kind ``bloom_type``; asked when the rows are encoded.  An empty table has one
@@ -131,16 +142,17 @@ def encode(
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
     The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
     """
-    leaves = list(_leaves(table.schema))
+    leaves = _leaves(table.schema)
     paths = [path for path, _, _ in leaves]
     statistics = [
         path for path, index, kind in leaves if path not in _UNBOUNDED and _bounded(table.column(index), kind)
     ]
-    repetitive = {path for path, index, kind in leaves if _repetitive(table, index, kind)}
+    repetitive = _repetitive(table)
     levels = None
     if compression in LEVELS:
         levels = dict.fromkeys(paths, LEVELS[compression])
     sink = pa.BufferOutputStream()
+    told: list[pq.FileMetaData] = []
     writer = pq.ParquetWriter(
         sink,
         table.schema.remove_metadata(),
@@ -150,6 +162,7 @@ def encode(
         use_dictionary=sorted(repetitive),
         write_statistics=statistics or False,
         write_page_checksum=True,
+        metadata_collector=told,
         **_paging(table, page_bytes, compression),
     )
     row_groups = row_groups_of(len(table), row_group_rows)
@@ -158,8 +171,8 @@ def encode(
         known = _footer(avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type)
         writer.add_key_value_metadata(known | {digests.KEY: digests.reserved(len(row_groups) * len(leaves))})
     data = sink.getvalue()
-    digests.fill(data)
-    return data
+    digests.fill(data, told[0])
+    return data, told[0]
 
 
 def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
@@ -203,11 +216,12 @@ def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | 
     return found
 
 
-def _leaves(schema: pa.Schema) -> Iterator[tuple[str, int, pa.DataType]]:
-    """Yield Parquet path, number of the top-level column, and type of every leaf."""
-    for index, field in enumerate(schema):
-        for path, kind in _paths(field.name, field.type):
-            yield path, index, kind
+@lru_cache(maxsize=64)
+def _leaves(schema: pa.Schema) -> tuple[tuple[str, int, pa.DataType], ...]:
+    """Return Parquet path, number of the top-level column, and type of every leaf."""
+    return tuple(
+        (path, index, kind) for index, field in enumerate(schema) for path, kind in _paths(field.name, field.type)
+    )
 
 
 def _paths(path: str, type: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
@@ -241,16 +255,28 @@ def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
     return not pc.any(pc.is_nan(column)).as_py()
 
 
-def _repetitive(table: pa.Table, index: int, leaf: pa.DataType) -> bool:
-    """Return whether a Parquet dictionary is likely to pay for a leaf of a column: few values among its first rows."""
-    if _is_floating(leaf):
-        return False
-    name, kind = table.schema.field(index).name, table.schema.field(index).type
-    if name in _UNIQUE or pa.types.is_boolean(kind):
-        return False
-    if name in _CONSTANT or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
-        return True
+def _repetitive(table: pa.Table) -> frozenset[str]:
+    """Return the leaves for which a Parquet dictionary is likely to pay: few values among the first rows of their column."""
+    always, perhaps = _dictionaries(table.schema)
     if len(table) < _SMALL_ROWS:
-        return False
-    sample = table.column(index).slice(0, _PROBED_ROWS)
+        return always
+    return always.union(path for path, index in perhaps if _repeats(table.column(index).slice(0, _PROBED_ROWS)))
+
+
+def _repeats(sample: pa.ChunkedArray) -> bool:
     return bool(pc.count_distinct(sample).as_py() * 4 <= len(sample) * 3)
+
+
+@lru_cache(maxsize=64)
+def _dictionaries(schema: pa.Schema) -> tuple[frozenset[str], tuple[tuple[str, int], ...]]:
+    """Return the leaves that have a dictionary whatever their values are, and path and column of those that may have one."""
+    always, perhaps = set(), []
+    for path, index, leaf in _leaves(schema):
+        name, kind = schema.field(index).name, schema.field(index).type
+        if _is_floating(leaf) or name in _UNIQUE or pa.types.is_boolean(kind):
+            continue
+        if name in _CONSTANT or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+            always.add(path)
+        else:
+            perhaps.append((path, index))
+    return frozenset(always), tuple(perhaps)

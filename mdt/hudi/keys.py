@@ -23,12 +23,13 @@ _WORD_BYTES = 8
 _SAMPLE = 64
 
 
-def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
+def record_keys(table: pa.Table, fields: Sequence[str], *, numbered: bool = True) -> pa.Array:
     """Return the record key of each row -> string[n], without nulls.
 
     Strings stay, integers are decimal, booleans ``true`` and ``false``, dates ISO, timestamps microseconds since 1970.
     Raises Invalid, naming the first ten rows, for a null, an empty string, or, with several fields, a value that holds the
-    text by which the next field begins; and for another type.
+    text by which the next field begins; and for another type.  ``numbered``: whether the numbers of rows mean anything to the caller;
+    else values are named only.
 
     >>> rows = pa.table({"id": ["a", "b"], "n": [7, 10]})
     >>> record_keys(rows, ["n"]).to_pylist(), record_keys(rows, ["id", "n"]).to_pylist()
@@ -36,14 +37,20 @@ def record_keys(table: pa.Table, fields: Sequence[str]) -> pa.Array:
     """
     if not fields:
         raise Invalid("a table needs at least one key column", hint="name it: key=['id']")
-    texts = [_text(table, field) for field in fields]
+    texts = [_text(table, field, numbered) for field in fields]
     if len(fields) == 1:
         return texts[0]
     parts: list[pa.Array | str] = []
     separator = ""
     for i, (field, text) in enumerate(zip(fields, texts, strict=True)):
         if i + 1 < len(fields):
-            _refuse(text, field, pc.match_substring(text, f",{fields[i + 1]}:"), "holds the name of the next key field")
+            _refuse(
+                text,
+                field,
+                pc.match_substring(text, f",{fields[i + 1]}:"),
+                "holds the name of the next key field",
+                numbered,
+            )
         parts += [f"{separator}{field}:", text]
         separator = ","
     return pc.binary_join_element_wise(*parts, "")
@@ -111,15 +118,15 @@ def _ended(values: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(values, b"\0\0", b"")
 
 
-def _text(table: pa.Table, field: str) -> pa.Array:
+def _text(table: pa.Table, field: str, numbered: bool) -> pa.Array:
     values = plain(table[field])
     if values.null_count:
-        _refuse(values, field, pc.is_null(values), "is null")
+        _refuse(values, field, pc.is_null(values), "is null", numbered)
     text = _as_text(values, field)
     if len(text) and not pa.types.is_primitive(values.type):
         offsets = np.frombuffer(text.buffers()[1], np.int32, len(text) + 1, 4 * text.offset)
         if not np.diff(offsets).all():
-            _refuse(text, field, pc.equal(pc.binary_length(text), 0), "is empty")
+            _refuse(text, field, pc.equal(pc.binary_length(text), 0), "is empty", numbered)
     return text
 
 
@@ -140,14 +147,18 @@ def _as_text(values: pa.Array, field: str) -> pa.Array:
     return pc.cast(values, pa.string())
 
 
-def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str) -> None:
+def _refuse(values: pa.Array, field: str, wrong: pa.Array, what: str, numbered: bool) -> None:
     """Raise Invalid if any element of ``wrong`` is true."""
     if not pc.any(wrong).as_py():
         return
     rows = np.flatnonzero(wrong.to_numpy(zero_copy_only=False))
-    shown = ", ".join(f"row {row}" + _quoted(values[int(row)].as_py()) for row in rows[:_SHOWN])
+    named = [values[int(row)].as_py() for row in rows[:_SHOWN]]
+    if numbered:
+        shown = ", ".join(f"row {row}" + _quoted(value) for row, value in zip(rows, named, strict=False))
+    else:
+        shown = ", ".join(_quoted(value).removeprefix(": ") for value in named if value)
     raise Invalid(
-        f"key column {field!r} {what} in {len(rows)} rows ({shown})",
+        f"key column {field!r} {what} in {len(rows)} rows" + (f" ({shown})" if shown else ""),
         hint="a key must be present and unambiguous; fill it, or leave these rows out",
     )
 

@@ -183,6 +183,23 @@ class Groups:
             found[i] = paths[int(numbers[i])]
         return found
 
+    def places(self, numbers: Int64s, partitions: Sequence[str]) -> Int64s:
+        """Return which of ``partitions`` each group is in, -1 for none of them -> int64[n].  O(n + partitions)."""
+        found = np.full(len(numbers), -1, np.int64)
+        if self.checkpoint.rows:
+            known = np.full(len(self._partition_names), -1, np.int64)
+            codes = self._partition_codes
+            asked = [(codes[path], place) for place, path in enumerate(partitions) if path in codes]
+            code, place = np.array(asked, np.int64).reshape(-1, 2).T
+            known[code] = place
+            old = np.flatnonzero((numbers >= 0) & (numbers < self.checkpoint_count))
+            found[old] = known[self.checkpoint.numpy("group_partition")[numbers[old]]]
+        new = np.flatnonzero(numbers >= self.checkpoint_count)
+        if len(new):
+            place_of = {path: place for place, path in enumerate(partitions)}
+            found[new] = [place_of.get(self.partition(number), -1) for number in numbers[new].tolist()]
+        return found
+
     @property
     def _partition_codes(self) -> dict[str, int]:
         def make() -> dict[str, int]:

@@ -20,6 +20,8 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.stores.object_range import ObjectRange
 
 _NONE: Int64Array = np.empty(0, np.int64)
+_PLACED_KEYS_MIN = 32
+"""Fewer keys are looked for in all partitions at once: to say which file groups are in theirs would cost more."""
 _LOOKED_UP_MAX = 64
 """Up to so many positions are looked up in a deletion vector one by one; more are intersected with it."""
 
@@ -107,6 +109,7 @@ def propose(
         from mdt.metadata import key_runs
 
         return key_runs.proposed(metadata, snapshot, index, hashes, partition)
+    places, key_place = _places(snapshot, partition)
     whole = [snapshot.file_groups.number(sorted(snapshot.uncovered))]
     pairs = [(_NONE, _NONE)]
     for key_part in snapshot.key_parts:
@@ -115,7 +118,12 @@ def propose(
             whole.append(groups)
             continue
         try:
-            found = index.locate(memoryview(metadata.key_part_payload(key_part)), keys, hashes)
+            data = memoryview(metadata.key_part_payload(key_part))
+            if key_place is None or len(groups) == 1:
+                found = index.locate(data, keys, hashes)
+            else:
+                group_place = snapshot.file_groups.places(groups, places)
+                found = index.locate_within(data, keys, hashes, key_place, group_place)
             of_key_part = found.key, groups[found.group], groups[found.whole]
         except (ValueError, IndexError, Corrupt):
             # Damaged, or it numbers more groups than its record names.
@@ -127,6 +135,14 @@ def propose(
     key, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
     live = group >= 0
     return Candidates(key[live], group[live], everywhere[everywhere >= 0])
+
+
+def _places(snapshot: Snapshot, partition: npt.NDArray[np.object_] | None) -> tuple[list[str], Int64Array | None]:
+    """Return the distinct paths of ``partition`` and which of them each key has -> int64[n]; None where it is not worth while to ask."""
+    if partition is None or len(partition) < _PLACED_KEYS_MIN or not snapshot.definition.partition_by:
+        return [], None
+    encoded = pa.array(partition, pa.string()).dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,8 @@ def reserved(chunks: int) -> str:
     return base64.b64encode(bytes(_DIGEST_BYTES * chunks)).decode("ascii")
 
 
-def fill(parquet: pa.Buffer) -> None:
-    """Write the digests of all column chunks over the text that :func:`reserved` their place, in place."""
-    metadata = pq.read_metadata(pa.BufferReader(parquet))
+def fill(parquet: pa.Buffer, metadata: pq.FileMetaData) -> None:
+    """Write the digests of all column chunks over the text that :func:`reserved` their place, in place.  ``metadata``: of ``parquet``."""
     starts, sizes = _ranges(metadata)
     place = reserved(len(starts))
     before = thrift_text(KEY) + _FIELD

@@ -14,7 +14,7 @@ import struct
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -168,13 +168,15 @@ class PageMap:
             raise ValueError("pages must have rows and bytes")
 
 
-def build(parquet: pa.Buffer) -> PageMap:
+def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> PageMap:
     """Return the page map of Parquet bytes that :func:`mdt.hudi.base_file.encode` wrote; there is at least one row.
 
+    ``metadata``: what it said of them; None: read it.
     A file without offset indexes has one page in each chunk.  Raises one of `UNKNOWN_LAYOUT` if the offset indexes are
     not where parquet-cpp writes them.
     """
-    metadata = pq.read_metadata(pa.BufferReader(parquet))
+    if metadata is None:
+        metadata = pq.read_metadata(pa.BufferReader(parquet))
     groups, leaves = metadata.num_row_groups, metadata.num_columns
     by_group = [[metadata.row_group(g).column(c) for c in range(leaves)] for g in range(groups)]
     flat = [c for c, column in enumerate(by_group[0]) if "." not in column.path_in_schema]
@@ -185,6 +187,14 @@ def build(parquet: pa.Buffer) -> PageMap:
         np.int64,
     )
     end = start + np.array([chunk.total_compressed_size for chunk in chunks], dtype=np.int64)
+    names, dictionary, rows = tuple(by_group[0][c].path_in_schema for c in flat), data - start, int(metadata.num_rows)
+    digest = partial(digests, parquet)
+    if groups == 1 and chunks and not chunks[0].has_offset_index:  # a small file, of which there may be thousands
+        before = np.zeros(len(chunks) + 1, np.int64)
+        np.cumsum(end - data, out=before[1:])
+        column = np.arange(len(chunks), dtype=np.int64)
+        found = digest(start.tolist(), data.tolist()), digest(data.tolist(), end.tolist())
+        return PageMap(names, _codec(chunks), rows, 1, start, dictionary, column, column << 32, before, *found)
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
     first_row = np.tile(np.cumsum(group_rows) - group_rows, len(flat))
     if chunks and not chunks[0].has_offset_index:
@@ -192,16 +202,11 @@ def build(parquet: pa.Buffer) -> PageMap:
     else:
         count, size, row = _indexed(parquet, groups, leaves, np.array(flat, np.int64))
         row = row + np.repeat(first_row, count)
-    names = tuple(by_group[0][c].path_in_schema for c in flat)
-    codec = _codec(chunks)
-    dictionary = data - start
     first = np.cumsum(count) - count
     before = np.cumsum(size) - size
     offset = np.repeat(data - before[first], count) + before
-    found = digests(parquet, offset.tolist(), (offset + size).tolist())
-    found_of_dictionary = digests(parquet, start.tolist(), data.tolist())
-    rows = int(metadata.num_rows)
-    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, found_of_dictionary, found)
+    found = digest(start.tolist(), data.tolist()), digest(offset.tolist(), (offset + size).tolist())
+    return PageMap.of(names, _codec(chunks), rows, groups, start, dictionary, count, size, row, *found)
 
 
 def _codec(chunks: Sequence[Any]) -> int:
@@ -227,14 +232,14 @@ def _codec_of(chunks: Sequence[Any]) -> int | None:
     return found.pop() if found else None
 
 
-def encoded(parquet: pa.Buffer) -> bytes | None:
-    """Return the bytes of the page map of ``parquet``, which was just written.
+def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> bytes | None:
+    """Return the bytes of the page map of ``parquet``, which was just written; ``metadata`` as for :func:`build`.
 
     None, with a `LayoutWarning`, if this release of pyarrow lays its files out in a way that is not known here.  Readers do
     without a page map; they are slower then.
     """
     try:
-        return encode(build(parquet))
+        return encode(build(parquet, metadata))
     except UNKNOWN_LAYOUT as error:
         warnings.warn(
             f"pyarrow {pa.__version__} lays Parquet files out in a way that is not known here ({error}): single rows of "

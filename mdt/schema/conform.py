@@ -24,13 +24,13 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def conform(
-    data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequence[str] = (), *, first: int = 0
+    data: pa.Table, declared: pa.Schema, stored: pa.Schema, key: Sequence[str] = (), *, first: int | None = 0
 ) -> pa.Table:
     """Return the columns of ``data``, n rows, as ``stored``; they are matched by name.
 
     ``key``: columns by which a row is called in errors, where the data has them.  Raises Invalid with one line for each
     column that is missing, unknown, of a type that does not fit, or has a value that does not, naming the first such row
-    (``first`` is the number of the first one) and its value.
+    (``first`` is the number of the first one; None: rows have no numbers that mean anything to the caller, and are called by their keys) and its value.
 
     >>> schema = pa.schema({"id": pa.string(), "n": pa.int32()})
     >>> conform(pa.table({"n": [3.0], "id": ["a"]}), schema, schema).to_pylist()
@@ -79,7 +79,7 @@ def _wrong_names(given: Sequence[str], known: Sequence[str]) -> Iterator[str]:
             yield f"column {name!r} {what}" + (f" (is it {near[0]!r}?)" if near else "")
 
 
-def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int) -> pa.ChunkedArray:
+def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], before: int | None) -> pa.ChunkedArray:
     """Return column ``field`` of ``data`` as it is stored.  Raises Invalid, naming the first row that does not fit."""
     column = data[field.name]
     what = f"column {field.name!r} is {column.type}, the table has {field.type}"
@@ -99,9 +99,8 @@ def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str],
         except (ValueError, TypeError, pa.ArrowException):
             at, reason = _first_misfit(chunk, store)
             row = first + at
-            raise Invalid(
-                f"{what}: row {before + row}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}"
-            ) from None
+            number = "" if before is None else f" {before + row}"
+            raise Invalid(f"{what}: row{number}{_called(data, key, row)} has {_shown(chunk, at)}: {reason}") from None
         first += len(chunk)
     return pa.chunked_array(chunks, kept.type)
 
@@ -186,18 +185,19 @@ def _struct_fits(source: pa.DataType, target: pa.DataType) -> bool:
 # -- required fields
 
 
-def _require(column: pa.ChunkedArray, field: pa.Field, first: int) -> None:
+def _require(column: pa.ChunkedArray, field: pa.Field, first: int | None) -> None:
     """Raise Invalid if a required field, ``field`` or one in it, is null where what holds it is not."""
     if not has_required(field):
         return
-    found = dict[str, list[Int64Array]]()
+    found, before = dict[str, list[Int64Array]](), first or 0
     for chunk in column.chunks:
-        for path, rows in _missing(chunk, field, field.name, np.arange(first, first + len(chunk))):
+        for path, rows in _missing(chunk, field, field.name, np.arange(before, before + len(chunk))):
             found.setdefault(path, []).append(rows)
-        first += len(chunk)
+        before += len(chunk)
     for path, parts in found.items():
         rows = np.unique(np.concatenate(parts))
-        raise Invalid(f"column {path!r} is required, but null in {len(rows)} rows, first in row {rows[0]}")
+        number = "" if first is None else f", first in row {rows[0]}"
+        raise Invalid(f"column {path!r} is required, but null in {len(rows)} rows{number}")
 
 
 def _missing(array: pa.Array, field: pa.Field, path: str, rows: Int64Array) -> Iterator[tuple[str, Int64Array]]:

@@ -200,14 +200,19 @@ def blend_of(definition: TableDefinition, given: Sequence[str], kept: Kept) -> B
     return blend
 
 
-def batch_of(data: pa.Table, blend: Blend) -> Batch:
-    """Return data as a batch: null in the columns that it lacks, one row for each key.  Raises Invalid if the data do not fit."""
+def batch_of(data: pa.Table, blend: Blend, *, numbered: bool = True) -> Batch:
+    """Return data as a batch: null in the columns that it lacks, one row for each key.  Raises Invalid if the data do not fit.
+
+    ``numbered`` as for :func:`mdt.write.normalize.normalize`.
+    """
     definition = blend.definition
     declared, stored = definition.declared, definition.schema
     for name in blend.missing:
         declared, stored = (schema.remove(schema.get_field_index(name)) for schema in (declared, stored))
-    table = _filled(conform(data, declared, stored, definition.key), definition)
-    batch = stored_batch(table.drop_columns(sorted(blend.missing.difference(definition.partition_by))), definition)
+    first = 0 if numbered else None
+    table = _filled(conform(data, declared, stored, definition.key, first=first), definition)
+    known = table.drop_columns(sorted(blend.missing.difference(definition.partition_by)))
+    batch = stored_batch(known, definition, numbered=numbered)
     batch = replace(batch, table=table)
     return _folded(batch, blend) if blend.mergers else unique(batch, definition)
 

@@ -52,9 +52,9 @@ def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
     return np.array([*batch.partitions, ""], dtype=object)[batch.partition]
 
 
-def keyed_rows(table: pa.Table, definition: TableDefinition) -> KeyedRows:
-    """Return rows as the table keeps them, whatever their partition, with what it needs to know of their keys."""
-    keys = record_keys(table, definition.key)
+def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> KeyedRows:
+    """Return rows as the table keeps them, whatever their partition, with what it needs to know of their keys; ``numbered`` as for :func:`normalize`."""
+    keys = record_keys(table, definition.key, numbered=numbered)
     ordering = None
     if definition.ordering is not None and definition.ordering in table.column_names:
         ordering = ordering_words(table[definition.ordering])
@@ -62,15 +62,18 @@ def keyed_rows(table: pa.Table, definition: TableDefinition) -> KeyedRows:
     return KeyedRows(table, keys, sort_keys(table, definition.key), hashes, ordering)
 
 
-def normalize(data: pa.Table, definition: TableDefinition) -> Batch:
-    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit."""
-    table = conform(data, definition.declared, definition.schema, definition.key)
-    return unique(_batch(table, definition, definition.partition_by), definition)
+def normalize(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+    """Return ``data`` as a batch to write.  Raises Invalid, naming columns, types and rows, if it does not fit.
+
+    ``numbered``: whether these are all rows, in the caller's order, so that the number of a row says which it is; in a task it does not.
+    """
+    table = conform(data, definition.declared, definition.schema, definition.key, first=0 if numbered else None)
+    return unique(_batch(table, definition, definition.partition_by, numbered), definition)
 
 
-def stored_batch(table: pa.Table, definition: TableDefinition) -> Batch:
-    """Return rows as the table keeps them, each key once, as a batch."""
-    return _batch(table, definition, definition.partition_by)
+def stored_batch(table: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
+    """Return rows as the table keeps them, each key once, as a batch; ``numbered`` as for :func:`normalize`."""
+    return _batch(table, definition, definition.partition_by, numbered)
 
 
 def as_altered(batch: Batch, definition: TableDefinition) -> Batch:
@@ -96,10 +99,10 @@ def columns_of_deletes(definition: TableDefinition) -> tuple[list[str], list[str
     return list(dict.fromkeys(needed)), more
 
 
-def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
+def normalize_keys(data: pa.Table, definition: TableDefinition, *, numbered: bool = True) -> Batch:
     """Return the keys in ``data`` as a batch to delete; under partition scope the partition columns are needed too.
 
-    It has ordering values where ``data`` have, and the table keeps those of deletes.
+    It has ordering values where ``data`` have, and the table keeps those of deletes.  ``numbered`` as for :func:`normalize`.
     """
     partition_by, hint = definition.partition_by, "under partition scope a key is only unique in its partition"
     if definition.is_global:
@@ -112,8 +115,8 @@ def normalize_keys(data: pa.Table, definition: TableDefinition) -> Batch:
     names = list(dict.fromkeys([*names, *(name for name in more if name in data.column_names)]))
     declared = pa.schema(map(definition.declared.field, names))
     stored = pa.schema(map(definition.schema.field, names))
-    table = conform(data.select(names), declared, stored, definition.key)
-    return unique(_batch(table, definition, partition_by), definition)
+    table = conform(data.select(names), declared, stored, definition.key, first=0 if numbered else None)
+    return unique(_batch(table, definition, partition_by, numbered), definition)
 
 
 def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, list[str]]:
@@ -122,14 +125,14 @@ def paths_of(given: pa.Table, definition: TableDefinition) -> tuple[Int64Array, 
     if not by:
         return np.zeros(len(given), np.int64), [""]
     declared, stored = (pa.schema(map(columns.field, by)) for columns in (definition.declared, definition.schema))
-    values = conform(given.select(list(by)), declared, stored)
+    values = conform(given.select(list(by)), declared, stored, first=None)
     codes, paths = partition_paths(values, tuple(by), definition.hive_style, definition.time_path)
     return np.asarray(codes, np.int64), list(paths)
 
 
-def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str]) -> Batch:
+def _batch(table: pa.Table, definition: TableDefinition, partition_by: Sequence[str], numbered: bool = True) -> Batch:
     """Return ``table`` with keys and partition paths, repeated keys still in it."""
-    rows = keyed_rows(table, definition)
+    rows = keyed_rows(table, definition, numbered=numbered)
     known = (rows.table, rows.keys, rows.sort_keys, rows.hashes, rows.ordering)
     if definition.partition_by and not partition_by:
         return Batch(*known, np.full(len(rows), -1, dtype=np.int64), ())

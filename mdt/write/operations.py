@@ -44,6 +44,9 @@ from mdt.write.text_order import older_than_there
 
 T = TypeVar("T")
 
+_MANY_FILES = 64
+_SMALL_FILE_ROWS = 1000
+"""Files of fewer rows, if they are :data:`_MANY_FILES`, are made one after the other."""
 _NAMED_ROWS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 
@@ -314,16 +317,19 @@ def write_rows(
     """Write the files of ``plan``, whose rows are those of ``batch``."""
     shared = WriteJob.of(metadata, snapshot, options, claim)
     marked = metadata.storage.begin(partial(new_partitions, metadata, snapshot, claim, plan.partitions))
-    changes = write_slices(shared, plan.work, partial(plan.slice_of, batch), progress)
+    changes = write_slices(shared, plan.work, partial(plan.slice_of, batch), progress, rows=len(batch))
     marked()
     return changes
 
 
 def write_slices(
     shared: WriteJob, work: Sequence[T], slice_of: Callable[[T], Slice], progress: Progress | None = None,
-    *, part: str = "",
+    *, part: str = "", rows: int | None = None,
 ) -> Changes:  # fmt: skip
     """Write the slices of ``work`` on a thread pool, then the summaries; return what to commit.
+
+    ``rows``: about how many they have together, if that is known.  Many small files are made by one thread, while others store them: the
+    making is Python, and threads that take turns at it cost more than one.
 
     ``slice_of``: called in the thread that writes, so that the rows of a slice are gathered when it is their turn.
     ``part``: as for :func:`collect`.
@@ -337,11 +343,16 @@ def write_slices(
         if len(work) == 1:  # as most small commits have; a thread takes a millisecond to begin
             return collect(shared, counted(map(written, (0,), work), 1, progress), threads=threads, part=part)
         with ThreadPoolExecutor(threads) as pool:
-            done = pool.map(written, range(len(work)), work)
+            done: Iterable[Written]
+            if rows is not None and len(work) >= _MANY_FILES and rows < _SMALL_FILE_ROWS * len(work):
+                shared = shared.storing_on(pool)
+                done = map(written, range(len(work)), work)
+            else:
+                done = pool.map(written, range(len(work)), work)
             return collect(shared, counted(done, len(work), progress), threads=threads, part=part)
     except Exception:
         with suppress(MdtError):  # whoever removes what was written must not be overtaken
-            shared.uploaded()
+            shared.stopped()
         raise
 
 
@@ -375,14 +386,13 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     vectors: dict[int, BitMap] = {}
     light = ((replace(w, indexed=Indexed()), w.indexed) for w in done)
     for w, shard, first_row in sharded(objects, light, threads=threads):
-        file = replace(w.file, shard=shard, first_row=first_row)
+        keys = pages = None
         if w.key_map is not None:
-            stored = objects.add(w.key_map)
-            shared.metadata.objects.keep_key_map(stored, w.key_map)
-            file = replace(file, key_map=stored)
+            keys = objects.add(w.key_map)
+            shared.metadata.objects.keep_key_map(keys, w.key_map)
         if w.page_map is not None:
-            file = replace(file, page_map=objects.add(w.page_map))
-        files.append(file)
+            pages = objects.add(w.page_map)
+        files.append(replace(w.file, shard=shard, first_row=first_row, key_map=keys, page_map=pages))
         kept.append(w)
         removed += w.removed
         vectors |= w.vectors

@@ -223,7 +223,7 @@ class _Open(Generic[T]):
             starts = accumulate((one.rows for one in found), initial=0)
             members = list(zip(starts, found, strict=False))
             self.summaries = pool.submit(summaries_of_shard, sorted(specs), members)
-        self.files = [(name, replace(one, columns={}, parts={})) for name, one in self.files]
+            self.files = [(name, replace(one, columns={}, parts={})) for name, one in self.files]
         return self
 
     def finished(self, objects: AttachmentWriter) -> Iterator[tuple[T, Shard, int]]:

@@ -169,3 +169,17 @@ def test_rows_of_a_load_that_are_lost_or_come_twice_are_no_success(
             there.upsert(rows)
         assert there.scan().count() == 0
         assert_clean(there.metadata.storage)
+
+
+def test_errors_of_tasks_name_keys_and_values_and_no_numbers_of_rows(tmp_path: Path) -> None:
+    declared = pa.schema([pa.field("id", pa.string()), pa.field("n", pa.int16(), nullable=False)])
+    mdt.create(on(tmp_path / "t"), declared, key=["id"])
+    table = PooledTable(on(tmp_path / "t"))
+    ids = [f"k{n}" for n in range(50)]
+    for write in (table.bulk_insert, table.upsert, table.insert_overwrite_table):
+        with pytest.raises(Invalid, match=r"row \(id='k33'\) has 70000"):
+            write(pa.table({"id": ids, "n": [70_000 if n == 33 else n for n in range(50)]}))
+        with pytest.raises(Invalid, match=r"column 'n' is required, but null in 1 rows\n"):
+            write(pa.table({"id": ids, "n": [None if n == 33 else n for n in range(50)]}))
+        with pytest.raises(Invalid, match=r"key column 'id' is (null|empty) in 1 rows\n"):
+            write(pa.table({"id": ["" if n == 33 else f"k{n}" for n in range(50)], "n": range(50)}))

@@ -19,7 +19,7 @@ NAME = base_file.name(FILE_ID, "3-7-1", T)
 
 def encode(table: pa.Table, row_group_rows: int = 4, **changes: Any) -> tuple[pq.ParquetFile, tuple[int, ...]]:
     given = {"min_key": None, "max_key": None, "bloom": None, "avro_schema": "{}", **changes}
-    data = base_file.encode(table, row_group_rows=row_group_rows, **given)
+    data, _ = base_file.encode(table, row_group_rows=row_group_rows, **given)
     return pq.ParquetFile(pa.BufferReader(data)), base_file.row_groups_of(len(table), row_group_rows)
 
 

@@ -63,7 +63,7 @@ class Writer:
         meta = base_file.meta_columns(
             len(table), instant=instant, task=task, keys=record_keys, partition=partition, file_name=name
         )
-        data = base_file.encode(
+        data, _ = base_file.encode(
             base_file.with_meta_columns(table, meta), row_group_rows=3, avro_schema=self.avro_meta,
             min_key=pc.min(record_keys).as_py(), max_key=pc.max(record_keys).as_py(), bloom=None,
         )  # fmt: skip
@@ -85,7 +85,7 @@ class Writer:
                 len(upserts), instant=instant, task=0, keys=keys.record_keys(upserts, self.key), partition=partition,
                 file_name=file_id,
             )  # fmt: skip
-            data = base_file.encode(
+            data, _ = base_file.encode(
                 base_file.with_meta_columns(upserts, meta), row_group_rows=2, avro_schema=self.avro_meta,
                 min_key=None, max_key=None, bloom=None, compression="zstd",
             )  # fmt: skip

@@ -7,6 +7,7 @@ are wrong, and single rows are read by whole row groups.  ``mdt/parquet/footer.p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,10 +41,11 @@ SHAPES = {
 
 
 def written(table: pa.Table, group: int, page_bytes: int, compression: str) -> pa.Buffer:
-    return base_file.encode(
+    data, _ = base_file.encode(
         table, row_group_rows=group, avro_schema="{}", min_key=None, max_key=None, bloom=None,
         page_bytes=page_bytes, compression=compression,
     )  # fmt: skip
+    return data
 
 
 def rows_of_page(header: bytes) -> int | None:
@@ -84,6 +86,7 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
     data = page_map.encoded(parquet)
     assert data is not None
     found = page_map.decode(data, path="", offset=0)
+    assert data == page_map.encode(found)
     flat = [f.name for f in SHAPES[shape].schema if not pa.types.is_nested(f.type)]
     assert list(found.columns) == flat
     for number, name in enumerate(flat):
@@ -93,7 +96,7 @@ def test_this_release_of_pyarrow_writes_pages_where_page_maps_say(
 
 
 def test_another_layout_is_told_with_the_release_and_costs_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(_: pa.Buffer) -> page_map.PageMap:
+    def unknown(*_: Any) -> page_map.PageMap:
         raise ValueError("something else stands behind the offset indexes")
 
     table = mdt.create("memory:///t", pa.schema([("id", pa.int64()), ("n", pa.int64())]), ["id"])

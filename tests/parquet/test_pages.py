@@ -80,10 +80,11 @@ def table_of(n: int, seed: int, styles: dict[str, str] | None = None) -> pa.Tabl
 def encoded(
     table: pa.Table, *, row_group_rows: int = 4000, page_bytes: int = 1024, compression: str = "lz4"
 ) -> pa.Buffer:
-    return base_file.encode(
+    data, _ = base_file.encode(
         table, row_group_rows=row_group_rows, avro_schema="{}", min_key=None, max_key=None, bloom=None,
         page_bytes=page_bytes, compression=compression,
     )  # fmt: skip
+    return data
 
 
 def wanted(data: pa.Buffer, positions: Any, *, name: str = "f", near: bool = True) -> Wanted:

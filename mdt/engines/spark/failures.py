@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from mdt import errors
+from mdt.engines.spark import private
 from mdt.errors import MdtError, Unavailable, Unsupported
 
 _MARK = "mdt-error:"
@@ -65,17 +66,29 @@ def in_driver(doing: str = "") -> Iterator[None]:
         raise found from error
 
 
+def named_in_queries() -> None:
+    """Let errors of mdt that a query meets, in its planner or its tasks, be what they were there, whoever runs the query."""
+    private.on_java_errors(_marked)
+
+
 def _last_line(text: str) -> str:
     """Return the last line of a Python traceback, without the JVM's frames after it."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "JVM"))]
     return lines[-1] if lines else ""
 
 
-def _made_again(text: str) -> MdtError | None:
+def _marked(text: str) -> MdtError | None:
     at = text.find(_MARK + "{")
-    if at >= 0:
-        told = json.JSONDecoder().raw_decode(text, at + len(_MARK))[0]
-        return _KINDS[told["kind"]](told["message"], hint=told["hint"])
+    if at < 0:
+        return None
+    told = json.JSONDecoder().raw_decode(text, at + len(_MARK))[0]
+    return _KINDS[told["kind"]](told["message"], hint=told["hint"])
+
+
+def _made_again(text: str) -> MdtError | None:
+    found = _marked(text)
+    if found is not None:
+        return found
     lacking = _LACKING.search(text)
     if lacking is None:
         return None

@@ -54,6 +54,7 @@ from pyspark.sql.types import StructType
 from indexes.predicate import And, Predicate
 from mdt.engines.spark import answers, private
 from mdt.engines.spark.catalyst import predicate_of
+from mdt.engines.spark.failures import in_task
 from mdt.engines.spark.session import classic
 from mdt.errors import Conflict, Unsupported
 from mdt.plan.planner import Figure
@@ -222,7 +223,10 @@ class _Planner:
 
     def apply(self, request: str) -> bytes:
         """Answer one request of the JVM (JSON; see ``FileSource.ask`` there) with the bytes of a reply."""
-        asked = json.loads(request)
+        with in_task():
+            return self._answer(json.loads(request))
+
+    def _answer(self, asked: dict[str, Any]) -> bytes:
         if "dead" in asked:
             files = self._files_of(asked["version"], asked["query"])
             return _sent(_lengths_and(files.dead(asked["dead"])))

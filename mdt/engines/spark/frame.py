@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -22,6 +23,7 @@ from mdt.engines.reads import Reads
 from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
+from mdt.engines.spark.failures import named_in_queries
 from mdt.engines.spark.file_index import Listing, relation
 from mdt.engines.spark.index_tasks import IndexTasks
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
@@ -47,6 +49,7 @@ _VIEWS_KEPT = 8
 _PLANS_KEPT = 4
 _EVERYTHING = And(())
 _UNPINNED = "call:"
+_ANEW = "make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE"
 
 
 def read(
@@ -113,6 +116,7 @@ def scan(
 def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema) -> DataFrame:
     """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes those that match."""
     files.definition = definition
+    named_in_queries()
     root = files.metadata.storage.uri("").rstrip("/")
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
@@ -270,8 +274,23 @@ class _Files:
     def _snapshot(self) -> Snapshot:
         if self._pinned is not None:
             return self._pinned
-        newest = self.metadata.newest()
+        try:
+            newest = self.metadata.newest()
+        except MdtError as error:
+            self._require_same_table(error)
+            raise
         return newest if self.seen is None else self.seen(newest)
+
+    def _require_same_table(self, met: MdtError) -> None:
+        """Raise Invalid if another table stands where that of the frame stood; ``met``: what it met there."""
+        made, now = self.definition, None
+        with suppress(MdtError):
+            now = Metadata(self.metadata.storage).newest().definition
+        if made is not None and now is not None and now.table_id != made.table_id:
+            raise Invalid(
+                f"the table at {self.metadata.storage.url} was replaced by another one since this DataFrame was made",
+                hint=_ANEW,
+            ) from met
 
     def _require_same(self, now: TableDefinition) -> None:
         """Raise Invalid if the columns were altered since the frame was made, which names and types them."""
@@ -279,7 +298,7 @@ class _Files:
         if made is not None and now.versions and (now.version.ids, now.declared) != (made.version.ids, made.declared):
             raise Invalid(
                 "the table's columns were altered since this DataFrame was made",
-                hint="make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE",
+                hint=_ANEW,
             )
 
     def view(self, snapshot: Snapshot) -> SnapshotFiles:

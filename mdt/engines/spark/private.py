@@ -13,8 +13,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyspark
+from py4j import java_gateway
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -172,6 +174,28 @@ def java_error(error: Exception) -> Any | None:
     if isinstance(error, Py4JJavaError):
         return error.java_exception
     return getattr(error, "_origin", None)
+
+
+def on_java_errors(made: Callable[[str], Exception | None]) -> None:
+    """Let calls of PySpark raise what ``made`` makes of the text of an error of the JVM, if it makes something; once a process.
+
+    PySpark puts its own errors in the place of Py4J's in the same way (``pyspark.errors.exceptions.captured``).
+    """
+    known = java_gateway.get_return_value
+    if getattr(known, "is_of_mdt", False):
+        return
+
+    def get_return_value(*args: Any, **more: Any) -> Any:
+        try:
+            return known(*args, **more)
+        except (Py4JJavaError, PySparkException) as error:
+            found = made(str(error))
+            if found is None:
+                raise
+            raise found from error
+
+    get_return_value.is_of_mdt = True  # type: ignore[attr-defined]
+    java_gateway.get_return_value = get_return_value
 
 
 def session_of_java(java: Any) -> SparkSession:

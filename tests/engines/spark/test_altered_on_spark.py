@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import struct
 from datetime import date
 from decimal import Decimal
@@ -87,11 +88,29 @@ def test_a_frame_of_older_columns_is_refused(spark: SparkSession, tmp_path: Path
     assert frame.count() == 2
     table.alter(drop=["note"])
     with (
-        pytest.raises(Exception, match="altered since this DataFrame was made"),
+        pytest.raises(Invalid, match=r"altered since this DataFrame was made\n.*hint: make it anew"),
         pytest.warns(UserWarning, match="altered"),
     ):
         frame.collect()
     assert mdt.read(spark, str(tmp_path)).count() == 2
+
+
+def test_a_frame_of_a_table_that_was_replaced_at_its_path_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    mdt.create(path, SCHEMA, key=["id"]).upsert(rows("ab"))
+    frame = mdt.read(spark, str(path))
+    assert frame.count() == 2
+    shutil.rmtree(path)
+    mdt.create(path, SCHEMA, key=["id"]).upsert(rows("abc"))
+    for run in (frame.collect, frame.toArrow, frame.where("id = 'a'").count):
+        with (
+            pytest.raises(
+                Invalid, match=r"was replaced by another one since this DataFrame was made\n.*hint: make it anew"
+            ),
+            pytest.warns(UserWarning, match="replaced"),
+        ):
+            run()
+    assert mdt.read(spark, str(path)).count() == 3
 
 
 def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Path) -> None:

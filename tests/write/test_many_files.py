@@ -1,0 +1,114 @@
+"""Writes that touch many partitions: what is looked for is looked for in its partition, and files that fail leave nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import mdt
+from indexes.bloom import FilterSet
+from mdt.errors import Unavailable
+from mdt.stores.contract import Data
+from mdt.stores.local import LocalStorage
+from mdt.write import files
+
+PARTITIONS = 150
+SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
+
+
+def rows(first: int, count: int, v: int) -> pa.Table:
+    ids = range(first, first + count)
+    return pa.table([[f"k{i:06d}" for i in ids], [f"p{i % PARTITIONS}" for i in ids], [v] * count], schema=SCHEMA)
+
+
+def made(root: Any, **more: Any) -> mdt.Table:
+    return mdt.create(root, SCHEMA, key=["id"], partition_by=["p"], table_type="MERGE_ON_READ", **more)
+
+
+def sums(table: mdt.Table) -> dict[int, int]:
+    counted = table.scan().to_arrow().group_by("v").aggregate([("id", "count")])
+    return dict(zip(counted["v"].to_pylist(), counted["id_count"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_key_is_compared_with_the_files_of_its_partition_only(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, reopened: bool
+) -> None:
+    table = made(tmp_path / "t")
+    table.bulk_insert(rows(0, 20 * PARTITIONS, 1))
+    if reopened:  # the snapshot comes from a checkpoint then
+        for n in range(40):
+            table.insert(rows(100_000 + n, 1, 7))
+        table = mdt.open(tmp_path / "t")
+    pairs: list[int] = []
+    probe = FilterSet.probe_pairs
+
+    def counting(self: FilterSet, which: Any, key: Any, hashes: Any) -> Any:
+        pairs.append(len(which))
+        return probe(self, which, key, hashes)
+
+    monkeypatch.setattr(FilterSet, "probe_pairs", counting)
+    done = table.upsert(rows(10 * PARTITIONS, 20 * PARTITIONS, 2))
+    assert (done.updated, done.inserted) == (10 * PARTITIONS, 10 * PARTITIONS)
+    assert 10 * PARTITIONS <= sum(pairs) <= 2 * 20 * PARTITIONS
+    assert sums(table) == {1: 10 * PARTITIONS, 2: 20 * PARTITIONS} | ({7: 40} if reopened else {})
+    assert table.check().ok
+
+
+class Full(LocalStorage):
+    """Fails to create the 100th data file, and all later ones."""
+
+    left = 10**9
+
+    def create(self, path: str, data: Data) -> None:
+        """See :class:`LocalStorage`."""
+        if path.endswith(".parquet"):
+            self.left -= 1
+            if self.left < 0:
+                raise Unavailable("no space left")
+        super().create(path, data)
+
+
+def data_files(root: Any) -> list[str]:
+    return [name for _, _, names in os.walk(root) for name in names if name.endswith(".parquet")]
+
+
+def test_a_file_that_cannot_be_stored_fails_the_write_and_nothing_of_it_is_left(tmp_path: Any) -> None:
+    storage = Full(tmp_path / "t", durable=False)
+    table = made(storage)
+    storage.left = 100
+    with pytest.raises(Unavailable, match="no space left"):
+        table.bulk_insert(rows(0, 5 * PARTITIONS, 1))
+    storage.left = 10**9
+    table.bulk_insert(rows(0, 5 * PARTITIONS, 2))
+    assert sums(table) == {2: 5 * PARTITIONS}
+    table.abort()
+    assert len(data_files(tmp_path / "t")) == PARTITIONS and table.check().ok
+
+
+def test_a_file_that_cannot_be_made_fails_the_write_and_nothing_of_it_is_left(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(LocalStorage(tmp_path / "t", durable=False))
+    left = list(range(100))
+    monkeypatch.setattr(files, "footer_bloom", lambda keys, options: str(left.pop()).encode())
+    with pytest.raises(IndexError, match="pop from empty list"):
+        table.bulk_insert(rows(0, 5 * PARTITIONS, 1))
+    assert data_files(tmp_path / "t") == []
+    monkeypatch.undo()
+    table.bulk_insert(rows(0, 5 * PARTITIONS, 2))
+    assert sums(table) == {2: 5 * PARTITIONS} and table.check().ok
+
+
+def test_places_of_groups_are_those_of_their_partitions(tmp_path: Any) -> None:
+    table = made(LocalStorage(tmp_path / "t", durable=False))
+    table.bulk_insert(rows(0, PARTITIONS, 1))
+    groups = table.snapshot().file_groups
+    numbers = np.append(groups.number(groups.all_names()), -1)
+    paths = groups.partitions(numbers).tolist()
+    asked = ["p=p3", "p=nowhere", "p=p5"]
+    assert groups.places(numbers, asked).tolist() == [asked.index(path) if path in asked else -1 for path in paths]
