@@ -27,6 +27,8 @@ HISTOGRAM_BINS = 254
 """Bins of equal height; as many as Spark's ANALYZE makes (``spark.sql.statistics.histogram.numBins``)."""
 
 _NARROW = 1e-9
+_RANGE_MAX = 1e300
+"""A wider range is no number, as is the sum of two."""
 
 Distinct = Callable[[str], int | None]
 """The number of distinct values of a column, as far as it is known."""
@@ -123,7 +125,9 @@ def _column(
         told = int(min(most - least + 1, rows if told is None else told))
     if (low == high)[known].all():
         told = min(len(np.unique(low[known])), rows if told is None else told)
-    edges = edges_of(low[known], high[known], (counts * share)[known]) if histograms else None
+    edges = None
+    if histograms and most - least < _RANGE_MAX:
+        edges = edges_of(low[known], high[known], (counts * share)[known])
     if edges is not None and values.kind_of(field.type) not in ("float", "decimal"):
         edges = np.floor(edges)
     return ColumnEstimate(told and min(told, rows), least, most, nulls, mean, edges, (rows - nulls) / HISTOGRAM_BINS)
@@ -137,7 +141,8 @@ def edges_of(low: Floats, high: Floats, rows: Floats) -> Floats:
     >>> edges_of(np.array([0.0, 0.0]), np.array([1.0, 100.0]), np.array([90.0, 10.0])).round(2)[[0, 127, 254]].tolist()
     [0.0, 0.55, 100.0]
     """
-    wide = np.maximum(high, low + _NARROW * max(1.0, high.max() - low.min()))  # one value is a very narrow range
+    narrow = np.maximum(_NARROW * max(1.0, high.max() - low.min()), 4 * np.spacing(np.abs(low)))
+    wide = np.maximum(high, low + narrow)  # one value is a very narrow range
     density = rows / (wide - low)
     at = np.concatenate((low, wide))
     order = np.argsort(at, kind="stable")

@@ -6,7 +6,7 @@ One relation reads everything: base files, the data blocks of log files where th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +33,7 @@ from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan import proofs
 from mdt.plan.estimates import TableEstimate, estimate
@@ -47,6 +48,7 @@ View = Callable[[Snapshot], Snapshot]
 
 _VIEWS_KEPT = 8
 _PLANS_KEPT = 4
+_DISTINCT_KEPT = 256
 _EVERYTHING = And(())
 _UNPINNED = "call:"
 _ANEW = "make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE"
@@ -179,8 +181,8 @@ class _Files:
         self.tells = "metrics" in self.reads.explains
         self._queries: dict[str, _Query] = {}
         self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
-        self._plans: OrderedDict[tuple[int, int, Predicate], ScanPlan] = OrderedDict()
-        self._distinct_values: Mapping[tuple[int, str], int | None] = {}
+        self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
+        self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
         self._lock = Lock()
 
     def list(self, query: str, predicate: Predicate) -> Listing:
@@ -229,10 +231,11 @@ class _Files:
         if snapshot.definition.key == (column,):
             return int((snapshot.rows - snapshot.dead_rows).sum())
         key = snapshot.seq, column
-        if key not in self._distinct_values:
+        known = self._distinct_values.get(key)
+        if known is None:
             found = statistics.summary(self.metadata, snapshot, column)
-            self._distinct_values = {**self._distinct_values, key: None if found is None else found.distinct}
-        return self._distinct_values[key]
+            known = self._distinct_values.put(key, 0 if found is None else found.distinct)
+        return known or None
 
     def _kept(self, snapshot: Snapshot, predicate: Predicate) -> Kept:
         if predicate == _EVERYTHING:
@@ -242,14 +245,10 @@ class _Files:
     def _planned(self, snapshot: Snapshot, predicate: Predicate) -> ScanPlan:
         """Return the plan of a snapshot for ``predicate``: it is made for the optimizer, and again for the query."""
         key = snapshot.seq, snapshot.checkpoint.seq, predicate
-        with self._lock:
-            found = self._plans.get(key)
+        found = self._plans.get(key)
         if found is None:
-            found = plan(self.metadata, snapshot, predicate if predicate != _EVERYTHING else None, self._tasks)
-            with self._lock:
-                self._plans[key] = found
-                if len(self._plans) > _PLANS_KEPT:
-                    self._plans.popitem(last=False)
+            wanted = predicate if predicate != _EVERYTHING else None
+            found = self._plans.put(key, plan(self.metadata, snapshot, wanted, self._tasks))
         return found
 
     def _with_hidden(self, predicate: Predicate) -> Predicate:

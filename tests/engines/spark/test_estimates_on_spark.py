@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -118,3 +120,55 @@ def test_a_query_is_planned_once(measured: SparkSession, monkeypatch: pytest.Mon
     with settings(measured, COSTS):
         measured.sql(f"{JOIN} where f.day = 5 and f.id > 7").collect()
     assert len([one for one in planned if "value=7" in one]) == 1
+
+
+ODD = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("tenant", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("wall", pa.timestamp("us")),
+        ("v", pa.float64()),
+        ("name", pa.string()),
+    ]
+)
+CONDITIONS = {
+    "tenant > 5": 60, "at > timestamp'2020-01-01 00:00:00'": 60, "wall > timestamp_ntz'2020-01-01'": 60, "v < 0": 20, "name >= 'n1'": 40,
+    "wall is not null and a.name <> 'x'": 60,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("histograms", ["true", "false"])
+def test_the_cost_model_meets_every_type_and_constant_files(
+    spark: SparkSession, tmp_path: Path, histograms: str
+) -> None:
+    table = mdt.create(tmp_path / "t", ODD, key=["id"], options={"mdt.services.auto": "false"})
+    for file, v in enumerate((-1.7e308, 1.7e308, 0.5)):
+        columns = [list(range(20 * file, 20 * file + 20)), [100_000_000] * 20, [datetime(2024, 1, 1, tzinfo=UTC)] * 20,
+                   [datetime(2024, 1, 1)] * 20, [v] * 20, [f"n{file}"] * 20]  # fmt: skip
+        table.bulk_insert(pa.table([pa.array(c, t) for c, t in zip(columns, ODD.types, strict=True)], schema=ODD))
+    frame = mdt.read(spark, table.path)
+    with settings(spark, {**COSTS, "spark.sql.statistics.histogram.enabled": histograms}):
+        for condition, number in CONDITIONS.items():
+            query = f"select a.id, b.name from {{t}} a join {{t}} b on a.id = b.id where a.{condition}"
+            assert len(spark.sql(query, t=frame).collect()) == number, condition
+
+
+def test_a_setting_that_makes_files_larger_is_kept(measured: SparkSession) -> None:
+    query = f"{JOIN} where f.day < 3"
+    with settings(measured, {"spark.sql.sources.fileCompressionFactor": "50.0"}):
+        large = sizes(measured.sql(query))[0]
+    assert large > 45 * sizes(measured.sql(query))[0]
+
+
+def test_sessions_of_one_session_share_one_rule(measured: SparkSession) -> None:
+    expected = sizes(measured.sql(f"{JOIN} where f.day < 3"))
+    path = measured.sql("select 1 from facts").inputFiles()[0].rpartition("/")[0]
+    count = private.java_session(measured).extensions().buildPreCBORules(private.java_session(measured)).size()
+    for _ in range(3):
+        other = measured.newSession()
+        mdt.read(other, path).createOrReplaceTempView("facts")
+        mdt.read(other, path.replace("facts", "people")).createOrReplaceTempView("people")
+        assert sizes(other.sql(f"{JOIN} where f.day < 3")) == expected
+    java = private.java_session(measured)
+    assert java.extensions().buildPreCBORules(java).size() == count == 1

@@ -193,3 +193,11 @@ def counted(frame: DataFrame) -> DataFrame:
 def test_an_unknown_name_is_refused(ordered: SparkSession, table: mdt.Table) -> None:
     with settings(ordered, {"spark.mdt.optimize": "tops"}), pytest.raises(mdt.errors.Invalid, match="top"):
         mdt.read(ordered, table.path)
+
+
+@pytest.mark.parametrize("optimize", ["all", "top", "top, totals"])
+def test_rows_are_counted_that_fulfil_every_condition(ordered: SparkSession, table: mdt.Table, optimize: str) -> None:
+    with settings(ordered, {"spark.mdt.optimize": optimize}):
+        frame = mdt.read(ordered, table.path)
+    query = "select id from {t} where id >= (select max(id) - 9 from {t}) limit 5"
+    assert len(ordered.sql(query, t=frame).collect()) == 5

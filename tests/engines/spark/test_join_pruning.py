@@ -168,3 +168,29 @@ def test_a_session_can_do_without(joined: SparkSession, tmp_path: Path) -> None:
     assert rows[0]["n"] == ROWS and max(read) == 3
     with settings(joined, {"spark.mdt.optimize": "top, joins"}):
         assert max(run(joined.sql(query, t=mdt.read(joined, table.path)))[1]) == 1
+
+
+def test_a_question_about_an_aggregate_stays_above_it(joined: SparkSession) -> None:
+    query = "select s.m from (select day, max(day) m from sales group by day) s join days d on s.m = d.day where d.name = 'd3'"
+    with settings(joined, {"spark.sql.planChangeValidation": "true"}):
+        assert [row["m"] for row in joined.sql(query).collect()] == [3]
+        assert {which: run(joined.sql(query))[1][0] for which, (query, _) in PRUNED.items() if which == "inner"} == {
+            "inner": 2
+        }
+
+
+def test_long_values_are_told_as_their_range(joined: SparkSession) -> None:
+    query = "select /*+ broadcast(r) */ s.id from sales s join (select repeat(concat('c', id), 3000) city from range(200)) r on s.city = r.city"
+    assert run(joined.sql(query))[0] == []
+
+
+def test_a_bloom_filter_of_sparks_own_is_not_told(joined: SparkSession) -> None:
+    query = "select s.id from sales s join days d on s.day = d.day where d.name in ('d2', 'd5')"
+    with settings(
+        joined,
+        {
+            "spark.sql.optimizer.runtime.bloomFilter.enabled": "true", BROADCAST: "-1",
+            "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "0",
+        },
+    ):  # fmt: skip
+        assert len(joined.sql(query).collect()) == 2 * ROWS

@@ -18,11 +18,13 @@ import org.apache.spark.sql.types.AtomicType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.math.Ordering;
 
 final class Answered {
-    private static final int VALUES_MAX = 10000; // more are told as the range that they lie in
+    private static final int VALUES_MAX = 10000; // more are told as the range that they lie in, and longer ones, too
+    private static final long BYTES_MAX = 1 << 20;
 
     private Answered() {}
 
@@ -45,7 +47,7 @@ final class Answered {
         while (values.remove(null)) {
             continue; // null equals nothing
         }
-        if (values.size() <= VALUES_MAX) {
+        if (values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX) {
             List literals = new ArrayList(values.size());
             for (int i = 0; i < values.size(); i++) {
                 literals.add(new Literal(values.get(i), type));
@@ -53,6 +55,15 @@ final class Answered {
             return new In(key, Scala.seq(literals));
         }
         return type instanceof AtomicType ? between(key, values, type) : null;
+    }
+
+    private static long bytes(List values) {
+        long total = 0;
+        for (int i = 0; i < values.size(); i++) {
+            Object one = values.get(i);
+            total += one instanceof UTF8String ? ((UTF8String) one).numBytes() : one instanceof byte[] ? ((byte[]) one).length : 0;
+        }
+        return total;
     }
 
     /** Returns a condition with the values of its subqueries in their places. */

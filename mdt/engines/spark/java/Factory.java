@@ -5,11 +5,15 @@ package mdt.spark;
 import java.io.File;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.WeakHashMap;
 import java.util.function.Function;
 import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -22,6 +26,7 @@ import org.apache.spark.sql.types.StructType;
 
 public class Factory {
     private Shipment shipment;
+    private final Map extended = Collections.synchronizedMap(new WeakHashMap()); // extensions of sessions, which newer ones share
 
     /** To be called first. jar: the path of the one with the classes of this package. */
     public void prepare(String jar) throws Exception {
@@ -38,10 +43,6 @@ public class Factory {
             analyze(session, SqlRules.NAMES[i]);
         }
         Functions.known(session);
-        session.extensions().injectPostHocResolutionRule(new CatalogRules()); // for sessions made of this one
-        session.extensions().injectHintResolutionRule(new SqlRules("travel"));
-        session.extensions().injectHintResolutionRule(new SqlRules("call"));
-        session.extensions().injectPostHocResolutionRule(new SqlRules("rows"));
         try {
             return DataSource.lookupDataSource(MdtSource.NAME, session.sessionState().conf()) == MdtSource.class;
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
@@ -90,6 +91,17 @@ public class Factory {
         Internals.setRules(analyzer, kind, rules);
     }
 
+    /** Adds our rules to what sessions that are made of one get, and MeasureRule to the optimizers of all of them, but once. */
+    private void extend(SparkSessionExtensions extensions) {
+        if (extended.put(extensions, Boolean.TRUE) == null) {
+            extensions.injectPreCBORule(new MeasureRules());
+            extensions.injectPostHocResolutionRule(new CatalogRules());
+            extensions.injectHintResolutionRule(new SqlRules("travel"));
+            extensions.injectHintResolutionRule(new SqlRules("call"));
+            extensions.injectPostHocResolutionRule(new SqlRules("rows"));
+        }
+    }
+
     /** Adds our rules to the session's optimizer and our strategy to its planner, unless they are there. */
     private synchronized void install(SparkSession session) {
         ExperimentalMethods own = session.experimental();
@@ -100,7 +112,7 @@ public class Factory {
             }
         }
         rules.add(new PinRule());
-        session.extensions().injectPreCBORule(new MeasureRules()); // of sessions that are made of this one, too
+        extend(session.extensions());
         rules.add(new CatalogRule(session));
         rules.add(new TotalsRule());
         rules.add(new TopPruning());

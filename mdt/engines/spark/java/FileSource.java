@@ -108,12 +108,12 @@ final class FileSource {
         try {
             return Measures.json(Reply.body((byte[]) planner.apply(
                     "{\"query\":\"" + key + "\"," + question + ",\"filters\":" + json(filters) + "}")));
-        } catch (py4j.Py4JException failure) {
+        } catch (RuntimeException failure) {
             return null;
         }
     }
 
-    private static String json(scala.collection.immutable.Seq filters) {
+    static String json(scala.collection.immutable.Seq filters) {
         return CatalystJson.array(filters == null ? Collections.EMPTY_LIST : Scala.list(filters));
     }
 

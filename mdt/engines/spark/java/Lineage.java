@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
@@ -76,6 +77,9 @@ final class Lineage {
     private LogicalPlan belowAggregate(Aggregate aggregate, Expression key) {
         Expression below = unnamed(key, aggregate.aggregateExpressions());
         List grouping = Scala.list(aggregate.groupingExpressions());
+        if (holdsAggregate(below)) {
+            return null;
+        }
         for (Iterator i = leaves(below).iterator(); i.hasNext(); ) {
             Expression leaf = (Expression) i.next();
             boolean grouped = false;
@@ -125,6 +129,15 @@ final class Lineage {
                 return null;
             }
         });
+    }
+
+    private static boolean holdsAggregate(Expression key) {
+        boolean found = key instanceof AggregateExpression;
+        List children = Scala.list(key.children());
+        for (int i = 0; i < children.size(); i++) {
+            found |= holdsAggregate((Expression) children.get(i));
+        }
+        return found;
     }
 
     private static List leaves(Expression key) {

@@ -39,16 +39,33 @@ public class MdtFileIndex implements FileIndex {
     static final String JOINS = "joins"; // other sides of joins are asked for values
     final FileSource source;
     final Pin pin; // null: not yet part of an optimized query
-    final int rows; // that match, of which any will do; ALL: every one is wanted
+    final int rows; // that fulfil the conditions below, of which any will do; ALL: every one is wanted
+    private final String conditions; // as JSON; null with ALL
 
     MdtFileIndex(FileSource source, Pin pin) {
-        this(source, pin, ALL);
+        this(source, pin, ALL, null);
     }
 
-    MdtFileIndex(FileSource source, Pin pin, int rows) {
+    private MdtFileIndex(FileSource source, Pin pin, int rows, String conditions) {
         this.source = source;
         this.pin = pin;
         this.rows = rows;
+        this.conditions = conditions;
+    }
+
+    /** Returns the index of a relation of which a query wants so many rows that fulfil conditions, and no matter which. */
+    MdtFileIndex of(int wanted, scala.collection.immutable.Seq filters) {
+        return new MdtFileIndex(source, pin, wanted, FileSource.json(filters));
+    }
+
+    /** Returns the same index as a part of another query. */
+    MdtFileIndex pinned(Pin to) {
+        return new MdtFileIndex(source, to, rows, conditions);
+    }
+
+    /** Returns how many rows are enough: all of them, unless Spark tells every condition, so that rows are counted that fulfil them. */
+    private int enough(scala.collection.immutable.Seq dataFilters) {
+        return rows != ALL && FileSource.json(dataFilters).equals(conditions) ? rows : ALL;
     }
 
     /** Returns the index of a node of a plan that is a relation of ours, null for any other node. */
@@ -74,14 +91,14 @@ public class MdtFileIndex implements FileIndex {
     public scala.collection.immutable.Seq listFiles(
             scala.collection.immutable.Seq partitionFilters, scala.collection.immutable.Seq dataFilters) {
         String key = key();
-        List files = source.files(source.ask(pin, key, TableScan.conditions(dataFilters), rows), key);
+        List files = source.files(source.ask(pin, key, TableScan.conditions(dataFilters), enough(dataFilters)), key);
         files = does(PLACED) ? new Affinity(source.context).located(files) : files;
         return Scala.seq(new Object[] {new PartitionDirectory(InternalRow.empty(), Scala.seq(files))});
     }
 
     /** For DataFrame.inputFiles alone. */
     public String[] inputFiles() {
-        List paths = source.ask(pin, key(), null, rows).paths();
+        List paths = source.ask(pin, key(), null, ALL).paths();
         String[] names = new String[paths.size()];
         for (int i = 0; i < names.length; i++) {
             Path path = (Path) paths.get(i);
@@ -107,7 +124,8 @@ public class MdtFileIndex implements FileIndex {
         return other instanceof MdtFileIndex
                 && ((MdtFileIndex) other).source == source
                 && ((MdtFileIndex) other).pin == pin
-                && ((MdtFileIndex) other).rows == rows;
+                && ((MdtFileIndex) other).rows == rows
+                && (rows == ALL || ((MdtFileIndex) other).conditions.equals(conditions));
     }
 
     public int hashCode() {

@@ -55,11 +55,11 @@ public class MeasureRule extends Rule {
         List output = Scala.list(leaf.output());
         for (int i = 0; costs && i < output.size(); i++) {
             AttributeReference column = (AttributeReference) output.get(i);
-            if (seen.all.contains(column)) {
+            if (seen.all.contains(column) && Measures.has(column.dataType())) {
                 columns.add(column);
             }
         }
-        Statistics found = Measures.of(index.source, EmptyReplacement.normalized(filter), columns, costs, conf.histogramEnabled());
+        Statistics found = Measures.of(index.source, EmptyReplacement.normalized(filter), columns, costs, conf);
         return found == null ? null : new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found);
     }
 }

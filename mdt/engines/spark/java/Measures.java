@@ -18,16 +18,21 @@ import org.apache.spark.sql.catalyst.plans.logical.Histogram;
 import org.apache.spark.sql.catalyst.plans.logical.HistogramBin;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegerType;
+import org.apache.spark.sql.types.NumericType;
 import org.apache.spark.sql.types.ShortType;
+import org.apache.spark.sql.types.TimestampType;
 import scala.Option;
 import scala.Tuple2;
 
@@ -38,7 +43,8 @@ final class Measures {
 
     /** Returns estimates, null where Python has none. costs: whether rows and columns are wanted, and not the size alone. */
     static Statistics of(FileSource source, scala.collection.immutable.Seq filters, List columns, boolean costs,
-            boolean histograms) {
+            SQLConf conf) {
+        boolean histograms = conf.histogramEnabled();
         List names = new ArrayList();
         for (int i = 0; i < columns.size(); i++) {
             names.add(((AttributeReference) columns.get(i)).name());
@@ -47,9 +53,9 @@ final class Measures {
         if (told == null) {
             return null;
         }
-        BigInteger bytes = BigInteger.valueOf(Math.max(1L, told.get("bytes").asLong()));
         if (!costs) {
-            return new Statistics(number(bytes), Option.empty(), AttributeMap$.MODULE$.empty(), false);
+            long bytes = (long) (told.get("bytes").asLong() * conf.fileCompressionFactor());
+            return new Statistics(number(BigInteger.valueOf(Math.max(1L, bytes))), Option.empty(), AttributeMap$.MODULE$.empty(), false);
         }
         List found = new ArrayList();
         List all = new ArrayList();
@@ -66,6 +72,12 @@ final class Measures {
         return new Statistics(
                 EstimationUtils.getOutputSize(Scala.seq(all), rows, AttributeMap$.MODULE$.apply(seq)),
                 Option.apply(rows), AttributeMap$.MODULE$.apply(seq), false);
+    }
+
+    /** Returns whether Spark's cost model knows statistics of columns of a type; it fails for those of others. */
+    static boolean has(DataType type) {
+        return type instanceof NumericType || type instanceof DateType || type instanceof TimestampType
+                || type instanceof BooleanType || type instanceof BinaryType || type.equals(DataTypes.StringType);
     }
 
     private static ColumnStat column(JsonNode one, DataType type, boolean histograms) {

@@ -19,7 +19,7 @@ final class PinReplacement extends Replacement {
         }
         LogicalRelation old = (LogicalRelation) node;
         HadoopFsRelation files = (HadoopFsRelation) old.relation();
-        HadoopFsRelation pinned = new HadoopFsRelation(new MdtFileIndex(index.source, pin, index.rows), files.partitionSchema(),
+        HadoopFsRelation pinned = new HadoopFsRelation(index.pinned(pin), files.partitionSchema(),
                 files.dataSchema(), files.bucketSpec(), files.fileFormat(), files.options(), files.sparkSession());
         return MeasuredRelation.with(old, pinned);
     }

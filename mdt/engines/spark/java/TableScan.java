@@ -72,7 +72,7 @@ public class TableScan extends SparkPlan {
         }
         try {
             scala.collection.immutable.Seq conditions = ((FileSourceScanExec) scan).dataFilters();
-            return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, index.rows).figures;
+            return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, MdtFileIndex.ALL).figures;
         } catch (py4j.Py4JException failure) {
             return null; // it will say so again when the files are to be read
         }
@@ -112,12 +112,13 @@ public class TableScan extends SparkPlan {
     }
 
     private RDD executed(boolean columnar) {
+        Object before = RUNNING.get();
         RUNNING.set(this);
         RDD rows;
         try {
             rows = columnar ? scan.executeColumnar() : scan.execute();
         } finally {
-            RUNNING.remove();
+            RUNNING.set(before);
         }
         tell();
         return rows;

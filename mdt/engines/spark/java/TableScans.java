@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.FileSourceStrategy$;
+import org.apache.spark.sql.types.BinaryType;
 
 public class TableScans extends SparkStrategy {
     public scala.collection.immutable.Seq apply(LogicalPlan plan) {
@@ -70,7 +71,11 @@ public class TableScans extends SparkStrategy {
             if (leaves.get(i) instanceof SubqueryExpression && !(leaves.get(i) instanceof ScalarSubquery)) {
                 return false;
             }
-            found |= leaves.get(i) instanceof ScalarSubquery;
+            boolean isValue = leaves.get(i) instanceof ScalarSubquery;
+            if (isValue && ((ScalarSubquery) leaves.get(i)).dataType() instanceof BinaryType) {
+                return false; // a Bloom filter of Spark's, most likely
+            }
+            found |= isValue;
         }
         return found && condition.deterministic();
     }

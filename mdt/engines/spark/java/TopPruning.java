@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LocalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -108,18 +109,19 @@ public class TopPruning extends Rule {
             LogicalPlan child = fewer(project.child(), count);
             return child == null ? null : project.copy(project.projectList(), child);
         }
-        if (plan instanceof Filter) {
-            Filter filter = (Filter) plan;
-            LogicalPlan child = filter.deterministic() && MdtFileIndex.of(filter.child()) != null ? fewer(filter.child(), count) : null;
-            return child == null ? null : filter.copy(filter.condition(), child);
-        }
-        MdtFileIndex index = MdtFileIndex.of(plan);
+        Filter filter = plan instanceof Filter ? (Filter) plan : null;
+        LogicalPlan leaf = filter == null ? plan : filter.child();
+        MdtFileIndex index = MdtFileIndex.of(leaf);
         if (index == null || index.pin == null || index.rows != MdtFileIndex.ALL || !index.does(MdtFileIndex.TOP)) {
             return null;
         }
-        HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) plan).relation();
-        return MeasuredRelation.with((LogicalRelation) plan, new HadoopFsRelation(new MdtFileIndex(index.source, index.pin, count),
-                files.partitionSchema(), files.dataSchema(), files.bucketSpec(), files.fileFormat(), files.options(),
-                files.sparkSession()));
+        if (filter != null && (!filter.deterministic() || SubqueryExpression.hasSubquery(filter.condition()))) {
+            return null; // which Spark tests after the scan, and does not tell it
+        }
+        HadoopFsRelation files = (HadoopFsRelation) ((LogicalRelation) leaf).relation();
+        LogicalPlan few = MeasuredRelation.with((LogicalRelation) leaf, new HadoopFsRelation(
+                index.of(count, EmptyReplacement.normalized(filter)), files.partitionSchema(), files.dataSchema(), files.bucketSpec(),
+                files.fileFormat(), files.options(), files.sparkSession()));
+        return filter == null ? few : filter.copy(filter.condition(), few);
     }
 }
