@@ -9,7 +9,7 @@ Byte layout, little-endian, nothing between the parts:
 ========================  ============================================================================
 offset, size              meaning
 ========================  ============================================================================
-0, 8                      magic ``b"MDTREC\x00\x01"``, the last byte is the version
+0, 8                      magic ``b"MDTREC\x00\x02"``, the last byte is the version
 8, 8                      n: number of entries
 16, 8                     groups: every group number is smaller
 24, 4                     b: the fan-out has 2^b shards, 0 <= b <= 16
@@ -17,15 +17,17 @@ offset, size              meaning
 32, 8 (2^b + 1)           fan-out, starts: uint64, the first entry of each shard; the last start is n
 ..., 8 * 2^b              fan-out, checks: uint64, the checksum of each shard
 ..., 8 n                  hashes: uint64, the ``hi`` word of each key, ascending; shard = its b upper bits
-..., 4 n                  groups: uint32, ascending where hashes are equal; no pair appears twice
+..., g n                  groups: g bytes each, ascending where hashes are equal; no pair appears twice
 ========================  ============================================================================
+
+g is 1, 2 or 4, the least that holds every number below ``groups``; in version 1, which is read, it is 4.
 
 The checksum of a shard is the first word of MurmurHash3_x64_128 over its groups, seeded with the first four bytes of
 the same function (seed 0) over its hashes.  A look-up of many keys touches every shard; this hash runs at twice the
 speed of zlib's CRC-32 and is the largest part of the time that remains.
 
 Shards hold 1,000 to 2,000 entries: of a key part of 5 M entries one look-up checks the fan-out (64 KiB) and one shard
-(15 KiB).
+(11 KiB).
 """
 
 from __future__ import annotations
@@ -44,8 +46,10 @@ import pyarrow as pa
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
 
 UInt32Array = npt.NDArray[np.uint32]
+UIntArray = npt.NDArray[np.unsignedinteger]
 
-_MAGIC = b"MDTREC\x00\x01"
+_MAGIC = b"MDTREC\x00\x02"
+_MAGIC_1 = b"MDTREC\x00\x01"
 _HEADER = struct.Struct("<8sQQI")
 _CHECK = struct.Struct("<I")
 _FAN_OUT_AT = _HEADER.size + _CHECK.size
@@ -56,7 +60,7 @@ GROUPS_MAX = 2**32
 
 
 class RecordKeyIndex(KeyIndex):
-    """Exact index of key hashes.  12 bytes a key; ``locate`` is O(m log shard) and verifies the shards it touches.
+    """Exact index of key hashes.  9 bytes a key of up to 256 groups, else 10 or 12; ``locate`` is O(m log shard) and verifies the shards it touches.
 
     >>> from indexes.hashing import hash_keys
     >>> keys = pa.array(["id_1", "id_2", "id_3"])
@@ -113,7 +117,7 @@ class _KeyPart:
     starts: UInt64Array
     checks: UInt64Array
     hashes: UInt64Array
-    groups: UInt32Array
+    groups: UIntArray
 
     @property
     def count(self) -> int:
@@ -172,12 +176,14 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     if len(view) < _FAN_OUT_AT:
         raise ValueError(f"record key part: {len(view)} bytes are no header")
     magic, count, group_count, bits = _HEADER.unpack_from(view)
-    if magic != _MAGIC or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
-        raise ValueError("record key part: not a header of version 1")
+    if magic not in (_MAGIC, _MAGIC_1) or bits > _SHARD_BITS_MAX or group_count > GROUPS_MAX:
+        raise ValueError("record key part: not a header of version 1 or 2")
     checks_at = _FAN_OUT_AT + 8 * ((1 << bits) + 1)
     hashes_at = checks_at + 8 * (1 << bits)
-    if len(view) != hashes_at + 12 * count:
-        raise ValueError(f"record key part: {len(view)} bytes instead of {hashes_at + 12 * count}")
+    number = np.dtype("<u4") if magic == _MAGIC_1 else _number_type(group_count)
+    size = hashes_at + (8 + number.itemsize) * count
+    if len(view) != size:
+        raise ValueError(f"record key part: {len(view)} bytes instead of {size}")
     (check,) = _CHECK.unpack_from(view, _HEADER.size)
     if zlib.crc32(view[_FAN_OUT_AT:hashes_at], zlib.crc32(view[: _HEADER.size])) != check:
         raise ValueError("record key part: header or fan-out is damaged")
@@ -186,22 +192,30 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
         raise ValueError("record key part: the fan-out does not cover the entries")
     checks = np.frombuffer(view, np.dtype("<u8"), 1 << bits, checks_at)
     hashes = np.frombuffer(view, np.dtype("<u8"), count, hashes_at)
-    groups = np.frombuffer(view, np.dtype("<u4"), count, hashes_at + 8 * count)
+    groups = np.frombuffer(view, number, count, hashes_at + 8 * count)
     return _KeyPart(bits, group_count, starts, checks, hashes, groups)
 
 
 def _encode(hashes: UInt64Array, groups: UInt32Array, group_count: int) -> bytes:
+    assert not len(groups) or int(groups.max()) < group_count, (int(groups.max()), group_count)
     hashes, groups = _sorted_pairs(hashes, groups)
     bits = min(_SHARD_BITS_MAX, max(0, (len(hashes) // _SHARD_ENTRIES).bit_length()))
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
     starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(np.dtype("<u8"))
-    hashes, groups = hashes.astype(np.dtype("<u8")), groups.astype(np.dtype("<u4"))
+    hashes, numbers = hashes.astype(np.dtype("<u8")), groups.astype(_number_type(group_count))
     at = starts.tolist()
-    checks = _checksums(hashes.data, groups.data, at[:-1], at[1:])
+    checks = _checksums(hashes.data, numbers.data, at[:-1], at[1:])
     fan_out = starts.tobytes() + checks.astype(np.dtype("<u8")).tobytes()
     header = _HEADER.pack(_MAGIC, len(hashes), group_count, bits)
     check = _CHECK.pack(zlib.crc32(fan_out, zlib.crc32(header)))
-    return b"".join((header, check, fan_out, hashes.data, groups.data))
+    return b"".join((header, check, fan_out, hashes.data, numbers.data))
+
+
+def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
+    """Return the type of group numbers below ``groups``."""
+    if groups <= 1 << 8:
+        return np.dtype("u1")
+    return np.dtype("<u2") if groups <= 1 << 16 else np.dtype("<u4")
 
 
 def _sorted_pairs(hashes: UInt64Array, groups: UInt32Array) -> tuple[UInt64Array, UInt32Array]:

@@ -8,7 +8,8 @@ Floats have no dictionary: parquet-java looks for ``= 0.0`` among its bits, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
 
 import numpy as np
@@ -30,8 +31,8 @@ BLOOM_DYNAMIC = "DYNAMIC_V0"
 BLOOM_SIMPLE = "SIMPLE"
 
 _SINGLE_PAGE_BYTES_MAX = 1 << 20
-_PAGE_FACTORS = {"zstd": 16}
-"""zstd needs some microseconds to begin a page; with small ones a full read takes three times as long."""
+_PAGE_FACTORS = {"zstd": 4}
+"""zstd needs some 10 µs to begin a page: it asks the processor what it can do, which a virtual machine answers slowly."""
 _WRITE_BATCH_ROWS = 64
 """After how many values parquet-cpp looks whether a page is full; fewer if they are long."""
 _PROBED_ROWS = 1000
@@ -42,6 +43,13 @@ _UNBOUNDED = frozenset({COMMIT_SEQNO, PARTITION_PATH, FILE_NAME})
 """Columns that nobody filters on within a file.  Bounds of them took a tenth of the time of writing: parquet-cpp goes through the
 dictionary at each of its small steps."""
 _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
+_DISTINCT_SHARE_MAX = 0.75
+"""A dictionary is likely to pay if at most this share of the first values are distinct."""
+_FEW_SHARE_MAX = 0.125
+_PACKED, _PREFIXED = "DELTA_BINARY_PACKED", "DELTA_BYTE_ARRAY"
+"""Encodings: differences of integers in as few bits as they need; texts without what they begin with as the one before."""
+_PREFIXED_SHARE = 0.25
+"""Texts are so encoded if that takes at most this share of their bytes, as it does of sorted keys (a tenth)."""
 _HEX = re.compile(r"[0-9a-f]{32}")
 
 
@@ -148,18 +156,18 @@ def encode(
         path for path, index, kind in leaves if path not in _UNBOUNDED and _bounded(table.column(index), kind)
     ]
     repetitive = _repetitive(table)
-    levels = None
-    if compression in LEVELS:
-        levels = dict.fromkeys(paths, LEVELS[compression])
+    encodings = _encodings(table, repetitive.keys(), compression)
+    codecs = {path: _codec(compression, repetitive.get(path, 1.0), encodings.get(path)) for path in paths}
     sink = pa.BufferOutputStream()
     told: list[pq.FileMetaData] = []
     writer = pq.ParquetWriter(
         sink,
         table.schema.remove_metadata(),
         store_schema=False,
-        compression={path: _codec(compression, path in repetitive) for path in paths},
-        compression_level=levels,
+        compression=codecs,
+        compression_level={path: LEVELS[codec] for path, codec in codecs.items() if codec in LEVELS} or None,
         use_dictionary=sorted(repetitive),
+        column_encoding=encodings or None,
         write_statistics=statistics or False,
         write_page_checksum=True,
         metadata_collector=told,
@@ -181,14 +189,15 @@ def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
     return (row_group_rows,) * full + ((rest,) if rest or not full else ())
 
 
-def _codec(compression: str, has_dictionary: bool) -> str:
-    """Return the codec of one column.
+def _codec(compression: str, distinct: float, encoding: str | None) -> str:
+    """Return the codec of one column.  Packed integers gain nothing from one: 1 % of random times.
 
-    parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that Spark 4.3 has).
+    parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that Spark 4.3 has).  Numbers of few values
+    are hardly smaller with zstd, which takes its time for each of their pages.
     """
-    if compression == "lz4" and has_dictionary:
+    if distinct <= {"lz4": _DISTINCT_SHARE_MAX, "zstd": _FEW_SHARE_MAX}.get(compression, -1.0):
         return "snappy"
-    if compression == "uncompressed":
+    if compression == "uncompressed" or encoding == _PACKED:
         return "none"
     return compression
 
@@ -255,28 +264,90 @@ def _bounded(column: pa.ChunkedArray, leaf: pa.DataType) -> bool:
     return not pc.any(pc.is_nan(column)).as_py()
 
 
-def _repetitive(table: pa.Table) -> frozenset[str]:
-    """Return the leaves for which a Parquet dictionary is likely to pay: few values among the first rows of their column."""
-    always, perhaps = _dictionaries(table.schema)
+def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) -> dict[str, str]:
+    """Return the encodings of flat columns that have neither a dictionary nor plain values.
+
+    Texts without their prefixes take 10 ns more to decode each: an eighth of a look-up of 100 keys for a key column.  So only meta columns, which
+    hardly anybody reads, are so encoded, and others where size comes first.  Spark's vectorized reader knows these (3.3 and later); BYTE_STREAM_SPLIT, which would suit floats, only from 4.3 on.
+    """
+    packable, texts = _kinds(table.schema)
+    found = {name: _PACKED for name in packable - repetitive}
     if len(table) < _SMALL_ROWS:
-        return always
-    return always.union(path for path, index in perhaps if _repeats(table.column(index).slice(0, _PROBED_ROWS)))
-
-
-def _repeats(sample: pa.ChunkedArray) -> bool:
-    return bool(pc.count_distinct(sample).as_py() * 4 <= len(sample) * 3)
+        return found | dict.fromkeys((texts & {COMMIT_SEQNO}) - repetitive, _PREFIXED)
+    if compression != "zstd":
+        texts &= _UNIQUE
+    sample = table.select(sorted(texts - repetitive)).slice(0, _PROBED_ROWS)
+    return found | dict.fromkeys(_prefixed(sample), _PREFIXED)
 
 
 @lru_cache(maxsize=64)
-def _dictionaries(schema: pa.Schema) -> tuple[frozenset[str], tuple[tuple[str, int], ...]]:
-    """Return the leaves that have a dictionary whatever their values are, and path and column of those that may have one."""
-    always, perhaps = set(), []
+def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the columns of integers and times, and those of texts."""
+    packable, texts = set(), set()
+    for field in schema:
+        if _is_packable(field.type):
+            packable.add(field.name)
+        elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+            texts.add(field.name)
+    return frozenset(packable), frozenset(texts)
+
+
+def _is_packable(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind))
+
+
+def _prefixed(sample: pa.Table) -> list[str]:
+    """Return the columns of texts that take few bytes without what they share with the one before."""
+    names = sample.column_names
+    if not names:
+        return []
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        sample,
+        sink,
+        compression="none",
+        use_dictionary=False,
+        column_encoding=dict.fromkeys(names, _PREFIXED),
+        store_schema=False,
+        write_statistics=False,
+    )
+    chunks = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
+    sizes = [chunks.column(number).total_uncompressed_size for number in range(len(names))]
+    return [name for name, size in zip(names, sizes, strict=True) if size <= _PREFIXED_SHARE * sample[name].nbytes]
+
+
+def _repetitive(table: pa.Table) -> Mapping[str, float]:
+    """Return the leaves for which a Parquet dictionary is likely to pay, and which share of the first values of each are distinct."""
+    always, perhaps = _dictionaries(table.schema)
+    if len(table) < _SMALL_ROWS:
+        return always
+    found = dict(always)
+    for path, index in perhaps:
+        share = _distinct_share(table.column(index).slice(0, _PROBED_ROWS))
+        if share <= _DISTINCT_SHARE_MAX:
+            found[path] = share
+    return found
+
+
+def _distinct_share(sample: pa.ChunkedArray) -> float:
+    return float(pc.count_distinct(sample).as_py() / len(sample))
+
+
+@lru_cache(maxsize=64)
+def _dictionaries(schema: pa.Schema) -> tuple[Mapping[str, float], tuple[tuple[str, int], ...]]:
+    """Return the leaves that have a dictionary whatever their values are, with a guess at the share of distinct ones, and path and column of
+    those that may have one.
+    """
+    always, perhaps = dict[str, float](), []
     for path, index, leaf in _leaves(schema):
         name, kind = schema.field(index).name, schema.field(index).type
         if _is_floating(leaf) or name in _UNIQUE or pa.types.is_boolean(kind):
             continue
-        if name in _CONSTANT or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
-            always.add(path)
+        if name in _CONSTANT:
+            always[path] = 0.0
+        elif pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+            always[path] = _DISTINCT_SHARE_MAX
         else:
             perhaps.append((path, index))
-    return frozenset(always), tuple(perhaps)
+    return always, tuple(perhaps)

@@ -7,8 +7,11 @@ keys) what a key index can only guess.
 It is cut into shards by the upper bits of the hashes, each with a checksum, so that a look-up of a few keys verifies, and on
 a local disk reads, no more than their shards.  Header and starts of the shards have a CRC, so a search never leaves what was verified.
 
-Bytes, little-endian (see FORMAT.md): ``b"MKM2" | u32 flags (1 = has ordering) | u64 n | u32 b | u32 crc | u32 start[2^b + 1] |
-u32 check[2^b] | u32 0 | u64 hi[n] | u64 lo[n] | u64 ordering[n] if flagged | u32 position[n]``.  Sorted by (hi, lo).
+Bytes, little-endian (see FORMAT.md): ``b"MKM3" | u32 flags | u64 n | u32 b | u32 crc | u64 least | u32 start[2^b + 1] |
+u32 check[2^b] | u32 0 | u64 hi[n] | u64 lo[n] | ordering[n] - least if flagged | position[n]``.  Sorted by (hi, lo).  Flags: 1 = has ordering; bits
+8 to 15 and 16 to 23: bytes of an ordering value and of a position, as few as the largest needs.
+
+``MKM2``, which older writers left, has no ``least``, and 8 and 4 bytes for them.
 """
 
 from __future__ import annotations
@@ -29,11 +32,14 @@ from indexes.base import Int64Array, KeyHashes, UInt64Array
 from indexes.words import byte_rows
 from mdt.errors import Corrupt, Invalid
 
-MAGIC = b"MKM2"
+MAGIC = b"MKM3"
+_MAGIC_2 = b"MKM2"
 HAS_ORDERING = 1
+_WORD_BYTES, _POSITION_BYTES = 8, 4
 _HEADER = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
-_STARTS_AT = _HEADER.size + _CRC.size
+_LEAST = struct.Struct("<Q")
+_LEAST_AT = _HEADER.size + _CRC.size
 _SHARD_ENTRIES = 1024
 _SHARD_BITS_MAX = 16
 _FEW = 4
@@ -64,15 +70,52 @@ class Shards:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Unsigned numbers that have as few bytes as the largest needs, above ``least``: ``data``: uint8[n, bytes], little-endian.
+
+    Few of them are asked for, so they stay as they are stored.  ``numpy.asarray`` gives all of them.
+    """
+
+    data: npt.NDArray[np.uint8]
+    least: int = 0
+
+    @classmethod
+    def of(cls, numbers: npt.NDArray[Any], least: int = 0) -> Packed:
+        """Return ``numbers``, none of them below ``least``, in few bytes.  O(n)."""
+        above = numbers.astype("<u8") - np.uint64(least)
+        width = max(1, (int(above.max(initial=0)).bit_length() + 7) // 8)
+        return cls(np.ascontiguousarray(above.view(np.uint8).reshape(-1, _WORD_BYTES)[:, :width]), least)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, at: Int64Array) -> UInt64Array:
+        """Return the numbers ``at`` -> uint64[len(at)]."""
+        return self._words(self.data[at])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return all numbers -> uint64[n].  O(n)."""
+        words = self._words(self.data)
+        return words if dtype is None else words.astype(dtype)
+
+    def _words(self, rows: npt.NDArray[np.uint8]) -> UInt64Array:
+        wide = np.zeros((len(rows), _WORD_BYTES), np.uint8)
+        wide[:, : rows.shape[1]] = rows
+        words: UInt64Array = wide.view("<u8").reshape(-1)
+        words += np.uint64(self.least)
+        return words
+
+
+@dataclass(frozen=True, slots=True)
 class KeyMap:
-    """Hashes (sorted), positions and ordering values of one segment; arrays of length n, ``ordering`` may be None.
+    """Hashes (sorted), positions and ordering values of one segment; arrays or packed, of length n, ``ordering`` may be None.
 
     Of a stored map (``shards``) nothing may be believed but the entries that :meth:`find` returned, or all after :meth:`whole`.
     """
 
     hashes: KeyHashes
-    position: npt.NDArray[np.uint32]
-    ordering: UInt64Array | None
+    position: npt.NDArray[np.uint32] | Packed
+    ordering: UInt64Array | Packed | None
     shards: Shards | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
@@ -117,7 +160,8 @@ class KeyMap:
         return self
 
     def _verify(self, shards: Shards, numbers: list[int]) -> None:
-        arrays = [self.hashes.hi, self.hashes.lo, *(() if self.ordering is None else (self.ordering,)), self.position]
+        columns = [self.hashes.hi, self.hashes.lo, *(() if self.ordering is None else (self.ordering,)), self.position]
+        arrays = [column.data if isinstance(column, Packed) else column for column in columns]
         for number in numbers:
             if shards.verified[number]:
                 continue
@@ -135,14 +179,14 @@ class KeyMap:
         hi, lo = self.hashes.hi, self.hashes.lo
         rising = (hi[1:] > hi[:-1]) | ((hi[1:] == hi[:-1]) & (lo[1:] > lo[:-1]))
         assert bool(np.all(rising)), "hashes must rise strictly"
-        assert len(np.unique(self.position)) == len(self.position), "positions must be unique"
+        assert len(np.unique(np.asarray(self.position))) == len(self.position), "positions must be unique"
 
 
 def _checksum(parts: list[npt.NDArray[Any]]) -> int:
     """Return the checksum of a shard: the first word of MurmurHash3_x64_128 of each array, seeded with that of the one before."""
     seed = 0
     for part in parts:
-        seed = int.from_bytes(mmh3.mmh3_x64_128_digest(part.data, seed)[:4], "little")
+        seed = int.from_bytes(mmh3.mmh3_x64_128_digest(part.reshape(-1).data, seed)[:4], "little")
     return seed
 
 
@@ -154,16 +198,21 @@ def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
 
 def encode(key_map: KeyMap) -> bytes:
     """Return the bytes of ``key_map``."""
-    n, flags = len(key_map), 0 if key_map.ordering is None else HAS_ORDERING
-    hi, lo = key_map.hashes.hi.astype("<u8"), key_map.hashes.lo.astype("<u8")
-    arrays: list[npt.NDArray[Any]] = [hi, lo, *(() if key_map.ordering is None else (key_map.ordering.astype("<u8"),))]
-    arrays.append(key_map.position.astype("<u4"))
+    n, hi, lo = len(key_map), key_map.hashes.hi.astype("<u8"), key_map.hashes.lo.astype("<u8")
+    position = Packed.of(np.asarray(key_map.position))
+    packed, flags, least = [position], position.data.shape[1] << 16, 0
+    if key_map.ordering is not None:
+        words = np.asarray(key_map.ordering)
+        least = int(words.min()) if n else 0
+        packed.insert(0, Packed.of(words, least))
+        flags |= HAS_ORDERING | packed[0].data.shape[1] << 8
+    arrays: list[npt.NDArray[Any]] = [hi, lo, *(one.data for one in packed)]
     bits = min(_SHARD_BITS_MAX, (n // _SHARD_ENTRIES).bit_length())
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
     start = np.concatenate([[0], np.searchsorted(hi, bounds), [n]]).astype("<u4")
     pairs = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
     check = [_checksum([array[first:last] for array in arrays]) for first, last in pairs]
-    shards = start.tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
+    shards = _LEAST.pack(least) + start.tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
     header = _HEADER.pack(MAGIC, flags, n, bits)
     crc = _CRC.pack(zlib.crc32(shards, zlib.crc32(header)))
     return b"".join([header, crc, shards, *(array.tobytes() for array in arrays)])
@@ -175,31 +224,37 @@ def decode(data: Any, *, path: str, offset: int) -> KeyMap:
     Header and starts are verified, the shards when they are looked into.  Raises Corrupt if the bytes are not as they were written.
     """
     view = memoryview(data).cast("B")
-    if len(view) < _STARTS_AT or bytes(view[:4]) != MAGIC:
-        raise Corrupt("not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(bytes(view[:4])))
+    magic = bytes(view[:4])
+    if len(view) < _LEAST_AT + _LEAST.size or magic not in (MAGIC, _MAGIC_2):
+        raise Corrupt("not a key map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic))
     _, flags, n, bits = _HEADER.unpack_from(view)
-    width = 28 if flags & HAS_ORDERING else 20
-    begin = _STARTS_AT + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
-    if bits > _SHARD_BITS_MAX or len(view) != begin + n * width:
+    least, starts_at, of_ordering, of_position = 0, _LEAST_AT, _WORD_BYTES * (flags & HAS_ORDERING), _POSITION_BYTES
+    if magic == MAGIC:
+        (least,), starts_at = _LEAST.unpack_from(view, _LEAST_AT), _LEAST_AT + _LEAST.size
+        of_ordering, of_position = flags >> 8 & 0xFF, flags >> 16 & 0xFF
+    begin = starts_at + 8 * (1 << min(bits, _SHARD_BITS_MAX)) + 8
+    expected = begin + n * (16 + of_ordering + of_position)
+    possible = bits <= _SHARD_BITS_MAX and of_ordering <= _WORD_BYTES and of_position <= _POSITION_BYTES
+    if not possible or len(view) != expected:
         raise Corrupt(
-            "a key map has the wrong length",
-            path=path,
-            offset=offset,
-            expected=str(begin + n * width),
-            got=str(len(view)),
+            "a key map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view))
         )
-    if zlib.crc32(view[_STARTS_AT:begin], zlib.crc32(view[: _HEADER.size])) != _CRC.unpack_from(view, _HEADER.size)[0]:
+    if zlib.crc32(view[_LEAST_AT:begin], zlib.crc32(view[: _HEADER.size])) != _CRC.unpack_from(view, _HEADER.size)[0]:
         raise Corrupt("the header of a key map is damaged", path=path, offset=offset)
     count = 1 << bits
-    start = np.frombuffer(view, "<u4", count + 1, _STARTS_AT).astype(np.int64)
+    start = np.frombuffer(view, "<u4", count + 1, starts_at).astype(np.int64)
     if start[0] != 0 or start[-1] != n or bool((start[1:] < start[:-1]).any()):
         raise Corrupt("the shards of a key map do not cover it", path=path, offset=offset)
-    check = np.frombuffer(view, "<u4", count, _STARTS_AT + 4 * (count + 1))
+    check = np.frombuffer(view, "<u4", count, starts_at + 4 * (count + 1))
     shards = Shards(bits, start, check, np.zeros(count, np.bool_), path, offset)
     hi, lo = (np.frombuffer(view, "<u8", n, begin + 8 * n * i) for i in range(2))
-    ordering = np.frombuffer(view, "<u8", n, begin + 16 * n) if flags & HAS_ORDERING else None
-    position = np.frombuffer(view, "<u4", n, begin + n * (width - 4))
+    ordering = Packed(_bytes(view, begin + 16 * n, n, of_ordering), least) if flags & HAS_ORDERING else None
+    position = Packed(_bytes(view, begin + (16 + of_ordering) * n, n, of_position))
     return KeyMap(KeyHashes(hi, lo), position, ordering, shards)
+
+
+def _bytes(view: memoryview, at: int, rows: int, width: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(view, np.uint8, rows * width, at).reshape(rows, width)
 
 
 def orderable(type: pa.DataType) -> bool:

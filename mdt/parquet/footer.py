@@ -74,7 +74,7 @@ class Chunks:
     """n chunks of a footer to write, int64[n] each, at most one for each column and row group.
 
     ``column``, ``group``: which; ``values``: number of values; ``offset``, ``size``: where its first byte is, and bytes;
-    ``dictionary``: bytes of its dictionary page, 0 for none.
+    ``dictionary``: bytes of its dictionary page, 0 for none; ``codec``: Parquet's number of its compression.
     """
 
     column: Int64Array
@@ -83,6 +83,7 @@ class Chunks:
     offset: Int64Array
     size: Int64Array
     dictionary: Int64Array
+    codec: Int64Array
 
 
 def footer_length(parquet: pa.Buffer) -> int:
@@ -210,13 +211,13 @@ def leaves(schema: pa.Schema) -> Mapping[str, Leaf]:
     return found
 
 
-def footer(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> bytes:
+def footer(columns: Sequence[Leaf], chunks: Chunks) -> bytes:
     """Return footer, its length and the magic of a file of ``columns``; row groups that lack a chunk of one have an empty one.
 
-    ``codec``: of chunks without a dictionary, and of those with one << 8.  The chunks of a row group may differ in length; each is then to be read on its own.
+    The chunks of a row group may differ in length; each is then to be read on its own.
     """
     root = bytes((4 << 4 | BINARY,)) + thrift_text("schema") + integer(1, I32, len(columns)) + bytes((STOP,))
-    groups = list(_row_groups(columns, codec, chunks))
+    groups = list(_row_groups(columns, chunks))
     body = b"".join(
         [
             integer(1, I32, 2),
@@ -234,17 +235,17 @@ def footer(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> bytes:
     return body + len(body).to_bytes(4, "little") + MAGIC
 
 
-def _row_groups(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> Iterator[tuple[int, bytes]]:
+def _row_groups(columns: Sequence[Leaf], chunks: Chunks) -> Iterator[tuple[int, bytes]]:
     """Yield rows and bytes of each row group.  Its rows are those of its longest chunk: pyarrow reads no more of any."""
     count = int(chunks.group.max(initial=-1)) + 1
-    parts_of_chunks = _column_chunks(columns, codec, chunks)
+    parts_of_chunks = _column_chunks(columns, chunks)
     if count == 1 and len(parts_of_chunks) == len(columns):  # one chunk of each column, in their order
         rows, sizes, groups = chunks.values.max(keepdims=True), chunks.size.sum(keepdims=True), [parts_of_chunks]
     else:
         rows, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
         np.maximum.at(rows, chunks.group, chunks.values)
         np.add.at(sizes, chunks.group, chunks.size)
-        absent = _absent(tuple(columns), codec)
+        absent = _absent(tuple(columns))
         groups = [list(absent) for _ in range(count)]
         for group, column, data in zip(chunks.group.tolist(), chunks.column.tolist(), parts_of_chunks, strict=True):
             groups[group][column] = data
@@ -254,27 +255,30 @@ def _row_groups(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> Iterator
 
 
 @lru_cache(maxsize=64)
-def _absent(columns: tuple[Leaf, ...], codec: int) -> list[bytes]:
+def _absent(columns: tuple[Leaf, ...]) -> list[bytes]:
     """Return an empty chunk of each column."""
     nothing = np.zeros(len(columns), np.int64)
     return _column_chunks(
-        columns, codec, Chunks(np.arange(len(columns)), nothing, nothing, nothing + len(MAGIC), nothing, nothing)
+        columns, Chunks(np.arange(len(columns)), nothing, nothing, nothing + len(MAGIC), nothing, nothing, nothing)
     )
 
 
-def _column_chunks(columns: Sequence[Leaf], codec: int, chunks: Chunks) -> list[bytes]:
+def _column_chunks(columns: Sequence[Leaf], chunks: Chunks) -> list[bytes]:
     """Return a ColumnChunk with its ColumnMetaData for each chunk.  Sizes are those in the file: readers use no others."""
-    heads = _heads(tuple(columns), codec)
+    heads = _heads(tuple(columns))
     pages = chunks.offset + chunks.dictionary
     # file_offset; num_values, both sizes, data_page_offset, dictionary_page_offset
     lead = _integers([(2, chunks.offset)])
     rest = _integers([(1, chunks.values), (1, chunks.size), (1, chunks.size), (2, pages), (2, chunks.offset)])
     struct, stops = bytes((_STEP | STRUCT,)), bytes((STOP, STOP))
     found = []
-    for number, (column, dictionary) in enumerate(zip(chunks.column.tolist(), chunks.dictionary.tolist(), strict=True)):
+    told = zip(chunks.column.tolist(), chunks.dictionary.tolist(), chunks.codec.tolist(), strict=True)
+    for number, (column, dictionary, codec) in enumerate(told):
         at, end = 5 * _FIELD_BYTES * number, (5 if dictionary else 4) * _FIELD_BYTES
         offset = lead[_FIELD_BYTES * number : _FIELD_BYTES * (number + 1)]
-        found.append(b"".join((offset, struct, heads[column][dictionary > 0], rest[at : at + end], stops)))
+        found.append(
+            b"".join((offset, struct, heads[column][dictionary > 0], _codec(codec), rest[at : at + end], stops))
+        )
     return found
 
 
@@ -292,17 +296,21 @@ def _integers(fields: Sequence[tuple[int, Int64Array]]) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _heads(columns: tuple[Leaf, ...], codec: int) -> list[tuple[bytes, bytes]]:
-    return [(_chunk_head(leaf, codec & 0xFF, False), _chunk_head(leaf, codec >> 8, True)) for leaf in columns]
+def _heads(columns: tuple[Leaf, ...]) -> list[tuple[bytes, bytes]]:
+    return [(_chunk_head(leaf, False), _chunk_head(leaf, True)) for leaf in columns]
 
 
-def _chunk_head(leaf: Leaf, codec: int, has_dictionary: bool) -> bytes:
-    """Return the ColumnMetaData that all chunks of a column begin with: type, encodings, path, codec."""
+@lru_cache(maxsize=256)
+def _codec(codec: int) -> bytes:
+    return integer(1, I32, codec)
+
+
+def _chunk_head(leaf: Leaf, has_dictionary: bool) -> bytes:
+    """Return the ColumnMetaData that all chunks of a column begin with: type, encodings, path.  Pages say which encoding they have."""
     encodings = (PLAIN, RLE, RLE_DICTIONARY) if has_dictionary else (PLAIN, RLE)
     parts = [
         integer(1, I32, leaf.type),
         bytes((_STEP | LIST,)) + list_head(I32, len(encodings)) + bytes(e << 1 for e in encodings),
         bytes((_STEP | LIST,)) + list_head(BINARY, 1) + leaf.path,
-        integer(1, I32, codec),
     ]
     return b"".join(parts)

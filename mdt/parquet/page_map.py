@@ -2,17 +2,19 @@
 
 With it a reader fetches single rows without reading row groups, or the Parquet footer.  Nested columns are left out.
 
-Bytes, little-endian (see FORMAT.md): ``b"MPM2" | u32 codec | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
+Bytes, little-endian (see FORMAT.md): ``b"MPM3" | u32 0 | u32 columns c | u32 row groups g | u32 pages p | u32 rows |
 u32 bytes of names n | u32 0 | u64 start[c g] | u32 dictionary[c g] | u32 pages[c g] | u32 size[p] | u32 row[p] | u32
-dictionary digest[c g] | u32 digest[p] | names``.  Chunks are in the order of columns, then of row groups.  Integrity is the
+dictionary digest[c g] | u32 digest[p] | u8 codec[c g] | names``.  Chunks are in the order of columns, then of row groups.  Integrity is the
 reference's CRC; that of the pages, their digests (:mod:`mdt.parquet.digests`).
+
+``MPM2``, which older writers left, has no codecs of chunks; the first word of its header is the codec of those without a dictionary, and that of
+those with one << 8.
 """
 
 from __future__ import annotations
 
 import struct
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -24,19 +26,21 @@ import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
 from mdt.parquet.digests import digests
-from mdt.parquet.footer import CODECS, LZ4, SNAPPY, locations
+from mdt.parquet.footer import CODECS, locations
 
-MAGIC = b"MPM2"
+MAGIC = b"MPM3"
+_MAGIC_2 = b"MPM2"
 _HEADER = struct.Struct("<4s7I")
 _SEPARATOR = "\n"
 _ROW_MASK = (1 << 32) - 1
-_INFO_COLUMNS = 9
+_INFO_COLUMNS = 10
 
 Int64Array = npt.NDArray[np.int64]
 
 UInt32Array = npt.NDArray[np.uint32]
+UInt8Array = npt.NDArray[np.uint8]
 
-OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST = range(9)
+OFFSET, SIZE, ROW, ROWS, CHUNK, START, DICTIONARY, DIGEST, DICTIONARY_DIGEST, CODEC = range(_INFO_COLUMNS)
 """Columns of :attr:`PageMap.info`."""
 
 UNKNOWN_LAYOUT = (ValueError, IndexError, KeyError)
@@ -51,9 +55,9 @@ class LayoutWarning(UserWarning):
 class PageMap:
     """The pages of one segment.
 
-    ``columns``: names of the flat columns; ``codec``: Parquet's number of the compression, and that of chunks with a
-    dictionary << 8; ``rows``: of the segment.
-    ``start``, ``dictionary``, ``first``: for each chunk (columns, then row groups) where it begins, how many bytes its
+    ``columns``: names of the flat columns; ``rows``: of the segment.
+    ``codec``: Parquet's number of the compression of each chunk (columns, then row groups), uint8[chunks].
+    ``start``, ``dictionary``, ``first``: where each chunk begins, how many bytes its
     dictionary page has, and the number of its first page, int64[chunks].  Of all p pages, chunk by chunk: ``keys``: column
     number << 32 | first row, rising -> int64[p]; ``before``: bytes of the pages before each one, headers included, and of
     all -> int64[p + 1]; ``digest``: of its bytes, header included -> uint32[p].  ``dictionary_digest``: of each chunk's dictionary
@@ -61,7 +65,7 @@ class PageMap:
     """
 
     columns: tuple[str, ...]
-    codec: int
+    codec: UInt8Array
     rows: int
     groups: int
     start: Int64Array
@@ -74,7 +78,7 @@ class PageMap:
 
     @classmethod
     def of(
-        cls, names: tuple[str, ...], codec: int, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
+        cls, names: tuple[str, ...], codec: UInt8Array, rows: int, groups: int, start: Int64Array, dictionary: Int64Array,
         count: Int64Array, size: Int64Array, row: Int64Array, dictionary_digest: UInt32Array, digest: UInt32Array,
     ) -> PageMap:  # fmt: skip
         """Return the page map whose chunks have ``count`` pages each; sizes, first rows and digests page by page.
@@ -100,14 +104,14 @@ class PageMap:
     @property
     def nbytes(self) -> int:
         """Bytes that this map takes in memory."""
-        digests = self.dictionary_digest.nbytes + self.digest.nbytes
+        digests = self.dictionary_digest.nbytes + self.digest.nbytes + self.codec.nbytes
         info = 8 * _INFO_COLUMNS * self.count
         return int(3 * self.start.nbytes + self.before.nbytes + self.keys.nbytes + digests + info)
 
     @cached_property
     def info(self) -> Int64Array:
         """Of each page its offset, size with header, first row, number of rows, chunk, the latter's start
-        and dictionary, and the digests of page and dictionary -> int64[p, 9].  Offsets count from the first byte of the
+        and dictionary, the digests of page and dictionary, and the codec -> int64[p, 10].  Offsets count from the first byte of the
         Parquet file.
         """
         count = np.diff(self.first, append=self.count)
@@ -120,7 +124,7 @@ class PageMap:
         rows = np.where(following >> 32 == column, following, end) - self.keys
         size, row = np.diff(self.before), self.keys & _ROW_MASK
         digests = self.digest, self.dictionary_digest[chunk]
-        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests], axis=1)
+        return np.stack([offset, size, row, rows, chunk, start, dictionary, *digests, self.codec[chunk]], axis=1)
 
     def touched(self, columns: Int64Array, positions: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return the pages of some columns that hold any of ``positions``, which rise and are not empty.
@@ -188,13 +192,14 @@ def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> PageMa
     )
     end = start + np.array([chunk.total_compressed_size for chunk in chunks], dtype=np.int64)
     names, dictionary, rows = tuple(by_group[0][c].path_in_schema for c in flat), data - start, int(metadata.num_rows)
+    codec = np.array([CODECS[chunk.compression] for chunk in chunks], np.uint8)
     digest = partial(digests, parquet)
     if groups == 1 and chunks and not chunks[0].has_offset_index:  # a small file, of which there may be thousands
         before = np.zeros(len(chunks) + 1, np.int64)
         np.cumsum(end - data, out=before[1:])
         column = np.arange(len(chunks), dtype=np.int64)
         found = digest(start.tolist(), data.tolist()), digest(data.tolist(), end.tolist())
-        return PageMap(names, _codec(chunks), rows, 1, start, dictionary, column, column << 32, before, *found)
+        return PageMap(names, codec, rows, 1, start, dictionary, column, column << 32, before, *found)
     group_rows = np.array([metadata.row_group(g).num_rows for g in range(groups)], dtype=np.int64)
     first_row = np.tile(np.cumsum(group_rows) - group_rows, len(flat))
     if chunks and not chunks[0].has_offset_index:
@@ -206,30 +211,7 @@ def build(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> PageMa
     before = np.cumsum(size) - size
     offset = np.repeat(data - before[first], count) + before
     found = digest(start.tolist(), data.tolist()), digest(offset.tolist(), (offset + size).tolist())
-    return PageMap.of(names, _codec(chunks), rows, groups, start, dictionary, count, size, row, *found)
-
-
-def _codec(chunks: Sequence[Any]) -> int:
-    """Return the codecs of chunks without and with a dictionary, as :attr:`PageMap.codec`.
-
-    What the file does not show is what the writer would have taken (``mdt.hudi.base_file``), so that page maps of files
-    with and without dictionaries agree.  Raises ValueError if chunks of one kind differ.
-    """
-    plain = _codec_of([chunk for chunk in chunks if not chunk.has_dictionary_page])
-    encoded = _codec_of([chunk for chunk in chunks if chunk.has_dictionary_page])
-    if plain is None:
-        plain = LZ4 if encoded == SNAPPY else encoded or 0
-    if encoded is None:
-        encoded = SNAPPY if plain == LZ4 else plain
-    return plain | encoded << 8
-
-
-def _codec_of(chunks: Sequence[Any]) -> int | None:
-    """Return the codec of chunks of one kind, None if there are none.  Raises ValueError if they differ."""
-    found = {CODECS[chunk.compression] for chunk in chunks}
-    if len(found) > 1:
-        raise ValueError("chunks of one kind are compressed in several ways")
-    return found.pop() if found else None
+    return PageMap.of(names, codec, rows, groups, start, dictionary, count, size, row, *found)
 
 
 def encoded(parquet: pa.Buffer, metadata: pq.FileMetaData | None = None) -> bytes | None:
@@ -265,12 +247,13 @@ def _indexed(
 def encode(page_map: PageMap) -> bytes:
     """Return the bytes of ``page_map``."""
     names = _SEPARATOR.join(page_map.columns).encode()
+    codec = page_map.codec.tobytes()
     counts = len(page_map.columns), page_map.groups, page_map.count, page_map.rows, len(names), 0
     count = np.diff(np.append(page_map.first, page_map.count))
     parts = [page_map.dictionary, count, np.diff(page_map.before), page_map.keys & _ROW_MASK]
     parts += [page_map.dictionary_digest, page_map.digest]
     arrays = [page_map.start.astype("<u8").tobytes(), *(part.astype("<u4").tobytes() for part in parts)]
-    return b"".join([_HEADER.pack(MAGIC, page_map.codec, *counts), *arrays, names])
+    return b"".join([_HEADER.pack(MAGIC, 0, *counts), *arrays, codec, names])
 
 
 def decode(data: Any, *, path: str, offset: int) -> PageMap:
@@ -279,11 +262,13 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     Raises Corrupt if it is none: nothing is allocated that its length does not pay for.
     """
     view = memoryview(data).cast("B")
-    if len(view) < _HEADER.size or bytes(view[:4]) != MAGIC:
-        raise Corrupt("not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(bytes(view[:4])))
-    _, codec, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
+    magic = bytes(view[:4])
+    if len(view) < _HEADER.size or magic not in (MAGIC, _MAGIC_2):
+        raise Corrupt("not a page map", path=path, offset=offset, expected=MAGIC.decode(), got=repr(magic))
+    _, codecs, columns, groups, pages, rows, name_bytes, _ = _HEADER.unpack_from(view)
     chunks = columns * groups
-    expected = _HEADER.size + 20 * chunks + 12 * pages + name_bytes
+    codecs_at = _HEADER.size + 20 * chunks + 12 * pages
+    expected = codecs_at + (chunks if magic == MAGIC else 0) + name_bytes
     if len(view) != expected:
         raise Corrupt(
             "a page map has the wrong length", path=path, offset=offset, expected=str(expected), got=str(len(view))
@@ -294,6 +279,10 @@ def decode(data: Any, *, path: str, offset: int) -> PageMap:
     dictionary_digest, digest = np.split(
         np.frombuffer(view, "<u4", chunks + pages, _HEADER.size + 16 * chunks + 8 * pages), (chunks,)
     )
+    if magic == MAGIC:
+        codec = np.frombuffer(view, np.uint8, chunks, codecs_at)
+    else:
+        codec = np.where(dictionary > 0, codecs >> 8 & 0xFF, codecs & 0xFF).astype(np.uint8)
     try:
         names = _names(bytes(view[expected - name_bytes :]))
         if len(names) != columns or int(count.sum()) != pages or (chunks and int(count.min()) < 1):

@@ -1,8 +1,8 @@
 """Read single rows: only the pages that hold them, of many segments and columns at once.
 
 The pages that are wanted are copied, column by column, into one Parquet file in memory under a footer made here, which
-pyarrow then decodes.  PLAIN pages of any segments stand in one chunk; pages of a chunk with a dictionary stand in a chunk
-of their own behind that dictionary, and text of many rows stays dictionary-encoded until the wanted ones are taken.
+pyarrow then decodes.  Pages of one codec without a dictionary, of any segments, stand in one chunk, whatever their
+encodings; pages of a chunk with a dictionary stand in a chunk of their own behind that dictionary, and text of many rows stays dictionary-encoded until the wanted ones are taken.
 
 What is decoded was checked: the copied bytes, headers and dictionaries included, must have the digests that the page map
 gives, and the footer is our own.
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from mdt.errors import Corrupt
 from mdt.parquet.digests import digests
 from mdt.parquet.footer import MAGIC, Chunks, Leaf, footer, leaves
-from mdt.parquet.page_map import DICTIONARY, DICTIONARY_DIGEST, DIGEST, OFFSET, ROW, ROWS, SIZE, START, PageMap
+from mdt.parquet.page_map import CODEC, DICTIONARY, DICTIONARY_DIGEST, DIGEST, OFFSET, ROW, ROWS, SIZE, START, PageMap
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ _GAP_BYTES_MAX = 64 << 10
 """Bytes between two pages that are read along: a request for them would take longer."""
 _RANGE_BYTES = 64 << 20
 """Ranges end where the next of these begins, give or take a page, so that long ones are read by several threads."""
+_CODEC_BITS = 8
+"""Numbers of codecs are bytes in page maps."""
 _FEW_PIECES = 64
 """Up to so many pieces are joined one by one; Arrow takes some 30 us to begin."""
 _REQUESTS = 16
@@ -75,7 +77,7 @@ class _Pages:
 
     Arrays of one number a page: column (number in the request), segment (number in the request), ``info`` as in
     :meth:`PageMap.info`, ``wanted``: how many rows of it are.  ``order``: the pages as they are copied: of each column
-    those without dictionary first.  ``start``: number of the page's first row among the rows of its column that are so
+    those without dictionary first, in each kind by codec.  ``start``: number of the page's first row among the rows of its column that are so
     decoded, with or without dictionary.
     """
 
@@ -90,7 +92,7 @@ class _Pages:
 def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) -> pa.Table:
     """Return the columns ``schema`` of the wanted rows, in their order.
 
-    The page maps must be of one codec and have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
+    The page maps must have the same columns, all of ``schema`` among them.  Raises Corrupt if the bytes
     are not what was written.
     """
     known, form = wanted[0].page_map, wanted[0].form
@@ -101,7 +103,7 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     pages = _touched(wanted, numbers)
     described = leaves(schema)
     before = _dictionaries(pages)
-    end, groups = _footer(pages, before, [described[name] for name in schema.names], known.codec)
+    end, groups = _footer(pages, before, [described[name] for name in schema.names])
     data = _joined(storage, wanted, pages, before, end)
     position = np.concatenate([w.positions for w in wanted])
     try:
@@ -121,7 +123,7 @@ def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:
     segment = np.repeat(np.arange(len(wanted)), [len(pages) for pages, _, _ in found])[natural]
     info = np.concatenate([w.page_map.info[pages] for w, (pages, _, _) in zip(wanted, found, strict=True)])[natural]
     kind = 2 * column + (info[:, DICTIONARY] > 0)
-    order = np.argsort(kind, kind="stable")
+    order = np.argsort(kind << _CODEC_BITS | info[:, CODEC], kind="stable")
     rows = info[order, ROWS]
     ends = np.cumsum(rows)
     first = np.flatnonzero(np.append(True, np.diff(kind[order]) > 0))
@@ -135,13 +137,14 @@ def _dictionaries(pages: _Pages) -> Int64Array:
     """Return the bytes of dictionary that stand before each copied page -> int64[p]; -1 where its chunk goes on."""
     column, segment = pages.column[pages.order], pages.segment[pages.order]
     start, dictionary = pages.info[pages.order, START], pages.info[pages.order, DICTIONARY]
-    same = (column[1:] == column[:-1]) & ((dictionary[1:] > 0) == (dictionary[:-1] > 0))
+    codec = pages.info[pages.order, CODEC]
+    same = (column[1:] == column[:-1]) & (codec[1:] == codec[:-1]) & ((dictionary[1:] > 0) == (dictionary[:-1] > 0))
     same &= (dictionary[1:] == 0) | ((segment[1:] == segment[:-1]) & (start[1:] == start[:-1]))
     return np.where(np.append(False, same), -1, dictionary)
 
 
 def _footer(
-    pages: _Pages, before: Int64Array, columns: Sequence[Leaf], codec: int
+    pages: _Pages, before: Int64Array, columns: Sequence[Leaf]
 ) -> tuple[bytes, list[tuple[list[int], list[int]]]]:
     """Return the end of the Parquet file that has ``pages`` with dictionaries ``before`` them (-1: in the same chunk).
 
@@ -160,7 +163,7 @@ def _footer(
     encoded: list[tuple[list[int], list[int]]] = [([], []) for _ in columns]
     for number, place, dictionary in zip(column.tolist(), group.tolist(), before[first].tolist(), strict=True):
         encoded[number][dictionary > 0].append(place)
-    return footer(columns, codec, Chunks(column, group, rows, offset, size, before[first])), encoded
+    return footer(columns, Chunks(column, group, rows, offset, size, before[first], info[first, CODEC])), encoded
 
 
 def _joined(storage: Storage, wanted: Sequence[Wanted], pages: _Pages, before: Int64Array, end: bytes) -> pa.Buffer:

@@ -142,7 +142,7 @@ def batches(wanted: Sequence[Wanted], threads: int) -> list[Rows]:
     """Return rows to be read page by page in tasks that can be read together, enough for ``threads`` threads."""
     together: dict[object, list[Wanted]] = {}
     for one in wanted:
-        together.setdefault((one.page_map.columns, one.page_map.codec, one.form), []).append(one)
+        together.setdefault((one.page_map.columns, one.form), []).append(one)
     return [rows for group in together.values() for rows in _batches(group, threads)]
 
 

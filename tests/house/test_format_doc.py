@@ -147,22 +147,31 @@ def stored(root: Path, path: str, offset: int, length: int, crc: int) -> bytes:
 def key_map(root: Path, file: dict[str, Any]) -> list[tuple[int, int, int, int]]:
     """Return (hi, lo, ordering, position) of each entry."""
     data = stored(root, *(file[f"key_map_{name}"] for name in ("path", "offset", "length", "crc")))
-    magic, flags, n, b, crc = struct.unpack_from("<4sIQII", data)
-    at = 24 + 4 * (2 ** (b + 1) + 1) + 4
-    assert (magic, flags, len(data)) == (b"MKM2", 1, at + 28 * n)
+    magic, flags, n, b, crc, least = struct.unpack_from("<4sIQIIQ", data)
+    at = 32 + 4 * (2 ** (b + 1) + 1) + 4
+    yes, o, p, zero = flags.to_bytes(4, "little")
+    assert (magic, yes, zero, len(data)) == (b"MKM3", 1, 0, at + (16 + o + p) * n)
     assert crc == zlib.crc32(data[:20] + data[24:at])
-    starts = struct.unpack_from(f"<{2**b + 1}I", data, 24)
-    checks = struct.unpack_from(f"<{2**b}I", data, 24 + 4 * (2**b + 1))
-    hi, lo, ordering = (struct.unpack_from(f"<{n}Q", data, at + 8 * n * i) for i in range(3))
+    starts = struct.unpack_from(f"<{2**b + 1}I", data, 32)
+    checks = struct.unpack_from(f"<{2**b}I", data, 32 + 4 * (2**b + 1))
+    hi, lo = (struct.unpack_from(f"<{n}Q", data, at + 8 * n * i) for i in range(2))
+    third, fourth = at + 16 * n, at + (16 + o) * n
+    ordering = [least + int.from_bytes(data[third + o * i : third + o * (i + 1)], "little") for i in range(n)]
+    position = [int.from_bytes(data[fourth + p * i : fourth + p * (i + 1)], "little") for i in range(n)]
+    assert (
+        least == min(ordering)
+        and max(ordering) - least < 256**o
+        and (o == 1 or max(ordering) - least >= 256 ** (o - 1))
+    )
     assert (starts[0], starts[-1]) == (0, n)
     for shard, (first, last) in enumerate(pairwise(starts)):
         assert all(word >> 64 - b == shard for word in hi[first:last] if b)
         digest = 0
-        for begin, width in ((at, 8), (at + 8 * n, 8), (at + 16 * n, 8), (at + 24 * n, 4)):
+        for begin, width in ((at, 8), (at + 8 * n, 8), (third, o), (fourth, p)):
             part = data[begin + width * first : begin + width * last]
             digest = int.from_bytes(mmh3.mmh3_x64_128_digest(part, digest)[:4], "little")
         assert digest == checks[shard]
-    return list(zip(hi, lo, ordering, struct.unpack_from(f"<{n}I", data, at + 24 * n), strict=True))
+    return list(zip(hi, lo, ordering, position, strict=True))
 
 
 def hashed(key: str, seed: int) -> tuple[int, int]:
@@ -256,20 +265,15 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
             assert file["page_map_offset"] is None
             continue
         data = stored(root, file["key_map_path"], *(file[f"page_map_{name}"] for name in ("offset", "length", "crc")))
-        magic, codec, c, g, p, n_rows, n, zero = struct.unpack_from("<4s7I", data)
-        assert (magic, codec, n_rows, zero, len(data)) == (
-            b"MPM2",
-            7 | 1 << 8,
-            file["rows"],
-            0,
-            32 + 20 * c * g + 12 * p + n,
-        )
+        magic, zero, c, g, p, n_rows, n, zeros = struct.unpack_from("<4s7I", data)
+        assert (magic, zero, n_rows, zeros, len(data)) == (b"MPM3", 0, file["rows"], 0, 32 + 21 * c * g + 12 * p + n)
         assert (g, p) == (1, c), "small files have one page in each chunk"
         start = struct.unpack_from(f"<{c}Q", data, 32)
         dictionary, pages, size, first = (struct.unpack_from(f"<{c}I", data, 32 + 8 * c + 4 * c * i) for i in range(4))
         names = data[len(data) - n :].decode().split("\n")
         assert set(pages) == {1} and set(first) == {0}
         digests = struct.unpack_from(f"<{2 * c}I", data, 32 + 24 * c)
+        codecs = {0: "UNCOMPRESSED", 1: "SNAPPY", 7: "LZ4"}
         bytes_ = (root / file["partition"] / file["name"]).read_bytes()[file["block_offset"] :]
         group = pq.ParquetFile(pa.BufferReader(bytes_[: file["block_length"]])).metadata.row_group(0)
         for i, name in enumerate(names):
@@ -277,6 +281,7 @@ def test_page_maps_say_where_the_pages_of_each_column_stand(root: Path) -> None:
             assert (chunk.path_in_schema, chunk.data_page_offset) == (name, start[i] + dictionary[i])
             assert chunk.total_compressed_size == dictionary[i] + size[i]
             assert bool(dictionary[i]) == chunk.has_dictionary_page
+            assert codecs[data[32 + 32 * c + i]] == chunk.compression
             page = start[i] + dictionary[i]
             assert digests[i] == digest(bytes_[start[i] : page]) and digests[c + i] == digest(
                 bytes_[page : page + size[i]]
@@ -288,21 +293,22 @@ def digest(data: bytes) -> int:
 
 
 def record_groups(key_part: bytes, hi: int) -> set[int]:
-    assert key_part[:8] == b"MDTREC\0\1"
+    assert key_part[:8] == b"MDTREC\0\2"
     n, groups, b, crc = struct.unpack_from("<QQII", key_part, 8)
     shards = 1 << b
     end = 32 + 8 * (shards + 1) + 8 * shards
-    assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc and len(key_part) == end + 12 * n
+    assert zlib.crc32(key_part[32:end], zlib.crc32(key_part[:28])) == crc
+    assert groups <= 256 and len(key_part) == end + 9 * n
     starts = struct.unpack_from(f"<{shards + 1}Q", key_part, 32)
     shard = hi >> 64 - b if b else 0
     first, last = starts[shard], starts[shard + 1]
     hash_bytes = key_part[end + 8 * first : end + 8 * last]
-    group_bytes = key_part[end + 8 * n + 4 * first : end + 8 * n + 4 * last]
+    group_bytes = key_part[end + 8 * n + first : end + 8 * n + last]
     seed = int.from_bytes(mmh3.mmh3_x64_128_digest(hash_bytes, 0)[:4], "little")
     (check,) = struct.unpack_from("<8s", key_part, 32 + 8 * (shards + 1) + 8 * shard)
     assert mmh3.mmh3_x64_128_digest(group_bytes, seed)[:8] == check
     hashes = struct.unpack(f"<{last - first}Q", hash_bytes)
-    numbers = struct.unpack(f"<{last - first}I", group_bytes)
+    numbers = list(group_bytes)
     assert list(hashes) == sorted(hashes) and all(number < groups for number in numbers)
     return {group for found, group in zip(hashes, numbers, strict=True) if found == hi}
 

@@ -3,6 +3,7 @@
 import dataclasses
 import zlib
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -239,15 +240,40 @@ def record_key_part(n):
     return hashes, RecordKeyIndex().build(pa.nulls(n), hashes, np.arange(n, dtype=np.int64) % 9, 9)
 
 
+@pytest.mark.parametrize(("groups", "width"), [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**32, 4)])
+def test_a_record_key_part_has_group_numbers_in_as_few_bytes_as_they_need(groups, width):
+    hashes = random_hashes(100)
+    group = np.arange(100, dtype=np.int64) % groups
+    group[7] = groups - 1
+    key_part = RecordKeyIndex().build(pa.nulls(100), hashes, group, groups)
+    assert len(key_part) == 32 + 8 * 2 + 8 + 100 * (8 + width)
+    found = RecordKeyIndex().locate(key_part, pa.nulls(100), hashes)
+    assert found.group[np.argsort(found.key)].tolist() == group.tolist()
+
+
+def test_record_key_parts_of_version_1_are_read_and_merged():
+    hashes, key_part = record_key_part(900)
+    start, group = len(key_part) - 9 * 900, np.frombuffer(key_part[-900:], np.uint8).astype("<u4").tobytes()
+    known = key_part[start : start + 8 * 900]
+    seed = int.from_bytes(mmh3.mmh3_x64_128_digest(known, 0)[:4], "little")
+    head = b"MDTREC\0\1" + key_part[8:28]
+    fan_out = key_part[32 : start - 8] + mmh3.mmh3_x64_128_digest(group, seed)[:8]
+    older = head + zlib.crc32(fan_out, zlib.crc32(head)).to_bytes(4, "little") + fan_out + known + group
+    for part in (older, key_part):
+        found = RecordKeyIndex().locate(part, pa.nulls(900), hashes)
+        assert found.group[np.argsort(found.key)].tolist() == [row % 9 for row in range(900)]
+        assert RecordKeyIndex().merge([part], [np.arange(9)], 9) == key_part
+
+
 def test_a_record_look_up_detects_every_flipped_bit_that_it_depends_on():
     hashes, key_part = record_key_part(6000)
     opened = record._open(key_part)
     one = hashes.take(np.array([77]))
     shard = int(one.hi[0]) >> (64 - opened.bits)
     start, end = (int(at) for at in opened.starts[shard : shard + 2])
-    hashes_at = len(key_part) - 12 * 6000
+    hashes_at = len(key_part) - 9 * 6000
     relevant = [*range(hashes_at), *range(hashes_at + 8 * start, hashes_at + 8 * end, 97)]
-    relevant += range(len(key_part) - 4 * 6000 + 4 * start, len(key_part) - 4 * 6000 + 4 * end, 53)
+    relevant += range(len(key_part) - 6000 + start, len(key_part) - 6000 + end, 13)
     for byte in relevant:
         damaged = bytearray(key_part)
         damaged[byte] ^= 1 << byte % 8
@@ -272,7 +298,7 @@ def test_a_record_look_up_reads_no_hash_of_another_shard():
         shard = int(one.hi[0]) >> (64 - opened.bits)
         start, end = (int(at) for at in opened.starts[shard : shard + 2])
         damaged = bytearray(key_part)
-        at = len(key_part) - 12 * 20_000
+        at = len(key_part) - 9 * 20_000
         damaged[at : at + 8 * start] = b"\xff" * (8 * start)
         damaged[at + 8 * end : at + 8 * 20_000] = b"\0" * (8 * (20_000 - end))
         assert RecordKeyIndex().locate(bytes(damaged), pa.nulls(1), one).group.tolist() == [row % 9]
@@ -302,7 +328,7 @@ def test_a_group_number_beyond_the_header_is_refused():
         if module is bloom:
             key_part[-4:] = zlib.crc32(key_part[:-4]).to_bytes(4, "little")
         else:
-            key_part[28:32] = zlib.crc32(key_part[32 : len(key_part) - 24], zlib.crc32(key_part[:28])).to_bytes(
+            key_part[28:32] = zlib.crc32(key_part[32 : len(key_part) - 18], zlib.crc32(key_part[:28])).to_bytes(
                 4, "little"
             )
         with pytest.raises(ValueError, match="group 4 of 4"):
