@@ -11,7 +11,7 @@ WORKERS ?= 2
 OLDEST ?= 4.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench ssb nightly oldest clean java
+.PHONY: help demo test quick check bench ssb tpch nightly oldest clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench: $(VENV)/.benchmarks  ## the workload trips against the peers, 1 M rows; p
 
 ssb: $(VENV)/.benchmarks java  ## the Star Schema Benchmark on Spark, with a plot
 	$(RUN) -m benchmarks.ssb --markdown ssb.md --plot ssb.png
+
+tpch: $(VENV)/.benchmarks java  ## the 22 queries of TPC-H on Spark, beside plain Parquet
+	$(RUN) -m benchmarks.tpch --variants mdt,dirty --markdown tpch.md
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
