@@ -1,0 +1,288 @@
+"""Random tables of several files, dead rows and log files, which Spark reads in every way beside plain Parquet of the same rows.
+
+All of a world follows from its seed. Two tables, ``a`` and a smaller ``b``, have columns by which they can be joined: some rise with the order in which
+rows were written, so that files differ in them; some are random and full of the values that break indexes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from random_tables import TYPES
+from trees import create
+
+import mdt
+from indexes.testing import pool
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+
+FOLLOWING, SINCE = ("view", "format", "catalog"), "since"
+"""mdt.read; spark.read.format("mdt"); a table of the catalog: what is read through them follows the table. What was written since there was nothing does not."""
+WAYS = (*FOLLOWING, SINCE)
+PLAIN = "plain"
+KEYS: dict[str, pa.DataType] = {"text": pa.string(), "number": pa.int64(), "day": pa.date32()}
+FIXED = {
+    "k": pa.int64(), "g": pa.string(), "n": pa.int32(), "x": pa.float64(), "m": pa.decimal128(9, 2), "d": pa.date32(),
+    "at": pa.timestamp("us", "UTC"), "wall": pa.timestamp("us"), "ok": pa.bool_(),
+    "s": pa.struct({"n": pa.int32(), "t": pa.string(), "u": pa.struct({"x": pa.float32()})}),
+}  # fmt: skip
+LATE = "late"
+"""A column that some tables have from a later write on."""
+ODD = tuple(
+    type for type in TYPES
+    if type in (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(38, 0), pa.date32(), pa.timestamp("us", "UTC"), pa.string(), pa.binary())
+)  # fmt: skip
+FLOATS = (math.nan, -math.inf, math.inf, -0.0, 0.0, 1.5, None)
+GROUPS = ("", "red", "green", "a%b_\\", "p" * 70 + "a", "p" * 70 + "b", "ä", None)
+PLACES = ("x", "ä 50%/[z]", "two words", None)
+CHANGES = ("upsert", "upsert", "upsert", "delete", "delete", "cluster", "compact", "late", "none left")
+FIRST_DAY = date(2024, 2, 20)
+FIRST_TIME = datetime(2024, 3, 10, 6, tzinfo=UTC)
+"""Some hours before Los Angeles loses one."""
+
+
+@dataclass
+class Made:
+    """One table: where it lies, what its rows are at the state that is read (``at``: a commit, None for the newest), what was done to it."""
+
+    name: str
+    path: Path
+    schema: pa.Schema
+    partitioned: bool
+    rows: dict[Any, Row] = field(default_factory=dict)
+    at: int | None = None
+    story: list[str] = field(default_factory=list)
+
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        """The values of each column that are there, nulls left out."""
+        live = list(self.rows.values())
+        return {name: [row[name] for row in live if row[name] is not None] for name in self.schema.names}
+
+
+@dataclass
+class World:
+    """Both tables below a folder; ``frames``: each of them in every way."""
+
+    seed: str
+    folder: Path
+    tables: dict[str, Made] = field(default_factory=dict)
+    frames: dict[str, dict[str, DataFrame]] = field(default_factory=dict)
+
+    def told(self) -> str:
+        """Return what was done to the tables."""
+        return "\n".join(f"  {made.name}: {', '.join(made.story)}" for made in self.tables.values())
+
+    def use(self, way: str, plain: str = "") -> None:
+        """Let the names of the tables mean ``way``; those in ``plain``, plain Parquet all the same."""
+        for name in self.tables:
+            self.frames[PLAIN if name in plain else way][name].createOrReplaceTempView(name)
+
+
+@contextmanager
+def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
+    """Yield the world of a seed; its catalog tables are dropped afterwards."""
+    import mdt.spark  # and so pyspark, which takes a second
+
+    mdt.spark.enable(spark)
+    found = World(seed, folder)
+    draw = random.Random(seed)
+    rise = draw.choice((30, 80, 200))
+    key = draw.choice(sorted(KEYS))
+    makers = {name: _Maker(draw, name, key, folder / name, rise) for name in ("a", "b")}
+    makers["a"].make(rise)
+    makers["b"].make(draw.choice((0, 3, 12, 30)) if draw.random() < 0.9 else rise)
+    found.tables = {name: maker.made for name, maker in makers.items()}
+    try:
+        for way in FOLLOWING:
+            found.frames[way] = {name: _frame(spark, made, way) for name, made in found.tables.items()}
+        for name, maker in makers.items():
+            if maker.goes_on():
+                for way in FOLLOWING:
+                    found.frames[way][name].count()
+                maker.go_on()
+            maker.write_plain()
+        for way in (SINCE, PLAIN):
+            found.frames[way] = {name: _frame(spark, made, way) for name, made in found.tables.items()}
+        yield found
+    finally:
+        for name in found.tables:
+            spark.sql(f"drop table if exists sql_world_{name}")
+            spark.catalog.dropTempView(name)
+
+
+class _Maker:
+    """Makes one table and follows its rows. ``rise``: the numbers up to which ``n`` rises."""
+
+    def __init__(self, draw: random.Random, name: str, key: str, path: Path, rise: int) -> None:
+        self.draw, self.rise, self.key = draw, rise, key
+        odd = {f"r{i}": draw.choice(ODD) for i in range(draw.choice((0, 1, 2)))}
+        schema = pa.schema({"id": KEYS[key], "p": pa.string(), **FIXED, **odd})
+        self.made = Made(name, path, schema, draw.random() < 0.4)
+        self.pools = {column: (*pool(type), None) for column, type in odd.items()}
+        self.is_sparse = draw.random() < 0.2
+        self.states: list[tuple[int, pa.Schema, dict[Any, Row]]] = []
+
+    def make(self, count: int) -> Made:
+        draw, made = self.draw, self.made
+        options = {
+            "mdt.row.group.rows": draw.choice((3, 10, 1024)),
+            "mdt.max.file.bytes": draw.choice((1024, 4096, 1 << 20)),
+            "mdt.small.file.bytes": 0,
+        }
+        if draw.random() < 0.3:
+            options["mdt.column.stats.columns"] = draw.choice(("", "k,n", "id,x,s.n"))
+        more: dict[str, Any] = {
+            "table_type": draw.choice(("MERGE_ON_READ", "MERGE_ON_READ", "COPY_ON_WRITE")),
+            "key_index": draw.choice(("bloom", "record")),
+            "partition_by": ["p"] if made.partitioned else [],
+            "indexes": draw.choice(((), (), ("bitmap(g)", "bloom(k)"))),
+        }
+        made.story.append(f"{count} rows, {options}, {more}, {made.schema.to_string()!r}")
+        table = create(made.path, made.schema, options=options, **more)
+        parts = draw.choice((1, 2, 5))
+        numbers = sorted(draw.sample(range(self.rise), min(count, self.rise)))
+        if draw.random() < 0.2:
+            draw.shuffle(numbers)
+        for part in range(parts):
+            self._write(table, table.bulk_insert, numbers[part * count // parts : (part + 1) * count // parts])
+        for _ in range(draw.choice((0, 1, 3, 4))):
+            table = mdt.open(table.path)
+            self._change(table)
+        self._choose()
+        return made
+
+    def goes_on(self) -> bool:
+        """Return whether the table is to change once more after it was opened."""
+        return self.made.at is None and self.draw.random() < 0.3
+
+    def go_on(self) -> None:
+        self.made.story.append("read")
+        self._change(mdt.open(self.made.path), ("upsert", "delete", "compact"))
+
+    def _change(self, table: mdt.Table, kinds: Sequence[str] = CHANGES) -> None:
+        draw, made = self.draw, self.made
+        what = draw.choice(kinds)
+        numbers = [row["number"] for row in made.rows.values()]
+        if what == "cluster":
+            by = draw.choice((["k"], ["n"], ["x"], ["g", "k"], ["d"], ["m"]))
+            made.story.append(f"cluster({by})")
+            table.cluster(by)
+        elif what == "compact":
+            made.story.append("compact()")
+            table.compact()
+        elif what == "delete" and numbers:
+            self._delete(table, draw.sample(numbers, draw.randint(1, 1 + len(numbers) // 3)))
+        elif what == "none left" and numbers and draw.random() < 0.3:
+            self._delete(table, numbers)
+        elif what == "late" and LATE not in made.schema.names:
+            made.schema = made.schema.append(pa.field(LATE, pa.int64()))
+            for row in made.rows.values():
+                row[LATE] = None
+            self._write(table, lambda rows: table.upsert(rows, evolve=True), draw.sample(range(self.rise), 5))
+        else:
+            again = draw.sample(numbers, draw.randint(0, len(numbers) // 2)) if numbers else []
+            self._write(table, table.upsert, sorted({*again, *draw.sample(range(self.rise), draw.randint(0, 3))}))
+        self._keep(mdt.open(table.path))
+
+    def _delete(self, table: mdt.Table, numbers: list[int]) -> None:
+        made = self.made
+        gone = [made.rows.pop(self._key(number)) for number in numbers]
+        made.story.append(f"delete {sorted(numbers)}")
+        table.delete(pa.Table.from_pylist(gone, made.schema))
+        self._keep(mdt.open(table.path))
+
+    def _write(self, table: mdt.Table, write: Any, numbers: list[int]) -> None:
+        made = self.made
+        rows = [self._row(number) for number in numbers]
+        made.story.append(f"{getattr(write, '__name__', 'upsert with a column more')} {numbers}")
+        if rows:
+            write(pa.Table.from_pylist(rows, made.schema))
+        made.rows.update((row["id"], row) for row in rows)
+        self._keep(mdt.open(table.path))
+
+    def _keep(self, table: mdt.Table) -> None:
+        history = table.history()
+        newest = max(history["seq"].to_pylist(), default=0) if len(history) else 0
+        self.states.append((newest, self.made.schema, {key: dict(row) for key, row in self.made.rows.items()}))
+
+    def _choose(self) -> None:
+        """Let an earlier state be the one that is read, in some tables."""
+        made = self.made
+        if self.draw.random() < 0.2 and len(self.states) > 1:
+            made.at, made.schema, made.rows = self.draw.choice(self.states[:-1])
+            # Two states of one number: the later one is what is read.
+            made.schema, made.rows = [(schema, rows) for at, schema, rows in self.states if at == made.at][-1]
+            made.story.append(f"read as of {made.at}")
+
+    def write_plain(self) -> None:
+        made = self.made
+        rows = [{name: row[name] for name in made.schema.names} for row in made.rows.values()]
+        data = pa.Table.from_pylist(rows, made.schema)
+        folder = made.path.with_name(f"{made.name}_{PLAIN}")
+        folder.mkdir()
+        for part in range(2):
+            half = len(data) // 2
+            rows_of_part = data.slice(part * half, half if part == 0 else None)
+            # By statistics and dictionaries Spark leaves out row groups with NaN, or with the other zero, that a filter does keep.
+            pq.write_table(rows_of_part, folder / f"{part}.parquet", write_statistics=False, use_dictionary=False)
+
+    def _key(self, number: int) -> Any:
+        return {"text": f"k{number:04}", "number": number - 5, "day": FIRST_DAY + timedelta(days=number)}[self.key]
+
+    def _row(self, number: int) -> Row:
+        """Return a row of a number: what rises with it, mostly, and what is drawn."""
+        draw = self.draw
+        near = number if draw.random() < 0.9 else draw.randrange(self.rise)
+
+        def maybe(value: Any, nulls: float = 0.08) -> Any:
+            return None if draw.random() < (0.8 if self.is_sparse else nulls) else value
+
+        row = {
+            "number": number,
+            "id": self._key(number),
+            "p": PLACES[number % len(PLACES)],
+            "k": maybe(near // 2),
+            "g": draw.choice(GROUPS),
+            "n": maybe(near, 0.03),
+            "x": draw.choice(FLOATS) if draw.random() < 0.3 else near / 4,
+            "m": maybe(Decimal(near) / 4),
+            "d": maybe(FIRST_DAY + timedelta(days=near)),
+            "at": maybe(FIRST_TIME + timedelta(minutes=17 * near)),
+            "wall": maybe((FIRST_TIME + timedelta(hours=near)).replace(tzinfo=None)),
+            "ok": maybe(number % 3 == 0),
+            "s": maybe({"n": maybe(near), "t": draw.choice(GROUPS), "u": maybe({"x": draw.choice(FLOATS)})}),
+            **{name: draw.choice(values) for name, values in self.pools.items()},
+        }
+        return row | ({LATE: maybe(near, 0.5)} if LATE in self.made.schema.names else {})
+
+
+def _frame(spark: SparkSession, made: Made, way: str) -> DataFrame:
+    """Return a table at its state, read in a way."""
+    if way == PLAIN:
+        return spark.read.parquet(str(made.path.with_name(f"{made.name}_{PLAIN}")))
+    if way == "view":
+        return mdt.read(spark, made.path, as_of=made.at)
+    if way == SINCE:
+        reader = spark.read.format("mdt").option("since", 0)
+        return (reader if made.at is None else reader.option("until", made.at)).load(str(made.path))
+    if way == "format":
+        reader = spark.read.format("mdt")
+        return (reader if made.at is None else reader.option("as_of", made.at)).load(str(made.path))
+    spark.sql(f"drop table if exists sql_world_{made.name}")
+    spark.sql(f"create table sql_world_{made.name} using mdt location '{made.path}'")
+    of = "" if made.at is None else f" version as of {made.at}"
+    return spark.sql(f"select * from sql_world_{made.name}{of}")
