@@ -82,6 +82,9 @@ def _top(lister: Optimizing, asked: Mapping[str, Any], predicate: Predicate, col
     return None if found is None else _bound(found, type, is_low=asked["descending"])
 
 
+_ENDLESS = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+"""Floating-point numbers that Java calls otherwise."""
+
 _ANSWERS: Mapping[str, Callable[[Any, Mapping[str, Any], Predicate, Collection[str]], Any]] = {
     "estimate": _estimate,
     "totals": _totals,
@@ -98,7 +101,7 @@ def _bound(key: bytes, type: pa.DataType, *, is_low: bool) -> Any:
         except UnicodeDecodeError:  # half a character at the end: without it the bound is lower
             return key.decode(errors="ignore").encode().hex() if is_low else None
     told = _value(key, type)
-    return None if kind == "float" and told == "nan" else told
+    return None if told == "NaN" else told
 
 
 def _value(key: bytes | None, type: pa.DataType) -> Any:
@@ -110,4 +113,5 @@ def _value(key: bytes | None, type: pa.DataType) -> Any:
         return key.hex()
     if kind in ("int", "date", "timestamp"):
         return int.from_bytes(key, "big") - (1 << 63)
-    return str(values.decode(key, type))
+    text = str(values.decode(key, type))
+    return _ENDLESS.get(text, text) if kind == "float" else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,21 @@ def test_rows_are_counted_that_fulfil_every_condition(ordered: SparkSession, tab
         frame = mdt.read(ordered, table.path)
     query = "select id from {t} where id >= (select max(id) - 9 from {t}) limit 5"
     assert len(ordered.sql(query, t=frame).collect()) == 5
+
+
+@pytest.mark.parametrize("order", ["x desc", "x", "x desc nulls first", "x nulls last"])
+def test_the_first_rows_may_be_infinite_or_no_numbers(ordered: SparkSession, tmp_path: Path, order: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float32())])
+    table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.small.file.bytes": 0})
+    files = [[math.inf, 1.0], [math.inf], [-math.inf], [None, 1.5], [math.nan], [-math.inf, math.nan]]
+    for file, found in enumerate(files):
+        ids = [10 * file + i for i in range(len(found))]
+        table.insert(pa.table([ids, pa.array(found, pa.float64()), pa.array(found, pa.float32())], schema=schema))
+    plain = ordered.createDataFrame(table.scan().to_arrow())
+    for query in (f"select x from {{t}} order by {order} limit {n}" for n in (1, 2, 3, 6)):
+        found = ordered.sql(query, t=mdt.read(ordered, table.path)).collect()
+        assert str(found) == str(ordered.sql(query, t=plain).collect()), query
+        narrow = query.replace("x", "y")
+        assert str(ordered.sql(narrow, t=mdt.read(ordered, table.path)).collect()) == str(
+            ordered.sql(narrow, t=plain).collect()
+        )
