@@ -109,6 +109,19 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
     return None if at == len(order) else bounds[int(order[at])].as_py()
 
 
+def behind(found: Kept, key: SortKey, bound: bytes) -> float:
+    """Return the share of files of which every row is behind a bound, in the order of ``key``.  O(files)."""
+    stats = _stats(found.snapshot, key.column, found.files)
+    if stats is None or not len(stats):
+        return 0.0
+    near = stats["max" if key.descending else "min"]
+    far = pc.less(near, bound) if key.descending else pc.greater(near, bound)
+    is_behind = far.fill_null(False).to_numpy()
+    if key.nulls_first:
+        is_behind &= stats["nulls"].to_numpy() == 0
+    return float(np.mean(is_behind))
+
+
 def enough(found: Kept, rows: int) -> Int64Array | None:
     """Return the numbers of files of which ``rows`` rows match, None if that is not proved of all of them together."""
     is_covered = covered(found)

@@ -164,6 +164,16 @@ def test_the_first_rows_end_where_enough_are_before(table: mdt.Table) -> None:
     assert bound(found, "city", 7) == "c2" and bound(found, "city", 30) is None, "nulls come last"
 
 
+def test_files_behind_a_bound_are_counted(table: mdt.Table) -> None:
+    found = planned(table, None)
+    by_id, down = (SortKey("id", descending, False, pa.int64()) for descending in (False, True))
+    assert proofs.behind(found, by_id, values.encode_one(pa.scalar(9))) == 0.75
+    assert proofs.behind(found, by_id, values.encode_one(pa.scalar(105))) == 0.5
+    assert proofs.behind(found, down, values.encode_one(pa.scalar(300))) == 0.75
+    assert proofs.behind(found, SortKey("city", False, True, pa.string()), b"a") == 0, "nulls come first"
+    assert proofs.behind(found, SortKey("city", False, False, pa.string()), b"a") == 1
+
+
 def test_files_with_enough_rows_are_enough(table: mdt.Table) -> None:
     assert enough(table, None, 15) == 2 and enough(table, None, 41) is None
     assert enough(table, Leaf("id", ">=", 105), 8) == 1, "all of the third file match"

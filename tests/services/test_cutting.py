@@ -18,7 +18,7 @@ from mdt.metadata.file_group import BASE
 from mdt.services import cutting, small_files
 from mdt.stores.storage import MemoryStorage
 
-SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64())])
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("x", pa.float64()), ("note", pa.string())])
 LOADED = 20_000
 
 
@@ -32,9 +32,9 @@ def a_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(ids: Any, ts: int) -> pa.Table:
-    return pa.table(
-        [pa.array(ids, pa.int64()), pa.array([ts] * len(ids)), 7919.0 * np.array(ids) % LOADED], schema=SCHEMA
-    )
+    notes = [f"{i * 2654435761**2 % 2**36:09x}" for i in map(int, ids)]  # which no encoding makes small
+    columns = [pa.array(ids, pa.int64()), pa.array([ts] * len(ids)), 7919.0 * np.array(ids) % LOADED, notes]
+    return pa.table(columns, schema=SCHEMA)
 
 
 def written(path: Path, batch: int, commits: int, by: str = "id") -> mdt.Table:
@@ -66,7 +66,7 @@ def test_a_file_group_that_large_commits_would_rewrite_again_and_again_is_cut(tm
     assert operations(table)["cluster"] == 1 + (by == "x"), "it is cut once"
     parts = [one.column(by).to_numpy() for one in base_files(table, tmp_path / "t")]
     rising = [bool((np.diff(part) > 0).all()) for part in parts]
-    assert rising.count(True) == (4 if by == "id" else 3), (
+    assert rising.count(True) >= (4 if by == "id" else 3) and (by == "x" or all(rising)), (
         "new rows stand in their order, or behind an order that somebody chose"
     )
     assert table.scan().count() == LOADED and table.check().ok

@@ -131,7 +131,9 @@ def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type: str, 
     table, live = lived(table_type, key_index)
     expected = {f"key<{i:04d}>": f"name<{i:04d}.{ts}>" for i, ts in live.items()}
     wanted = gone(live)
-    assert len(holding(table.storage, wanted)) > 0.5 * len(wanted), "before, they are there"  # type: ignore[arg-type]
+    assert len(holding(table.storage, wanted)) > 0.4 * len(wanted), (
+        "before, they are there, but for times that are stored as differences"
+    )  # type: ignore[arg-type]
     report = table.purge()
     assert report.groups > 0 and report.objects > 0 and report.records > 0 and report.ended is not None
     assert holding(table.storage, wanted) == {}  # type: ignore[arg-type]

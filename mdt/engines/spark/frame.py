@@ -49,6 +49,8 @@ View = Callable[[Snapshot], Snapshot]
 _VIEWS_KEPT = 8
 _PLANS_KEPT = 4
 _DISTINCT_KEPT = 256
+_BEHIND_MIN = 0.1
+"""Share of files that a bound of the first rows must leave out: to test it on every row costs up to half of a scan."""
 _EVERYTHING = And(())
 _UNPINNED = "call:"
 _ANEW = "make it anew, as by mdt.read(spark, path); for a table of the catalog: REFRESH TABLE"
@@ -219,7 +221,9 @@ class _Files:
 
     def threshold(self, query: str, predicate: Predicate, key: SortKey, count: int) -> bytes | None:
         """Return where the first rows end at the latest; see :class:`mdt.engines.spark.answers.Optimizing`."""
-        return proofs.threshold(self._kept(self.query(query).snapshot, self._with_hidden(predicate)), key, count)
+        kept = self._kept(self.query(query).snapshot, self._with_hidden(predicate))
+        found = proofs.threshold(kept, key, count)
+        return found if found is not None and proofs.behind(kept, key, found) >= _BEHIND_MIN else None
 
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column, or of a field by its path, as it is stored."""
