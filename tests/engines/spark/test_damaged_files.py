@@ -25,7 +25,7 @@ def rows(ids: range, ts: int = 1) -> pa.Table:
         "id": [f"k{i:05}" for i in ids],
         "ts": [ts] * len(ids),
         "few": [f"f{i % 3}" for i in ids],
-        "v": [i * 7919 for i in ids],
+        "v": [i * 2654435761**2 % 2**60 for i in ids],  # which no encoding makes small
     }
     return pa.table(columns, schema=SCHEMA)
 

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from indexes.predicate import And, Leaf, Predicate, leaves
+from mdt.engines.spark.failures import TaskFailed
 from mdt.engines.spark.file_index import Listing, NativeFiles, _Planner, relation
-from mdt.errors import Conflict
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -74,7 +74,7 @@ def test_an_older_version_is_listed_again_for_its_query_and_never_taken_for_anot
     first = planner.apply(dead)
     assert lister.asked == [[2]] and BitMap.deserialize(first[5:]) == BitMap([0])
     dead = json.dumps({"query": "q", "version": 0, "dead": [2]})
-    with pytest.raises(Conflict, match="run the query again"):
+    with pytest.raises(TaskFailed, match=r"Conflict.*run the query again"):
         planner.apply(dead)
     lister.version = 1
     assert planner.apply(dead) == first

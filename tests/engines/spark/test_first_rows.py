@@ -126,7 +126,7 @@ TOTALS = {
     "count(*)": True, "count(1), count(id), count(day)": True, "min(day), max(price), max(at)": False, "min(id), min(price), min(ok), max(ok)": True,
     "min(name)": True, "max(name)": False, "max(id)": False, "count(at)": False, "max(fare)": False, "sum(id)": False,
     "count(distinct day)": False, "count(*) + min(id) as both": True, "count(*) filter (where id > 3)": False, "min(day) = max(day) as same": False,
-    "count(id + 1)": False, "count(null)": True, "min(id), 'c' as c": True, "first(id)": False,
+    "count(id + 1)": False, "count(null)": True, "min(id), 'c' as c": True,
 }  # fmt: skip
 
 
