@@ -124,9 +124,9 @@ def counts(spark: SparkSession, statement: str) -> tuple[int, ...]:
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Let a session have these settings meanwhile."""
     before = {name: spark.conf.get(name, None) for name in values}
-    for name, value in values.items():
-        spark.conf.set(name, value)
     try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
         yield
     finally:
         for name, old in before.items():

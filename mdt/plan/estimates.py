@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from indexes import paths, values
 from indexes.base import Int64Array
 from indexes.key_numbers import as_numbers
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan.planner import ScanPlan, SegmentScan
+from mdt.plan.proofs import Kept, stats_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,13 +75,11 @@ def estimate(found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, his
 
     ``columns``: names, or paths of fields; those without statistics are left out.
     """
-    snapshot = found.snapshot
-    files = np.array([scan.file for scan in found.segments], np.int64)
-    rows = _rows(snapshot, found.segments)
-    live = (snapshot.rows - snapshot.dead_rows)[files]
+    snapshot, kept = found.snapshot, Kept.of(found)
+    files, rows = kept.files, _rows(snapshot, found.segments)
     share = rows / np.maximum(1, snapshot.rows[files])
     size = snapshot.files.numpy("size")[files] if len(files) else np.zeros(0, np.int64)
-    total = int(np.minimum(rows, live).sum())
+    total = int(np.minimum(rows, kept.live).sum())
     told = {}
     for name in columns:
         one = _column(snapshot, name, files, share, total, distinct, histograms)
@@ -105,30 +103,27 @@ def _rows(snapshot: Snapshot, scans: Sequence[SegmentScan]) -> Int64Array:
 def _column(
     snapshot: Snapshot, name: str, files: Int64Array, share: Floats, rows: int, distinct: Distinct, histograms: bool
 ) -> ColumnEstimate | None:
-    field = paths.field_at(snapshot.definition.schema, name)
-    if field is None or not values.supports(field.type):
+    stats = stats_of(snapshot, name, files)
+    if stats is None:
         return None
-    stored = snapshot.column_stats(snapshot.definition.statistics_name(name))
-    stats = None if stored is None else stored.take(pa.array(files, pa.int64()))
-    if stats is None or stats["values"].null_count:
-        return None
+    type = paths.type_at(snapshot.definition.schema, name)
     counts = stats["values"].to_numpy()
     nulls = min(rows, math.ceil((stats["nulls"].to_numpy() * share).sum()))
     mean = int(stats["bytes"].to_numpy().sum() / max(1, counts.sum())) + 1
-    low, high = as_numbers(stats["min"], field.type), as_numbers(stats["max"], field.type)
+    low, high = as_numbers(stats["min"], type), as_numbers(stats["max"], type)
     known = np.isfinite(low) & np.isfinite(high)
     told = distinct(name)
     if not known.any():
         return ColumnEstimate(told and min(told, rows), None, None, nulls, mean)
     least, most = float(low[known].min()), float(high[known].max())
-    if values.kind_of(field.type) in ("int", "date", "bool"):
+    if values.kind_of(type) in ("int", "date", "bool"):
         told = int(min(most - least + 1, rows if told is None else told))
     if (low == high)[known].all():
         told = min(len(np.unique(low[known])), rows if told is None else told)
     edges = None
     if histograms and most - least < _RANGE_MAX:
         edges = edges_of(low[known], high[known], (counts * share)[known])
-    if edges is not None and values.kind_of(field.type) not in ("float", "decimal"):
+    if edges is not None and values.kind_of(type) not in ("float", "decimal"):
         edges = np.floor(edges)
     return ColumnEstimate(told and min(told, rows), least, most, nulls, mean, edges, (rows - nulls) / HISTOGRAM_BINS)
 

@@ -66,7 +66,7 @@ def totals(found: Kept, columns: Sequence[str]) -> Totals | None:
     live = found.live
     told = Totals(int(live.sum()), {}, {}, {})
     for column in columns:
-        stats = _stats(snapshot, column, files)
+        stats = stats_of(snapshot, column, files)
         if stats is not None:
             _sum(told, column, stats, snapshot.dead_rows[files] > 0, live)
     return told
@@ -96,7 +96,7 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
     Nulls that come first are not behind it.  O(files × log(files)).
     """
     is_covered = covered(found)
-    stats = _stats(found.snapshot, key.column, found.files[is_covered])
+    stats = stats_of(found.snapshot, key.column, found.files[is_covered])
     if stats is None or not len(stats):
         return None
     sure = found.live[is_covered]
@@ -111,7 +111,7 @@ def threshold(found: Kept, key: SortKey, count: int) -> bytes | None:
 
 def behind(found: Kept, key: SortKey, bound: bytes) -> float:
     """Return the share of files of which every row is behind a bound, in the order of ``key``.  O(files)."""
-    stats = _stats(found.snapshot, key.column, found.files)
+    stats = stats_of(found.snapshot, key.column, found.files)
     if stats is None or not len(stats):
         return 0.0
     near = stats["max" if key.descending else "min"]
@@ -138,7 +138,7 @@ def covered(found: Kept) -> BoolArray:
     if any(_may_be_null(test) for test in tests):
         return np.zeros(len(files), np.bool_)
     snapshot = found.snapshot
-    known = {test.column: _stats(snapshot, test.column, files) for test in tests}
+    known = {test.column: stats_of(snapshot, test.column, files) for test in tests}
 
     def lookup(path: str) -> tuple[pa.Table, pa.DataType] | None:
         stats = known[path]
@@ -165,7 +165,7 @@ def _sorted(bounds: pa.ChunkedArray, way: str) -> Int64Array:
     return np.asarray(pc.sort_indices(pa.table({"bound": bounds}), sort_keys=[("bound", way)])).astype(np.int64)
 
 
-def _stats(snapshot: Snapshot, path: str, files: Int64Array) -> pa.Table | None:
+def stats_of(snapshot: Snapshot, path: str, files: Int64Array) -> pa.Table | None:
     """Return the statistics of a column of files, None if one has none or the column has no order."""
     field = paths.field_at(snapshot.definition.schema, path)
     if field is None or not values.supports(field.type):

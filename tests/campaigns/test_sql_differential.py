@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import pytest
 from counting import count
 from reader import comparable
 from sql_queries import COUNT, KEYS, Query, Writer, settings
+from sql_tables import settings as held
 from sql_worlds import PLAIN, WAYS, World, world
 
 if TYPE_CHECKING:
@@ -35,19 +35,6 @@ SHOWN = 5
 
 Answer = tuple[str, Any]
 """("rows", a table) or ("error", what Spark calls it)."""
-
-
-@contextmanager
-def told(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Let settings hold for a while."""
-    before = {name: spark.conf.get(name, None) for name in values}
-    try:
-        for name, value in values.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
 def answer(spark: SparkSession, text: str) -> Answer:
@@ -123,7 +110,7 @@ def run_case(spark: SparkSession, of: World, seed: str) -> list[str]:
     draw = random.Random(seed)
     query, values = Writer(of, draw).query(), settings(draw)
     wrong = []
-    with told(spark, values):
+    with held(spark, values):
         of.use(PLAIN)
         expected = answer(spark, query.text)
         every = answer(spark, query.every) if query.every else expected

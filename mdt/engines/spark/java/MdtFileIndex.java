@@ -35,8 +35,8 @@ public class MdtFileIndex implements FileIndex {
     static final String STATISTICS = "statistics"; // Spark's optimizer is told what is left after pruning
     static final String TOP = "top"; // first rows are looked for where they may be
     static final String TOTALS = "totals"; // count, min and max are answered without files
-    static final int ALL = -1;
     static final String JOINS = "joins"; // other sides of joins are asked for values
+    static final int ALL = -1; // rows
     final FileSource source;
     final Pin pin; // null: not yet part of an optimized query
     final int rows; // that fulfil the conditions below, of which any will do; ALL: every one is wanted

@@ -8,12 +8,4 @@ final class MeasureRules extends AbstractFunction1 {
     public Object apply(Object session) {
         return new MeasureRule((SparkSession) session);
     }
-
-    public boolean equals(Object other) {
-        return other instanceof MeasureRules;
-    }
-
-    public int hashCode() {
-        return MeasureRules.class.hashCode();
-    }
 }

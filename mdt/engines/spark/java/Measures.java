@@ -1,5 +1,5 @@
 // Estimates of a relation, as Python tells them, in the form of Spark's optimizer. Their text, JSON, is described at the head of
-// file_index.py.
+// answers.py.
 package mdt.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
