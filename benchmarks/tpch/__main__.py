@@ -117,7 +117,13 @@ def emit(found: Iterator[list[Figure]], out: Path | None) -> list[list[Figure]]:
 
 
 def groups(
-    spark: SparkSession, folder: Path, variants: Sequence[Variant], names: Sequence[str], scale: float, runs: int
+    spark: SparkSession,
+    folder: Path,
+    variants: Sequence[Variant],
+    names: Sequence[str],
+    scale: float,
+    runs: int,
+    warm: int,
 ) -> Iterator[tuple[str, Iterator[list[Figure]]]]:
     """Yield what is measured: the queries of TPC-H, then the workloads that count files; with a title."""
 
@@ -125,10 +131,10 @@ def groups(
         people.print(f"[dim]{step} ...")
 
     if [name for name in names if name != MICRO]:
-        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, progress)
+        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, progress, warm)
         yield f"TPC-H, scale factor {scale:g}, median of {runs}", tpch(run, names, scale)
     if MICRO in names:
-        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, progress)
+        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, progress, warm)
         yield f"What scans skip, scale factor {scale:g}, median of {runs}", micro(run)
 
 
@@ -136,7 +142,8 @@ def main(
     scale: Annotated[float, typer.Option(min=0.001, help="scale factor: 6 M rows of lineitem each 1.0")] = 1.0,
     only: Annotated[str, typer.Option("--queries", help=f"by commas, Q1 to Q22 and {MICRO}; all without it")] = "",
     variants: Annotated[str, typer.Option(help=f"by commas, of {', '.join(MEANINGS)}; plain is always run")] = f"{PLAIN},{CLEAN}",
-    runs: Annotated[int, typer.Option(min=1, help="runs after the first, of which the median is shown")] = 3,
+    runs: Annotated[int, typer.Option(min=1, help="runs after the warm ones, of which the median is shown")] = 3,
+    warm: Annotated[int, typer.Option(min=1, help="runs before")] = 4,
     cbo: Annotated[bool, typer.Option(help="with Spark's cost-based optimizer and its order of joins")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of Spark, for all variants; repeatable")] = None,
     against: Annotated[list[str] | None, typer.Option(help="key=value of Spark, with which tables of mdt are measured once more; repeatable")] = None,
@@ -159,7 +166,7 @@ def main(
             people.print(f"[red]{error}")
             sys.exit(2)
         with engine.session(local, threads) as spark, told(spark, (CBO if cbo else {}) | settings(set_ or [])):
-            for title, found in groups(spark, folder, which, names, scale, runs):
+            for title, found in groups(spark, folder, which, names, scale, runs, warm):
                 try:
                     every = emit(found, out)
                 except WrongAnswer as error:

@@ -1,7 +1,8 @@
 """Runs queries on several variants of the same tables in alternating rounds, compares their rows, and keeps medians.
 
-A query is first run once on each variant, for warmth. Then the variants take turns, every other round backwards, so that a machine that slows down
-slows all of them. Every answer of every run is compared with the reference's.
+A query is first run some times on each variant, for warmth: Spark writes a program for each plan, and the JVM compiles one that runs often, so variants whose
+plans are alike warm each other, and one with a plan of its own would seem slow. Variants take turns, every other round backwards, so that a machine that
+slows down slows all of them. Every answer of every run is compared with the reference's.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 @dataclass
 class Run:
-    """The variants of one set of tables below ``folder``, in a folder a kind, opened once each."""
+    """The variants of one set of tables below ``folder``, in a folder a kind, opened once each; ``warm`` rounds, then ``repeat`` that count."""
 
     spark: SparkSession
     folder: Path
@@ -94,6 +95,7 @@ class Run:
     variants: Sequence[Variant]
     repeat: int
     progress: Progress
+    warm: int = 1
     frames: dict[str, dict[str, DataFrame]] = field(default_factory=dict)
 
     def open(self) -> None:
@@ -125,13 +127,13 @@ class Run:
         self.progress(name)
         expected: list[Row] | None = None
         timings: dict[str, list[engine.Timing]] = {variant.name: [] for variant in self.variants}
-        for number in range(self.repeat + 1):
+        for number in range(self.warm + self.repeat):
             for variant in self.variants if number % 2 == 0 else reversed(self.variants):
                 with self.on(variant):
                     timing, rows = engine.timed(self.spark, sql)
                 expected = rows if expected is None else expected
                 check(name, variant.name, rows, expected)
-                if number:
+                if number >= self.warm:
                     timings[variant.name].append(timing)
         figures = [_figure(name, variant, timings[variant], len(expected or ())) for variant in timings]
         for figure in figures:

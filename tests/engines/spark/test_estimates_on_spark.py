@@ -156,7 +156,7 @@ def test_the_cost_model_meets_every_type_and_constant_files(
 
 def test_a_setting_that_makes_files_larger_is_kept(measured: SparkSession) -> None:
     query = f"{JOIN} where f.day < 3"
-    with settings(measured, {"spark.sql.sources.fileCompressionFactor": "50.0"}):
+    with settings(measured, {"spark.sql.sources.fileCompressionFactor": "500.0"}):
         large = sizes(measured.sql(query))[0]
     assert large > 45 * sizes(measured.sql(query))[0]
 

@@ -33,21 +33,20 @@ final class Answered {
         if (!(question instanceof DynamicPruningExpression)) {
             return withValues(question);
         }
-        Expression inner = ((DynamicPruningExpression) question).child();
-        if (!(inner instanceof InSubqueryExec)) {
+        Object[] found = values(question);
+        if (found == null) {
             return null;
         }
-        Expression key = ((InSubqueryExec) inner).child();
+        Expression key = ((InSubqueryExec) ((DynamicPruningExpression) question).child()).child();
         DataType type = key.dataType();
-        Option found = ((InSubqueryExec) inner).values();
-        if (found.isEmpty() || type instanceof StringType && !type.equals(DataTypes.StringType)) { // which are not told apart by bytes
+        if (type instanceof StringType && !type.equals(DataTypes.StringType)) { // which are not told apart by bytes
             return null;
         }
-        List values = new ArrayList(Arrays.asList((Object[]) found.get()));
+        List values = new ArrayList(Arrays.asList(found));
         while (values.remove(null)) {
             continue; // null equals nothing
         }
-        if (values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX) {
+        if (areFew(values)) {
             List literals = new ArrayList(values.size());
             for (int i = 0; i < values.size(); i++) {
                 literals.add(new Literal(values.get(i), type));
@@ -55,6 +54,20 @@ final class Answered {
             return new In(key, Scala.seq(literals));
         }
         return type instanceof AtomicType ? between(key, values, type) : null;
+    }
+
+    /** Returns whether values are few enough to be told one by one. */
+    static boolean areFew(List values) {
+        return values.size() <= VALUES_MAX && bytes(values) <= BYTES_MAX;
+    }
+
+    /** Returns the values that Spark has filled a question in with, null if it has not, or if there is no broadcast to ask. */
+    static Object[] values(Expression question) {
+        if (!(question instanceof DynamicPruningExpression) || !(((DynamicPruningExpression) question).child() instanceof InSubqueryExec)) {
+            return null;
+        }
+        Option found = ((InSubqueryExec) ((DynamicPruningExpression) question).child()).values();
+        return found.isEmpty() ? null : (Object[]) found.get();
     }
 
     private static long bytes(List values) {

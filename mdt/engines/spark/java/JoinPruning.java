@@ -2,7 +2,8 @@
 // where days.holiday" only the days that are left can match, but nobody knows them before the query runs. Spark has an expression
 // for that, DynamicPruningSubquery, which stands in a filter of the larger side and becomes the values of the smaller one as soon as
 // these were broadcast for the join. Spark uses it for columns of partitions only; here it is put above any relation of ours, and
-// TableScan hands the values to the planner in Python: statistics and indexes then leave out files, row groups and rows.
+// TableScan hands the values to the planner in Python: statistics and indexes then leave out files, row groups and rows. Where rows have
+// a long way to the join, through others or an aggregate, each is tested by the values, too (RowTest).
 //
 // It is put only where a broadcast for the join can be used, so that it costs no job, and where the smaller side is likely to have
 // lost rows. Spark's way: Apache Spark, "dynamic partition pruning", SPARK-11150.
@@ -10,19 +11,18 @@ package mdt.spark;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys;
 import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.LeftSemi$;
-import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
-import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
-import scala.Option;
-import scala.Tuple8;
+import org.apache.spark.sql.internal.SQLConf;
 
 public class JoinPruning extends Rule {
     private final SparkSession session;
@@ -38,45 +38,45 @@ public class JoinPruning extends Rule {
         }
         return ((LogicalPlan) plan).transformUpWithSubqueries(new Replacement() {
             Object of(Object node) {
-                return node instanceof Join ? pruned((Join) node) : null;
+                return node instanceof Join ? pruned((Join) node, session.sessionState().conf()) : null;
             }
         });
     }
 
-    /** Returns a join whose larger side asks the smaller one, null if there is nothing to ask, or if it asks already. */
-    private static LogicalPlan pruned(Join join) {
-        Option found = ExtractEquiJoinKeys.unapply(join);
-        boolean inner = join.joinType().equals(Inner$.MODULE$);
-        if (found.isEmpty() || !(inner || join.joinType().equals(LeftSemi$.MODULE$))) { // others keep rows without a match, or broadcast these
+    /** Returns a join of which one side asks the other, null if there is nothing to ask, or if it asks already. */
+    private static LogicalPlan pruned(Join join, SQLConf conf) {
+        JoinType type = join.joinType();
+        boolean inner = type.equals(Inner$.MODULE$);
+        boolean semi = type.equals(LeftSemi$.MODULE$);
+        boolean outer = type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$); // of these the left side keeps its rows
+        if (!(inner || semi || outer) || Source.keys(join, true) == null
+                || Questions.are(join.left(), join.right()) || Questions.are(join.right(), join.left())) {
             return null;
         }
-        List left = Scala.list((scala.collection.immutable.Seq) ((Tuple8) found.get())._2());
-        List right = Scala.list((scala.collection.immutable.Seq) ((Tuple8) found.get())._3());
-        boolean rightAsks = inner && broadcastsLeft(join);
-        LogicalPlan from = rightAsks ? join.left() : join.right();
-        LogicalPlan to = rightAsks ? join.right() : join.left();
-        if (!Selective.is(from) || new Questions(left).in(join.right()) || new Questions(right).in(join.left())) {
-            return null;
-        }
+        boolean small = inner && Source.broadcastsLeft(join); // which side Spark broadcasts, if any
+        boolean near = !outer && Source.isAsked(join, small, conf);
+        Join found = near ? asking(join, small, true, conf) : null;
+        found = found == null && !outer ? asking(join, small, false, conf) : found;
+        found = found == null ? asking(join, outer || !small, false, conf) : found;
+        boolean hopes = found == null && !outer && !near && Selective.is(small ? join.left() : join.right()); // that it is broadcast
+        return hopes ? asking(join, small, true, conf) : found;
+    }
+
+    /**
+     * Returns a join of which one side asks the other, null if there is nothing to ask: one direction only, or they could wait for each
+     * other. left: whether the left one is asked. near: whether it is asked itself, and not what it is made of.
+     */
+    private static Join asking(Join join, boolean left, boolean near, SQLConf conf) {
+        LogicalPlan from = left ? join.left() : join.right();
+        LogicalPlan to = left ? join.right() : join.left();
+        List keys = Source.keys(join, left);
+        List others = Source.keys(join, !left);
         LogicalPlan asking = to;
-        for (int i = 0; i < left.size(); i++) {
-            Lineage way = new Lineage(from, rightAsks ? left : right, i);
-            LogicalPlan next = way.asking(asking, (Expression) (rightAsks ? right : left).get(i));
+        for (int i = 0; i < keys.size(); i++) {
+            Source source = near ? new Source(from, keys, i) : Source.below(from, (Expression) keys.get(i), conf);
+            LogicalPlan next = source == null ? null : new Lineage(source, !near).asking(asking, (Expression) others.get(i));
             asking = next == null ? asking : next;
         }
-        return asking == to ? null : join.copy(rightAsks ? from : asking, rightAsks ? asking : from, join.joinType(),
-                join.condition(), join.hint());
-    }
-
-    /** Returns whether Spark, if it broadcasts a side of an inner join, takes the left one: it goes by hints, then by size. */
-    private static boolean broadcastsLeft(Join join) {
-        if (isHinted(join.hint().leftHint()) != isHinted(join.hint().rightHint())) {
-            return isHinted(join.hint().leftHint());
-        }
-        return join.left().stats().sizeInBytes().compare(join.right().stats().sizeInBytes()) < 0;
-    }
-
-    private static boolean isHinted(Option hint) {
-        return hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
+        return asking == to ? null : join.copy(left ? from : asking, left ? asking : from, join.joinType(), join.condition(), join.hint());
     }
 }

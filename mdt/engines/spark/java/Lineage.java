@@ -23,15 +23,13 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 
 final class Lineage {
-    private final LogicalPlan other;
-    private final List others;
-    private final int which;
+    private final Source source;
+    private boolean far; // something between the join and the relation has work with each row
 
-    /** other: the side of the join that is asked for the values of the key with number which of its keys. */
-    Lineage(LogicalPlan other, List others, int which) {
-        this.other = other;
-        this.others = others;
-        this.which = which;
+    /** source: what is asked for values. far: whether rows are worked on before they come to the join. */
+    Lineage(Source source, boolean far) {
+        this.source = source;
+        this.far = far;
     }
 
     /**
@@ -58,7 +56,15 @@ final class Lineage {
             return belowJoin((Join) plan, key);
         }
         MdtFileIndex index = MdtFileIndex.of(plan);
-        return index != null && index.pin != null && index.does(MdtFileIndex.JOINS) ? new Filter(question(key), plan) : null;
+        return index != null && index.pin != null && index.does(MdtFileIndex.JOINS) ? asked(null, plan, key) : null;
+    }
+
+    /** Returns a relation, below a filter or null, with the question: of its files, and once more, above, if of its rows, too. */
+    private LogicalPlan asked(Filter filter, LogicalPlan relation, Expression key) {
+        Expression question = Internals.dynamicPruning(key, source.plan, Scala.seq(source.keys), source.number);
+        Filter ofFiles = filter == null ? new Filter(question, relation)
+                : filter.copy(new And(filter.condition(), question), relation);
+        return far ? new Filter(question, ofFiles) : ofFiles;
     }
 
     private LogicalPlan belowFilter(Filter filter, Expression key) {
@@ -69,8 +75,7 @@ final class Lineage {
             LogicalPlan child = asking(filter.child(), key);
             return child == null ? null : filter.copy(filter.condition(), child);
         }
-        Filter alone = (Filter) asking(filter.child(), key);
-        return alone == null ? null : filter.copy(new And(filter.condition(), alone.condition()), filter.child());
+        return asking(filter.child(), key) == null ? null : asked(filter, filter.child(), key);
     }
 
     /** Groups are made of rows with one value of what they are grouped by: those that are not asked for are left out whole. */
@@ -90,6 +95,7 @@ final class Lineage {
                 return null;
             }
         }
+        far = true;
         LogicalPlan child = allDeterministic(aggregate.aggregateExpressions()) ? asking(aggregate.child(), below) : null;
         return child == null ? null : (LogicalPlan) aggregate.withNewChildren(Scala.seq(new Object[] {child}));
     }
@@ -102,6 +108,7 @@ final class Lineage {
         if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
             return null;
         }
+        far = true;
         LogicalPlan left = leftStays ? asking(join.left(), key) : null;
         LogicalPlan right = inner && left == null ? asking(join.right(), key) : null;
         if (left == null && right == null) {
@@ -109,10 +116,6 @@ final class Lineage {
         }
         return join.copy(left == null ? join.left() : left, right == null ? join.right() : right, type,
                 join.condition(), join.hint());
-    }
-
-    private Expression question(Expression key) {
-        return Internals.dynamicPruning(key, other, Scala.seq(others), which);
     }
 
     /** Returns a key in terms of what a list of named expressions is made of. */

@@ -48,9 +48,6 @@ public class MeasureRule extends Rule {
     /** Returns a relation with its estimates, null without. */
     private static LogicalPlan measured(LogicalRelation leaf, MdtFileIndex index, Filter filter, References seen, SQLConf conf) {
         boolean costs = conf.cboEnabled() || conf.planStatsEnabled();
-        if (filter == null && !costs) {
-            return null; // of which the size of all files is known
-        }
         List columns = new ArrayList();
         List output = Scala.list(leaf.output());
         for (int i = 0; costs && i < output.size(); i++) {
@@ -59,7 +56,7 @@ public class MeasureRule extends Rule {
                 columns.add(column);
             }
         }
-        Statistics found = Measures.of(index.source, EmptyReplacement.normalized(filter), columns, costs, conf);
+        Statistics found = Measures.of(index.source, EmptyReplacement.normalized(filter), leaf.output(), columns, costs, conf);
         return found == null ? null : new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found);
     }
 }

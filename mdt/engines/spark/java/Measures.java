@@ -41,9 +41,9 @@ final class Measures {
 
     private Measures() {}
 
-    /** Returns estimates, null where Python has none. costs: whether rows and columns are wanted, and not the size alone. */
-    static Statistics of(FileSource source, scala.collection.immutable.Seq filters, List columns, boolean costs,
-            SQLConf conf) {
+    /** Returns estimates, null where Python has none. output: all columns; columns: of interest; costs: whether rows and columns are wanted, and not the size alone. */
+    static Statistics of(FileSource source, scala.collection.immutable.Seq filters, scala.collection.immutable.Seq output,
+            List columns, boolean costs, SQLConf conf) {
         boolean histograms = conf.histogramEnabled();
         List names = new ArrayList();
         for (int i = 0; i < columns.size(); i++) {
@@ -55,7 +55,10 @@ final class Measures {
         }
         if (!costs) {
             long bytes = (long) (told.get("bytes").asLong() * conf.fileCompressionFactor());
-            return new Statistics(number(BigInteger.valueOf(Math.max(1L, bytes))), Option.empty(), AttributeMap$.MODULE$.empty(), false);
+            scala.math.BigInt inFiles = number(BigInteger.valueOf(Math.max(1L, bytes)));
+            scala.math.BigInt inMemory = EstimationUtils.getOutputSize(
+                    output, number(BigInteger.valueOf(told.get("rows").asLong())), AttributeMap$.MODULE$.empty());
+            return new Statistics(inFiles.max(inMemory), Option.empty(), AttributeMap$.MODULE$.empty(), false);
         }
         List found = new ArrayList();
         List all = new ArrayList();

@@ -1,7 +1,9 @@
-// Finds the questions of one side of a join in the other: those to the same keys.
+// Finds the questions of one side of a join to the other.
 package mdt.spark;
 
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -10,21 +12,25 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 final class Questions extends AbstractFunction1 {
-    private final List keys;
+    private AttributeSet columns = AttributeSet$.MODULE$.empty(); // of every node of the side that is asked
+    private boolean searching = false;
     private boolean found = false;
 
-    /** keys: of the side that is asked. */
-    Questions(List keys) {
-        this.keys = keys;
-    }
+    private Questions() {}
 
-    boolean in(LogicalPlan plan) {
-        plan.foreach(this);
-        return found;
+    /** Returns whether there is a question in one plan to a part of another. */
+    static boolean are(LogicalPlan asking, LogicalPlan asked) {
+        Questions search = new Questions();
+        asked.foreach(search);
+        search.searching = true;
+        asking.foreach(search);
+        return search.found;
     }
 
     public Object apply(Object node) {
-        if (node instanceof Filter) {
+        if (!searching) {
+            columns = columns.$plus$plus(((LogicalPlan) node).outputSet());
+        } else if (node instanceof Filter) {
             List all = Scala.list(((Filter) node).splitConjunctivePredicates(((Filter) node).condition()));
             for (int i = 0; i < all.size(); i++) {
                 found |= all.get(i) instanceof DynamicPruningSubquery && asks((DynamicPruningSubquery) all.get(i));
@@ -35,12 +41,6 @@ final class Questions extends AbstractFunction1 {
 
     private boolean asks(DynamicPruningSubquery question) {
         int number = ((Integer) question.broadcastKeyIndices().apply(0)).intValue();
-        Expression asked = (Expression) question.buildKeys().apply(number);
-        for (int i = 0; i < keys.size(); i++) {
-            if (asked.semanticEquals((Expression) keys.get(i))) {
-                return true;
-            }
-        }
-        return false;
+        return ((Expression) question.buildKeys().apply(number)).references().subsetOf(columns);
     }
 }

@@ -1,7 +1,7 @@
 // Stands above Spark's scan of a table where more is to be done than that node does; rows and batches pass through as they are.
 //
 // 1. Before the files are listed it adds what the other sides of joins have (JoinPruning) to the conditions: Spark fills the questions
-//    of a node in before it runs.
+//    of a node in before it runs. The same values are put into the tests of rows (RowTest) above this node.
 // 2. It shows the figures of the plan as its metrics: Spark's UI shows those of every node, and which ones the node of a scan has is
 //    Spark's to say.
 package mdt.spark;
@@ -26,11 +26,18 @@ public class TableScan extends SparkPlan {
     private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
     private final SparkPlan scan;
     private final scala.collection.immutable.Seq questions; // to other sides of joins
+    private final KnownValues[] tests; // of rows, that the answer to each question is put into; null for those without
     private scala.collection.immutable.Map metrics; // null: not asked for yet
 
-    public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions) {
+    public TableScan(SparkPlan scan, scala.collection.immutable.Seq questions, KnownValues[] tests) {
         this.scan = scan;
         this.questions = questions;
+        this.tests = tests;
+    }
+
+    /** What the constructor takes beside the elements below: Spark makes a copy when it fills questions in. */
+    public scala.collection.immutable.Seq otherCopyArgs() {
+        return Scala.seq(new Object[] {tests});
     }
 
     /** Returns whether a node is Spark's scan of a table. */
@@ -49,6 +56,10 @@ public class TableScan extends SparkPlan {
         List asked = Scala.list(questions);
         for (int i = 0; i < asked.size(); i++) {
             Expression known = Answered.condition((Expression) asked.get(i));
+            Object[] values = tests[i] == null ? null : Answered.values((Expression) asked.get(i));
+            if (values != null) {
+                tests[i].know(values);
+            }
             if (known != null) {
                 all.add(known);
             }
@@ -159,7 +170,7 @@ public class TableScan extends SparkPlan {
     /** Spark reuses results of equal plans: one that asks nobody is equal to its scan. */
     public QueryPlan doCanonicalize() {
         return questions.isEmpty() ? scan.canonicalized()
-                : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())));
+                : new TableScan((SparkPlan) scan.canonicalized(), QueryPlan.normalizePredicates(questions, new package$AttributeSeq(output())), tests);
     }
 
     public scala.collection.immutable.Seq children() {
@@ -167,7 +178,7 @@ public class TableScan extends SparkPlan {
     }
 
     public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-        return new TableScan((SparkPlan) children.apply(0), questions);
+        return new TableScan((SparkPlan) children.apply(0), questions, tests);
     }
 
     public int productArity() {

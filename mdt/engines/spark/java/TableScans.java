@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.execution.datasources.FileSourceStrategy$;
@@ -25,17 +26,22 @@ public class TableScans extends SparkStrategy {
             return Scala.seq(new Object[0]); // the next strategy is asked
         }
         List questions = new ArrayList();
-        LogicalPlan without = without(plan, questions);
+        List ofRows = new ArrayList();
+        LogicalPlan without = without(plan, questions, ofRows);
         if (questions.isEmpty() && !index.does(MdtFileIndex.TOLD)) {
             return Scala.seq(new Object[0]);
         }
         final scala.collection.immutable.Seq asked = Scala.seq(questions);
+        final KnownValues[] tests = new KnownValues[questions.size()];
+        for (int i = 0; i < tests.length; i++) {
+            tests[i] = ofRows.contains(questions.get(i)) ? RowTest.values((Expression) questions.get(i)) : null;
+        }
         List found = Scala.list(FileSourceStrategy$.MODULE$.apply(without));
         List scans = new ArrayList();
         for (int i = 0; i < found.size(); i++) {
             scans.add(((SparkPlan) found.get(i)).transformUp(new Replacement() {
                 Object of(Object node) {
-                    return TableScan.isOurs(node) ? new TableScan((SparkPlan) node, asked) : null;
+                    return TableScan.isOurs(node) ? tested(new TableScan((SparkPlan) node, asked, tests), asked, tests) : null;
                 }
             }));
         }
@@ -51,16 +57,43 @@ public class TableScans extends SparkStrategy {
         return node;
     }
 
-    /** Returns a plan without the questions in the filter of its relation, which are added to a list. */
-    private static LogicalPlan without(LogicalPlan plan, final List questions) {
-        return (LogicalPlan) plan.transformUp(new Replacement() {
-            Object of(Object node) {
-                if (!(node instanceof Filter) || MdtFileIndex.of(((Filter) node).child()) == null) {
-                    return null;
-                }
-                return without((Filter) node, questions);
+    /** Returns a scan below the tests of its rows. */
+    private static SparkPlan tested(TableScan scan, scala.collection.immutable.Seq asked, KnownValues[] tests) {
+        Expression all = null;
+        for (int i = 0; i < tests.length; i++) {
+            if (tests[i] != null && ((Expression) asked.apply(i)).references().subsetOf(scan.outputSet())) {
+                Expression one = RowTest.condition((Expression) asked.apply(i), tests[i]);
+                all = all == null ? one : new And(all, one);
             }
-        });
+        }
+        return all == null ? scan : new FilterExec(all, scan);
+    }
+
+    /** Returns a plan without questions: those of its relation's files are added to a list, those of rows, which are above, to another. */
+    private static LogicalPlan without(LogicalPlan plan, List ofFiles, List ofRows) {
+        if (plan instanceof Project) {
+            return (LogicalPlan) plan.withNewChildren(Scala.seq(new Object[] {without(((Project) plan).child(), ofFiles, ofRows)}));
+        }
+        if (!(plan instanceof Filter)) {
+            return plan;
+        }
+        Filter filter = (Filter) plan;
+        boolean lowest = MdtFileIndex.of(filter.child()) != null;
+        LogicalPlan child = without(filter.child(), ofFiles, ofRows);
+        List all = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
+        Expression left = null;
+        for (int i = 0; i < all.size(); i++) {
+            Expression one = (Expression) all.get(i);
+            if (one instanceof DynamicPruningSubquery) { // which the join tests again
+                (lowest ? ofFiles : ofRows).add(one);
+                continue;
+            }
+            if (lowest && hasValue(one)) {
+                ofFiles.add(one);
+            }
+            left = left == null ? one : new And(left, one);
+        }
+        return left == null ? child : filter.copy(left, child);
     }
 
     /** Returns whether a condition waits for subqueries of one value, which Spark runs before the scan, and for no others. */
@@ -78,26 +111,5 @@ public class TableScans extends SparkStrategy {
             found |= isValue;
         }
         return found && condition.deterministic();
-    }
-
-    private static LogicalPlan without(Filter filter, List questions) {
-        List all = Scala.list(filter.splitConjunctivePredicates(filter.condition()));
-        Expression left = null;
-        List found = new ArrayList();
-        for (int i = 0; i < all.size(); i++) {
-            Expression one = (Expression) all.get(i);
-            if (one instanceof DynamicPruningSubquery || hasValue(one)) {
-                found.add(one);
-            }
-            if (!(one instanceof DynamicPruningSubquery)) { // which the join tests again
-                left = left == null ? one : new And(left, one);
-            }
-        }
-        if (found.isEmpty()) {
-            return null;
-        }
-        questions.clear(); // a replacement may be asked twice
-        questions.addAll(found);
-        return left == null ? filter.child() : filter.copy(left, filter.child());
     }
 }

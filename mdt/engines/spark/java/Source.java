@@ -1,0 +1,112 @@
+// A side of a join that has the values of a key, and is likely to be broadcast, so that it can be asked for them without a job.
+//
+// The nearest one is the other side of the join itself. Where that is large, it may have got the key from a join with a small one
+// further down: in "parts join (sales join parts of one kind) join (average of sales by part)" the averages can ask the parts of that
+// kind, since every part of the larger side is one of them.
+package mdt.spark;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys;
+import org.apache.spark.sql.catalyst.plans.Inner$;
+import org.apache.spark.sql.catalyst.plans.JoinType;
+import org.apache.spark.sql.catalyst.plans.LeftAnti$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.LeftSemi$;
+import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
+import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.Option;
+import scala.Tuple8;
+
+final class Source {
+    final LogicalPlan plan;
+    final List keys; // of the join that broadcasts it
+    final int number; // of the one with the values
+
+    Source(LogicalPlan plan, List keys, int number) {
+        this.plan = plan;
+        this.keys = keys;
+        this.number = number;
+    }
+
+    /** Returns the keys of one side of a join, null if it has none that are compared by equality. */
+    static List keys(Join join, boolean left) {
+        Option found = ExtractEquiJoinKeys.unapply(join);
+        if (found.isEmpty()) {
+            return null;
+        }
+        Tuple8 parts = (Tuple8) found.get();
+        return Scala.list((scala.collection.immutable.Seq) (left ? parts._2() : parts._3()));
+    }
+
+    /** Returns whether Spark, if it broadcasts a side of an inner join, takes the left one: it goes by hints, then by size. */
+    static boolean broadcastsLeft(Join join) {
+        boolean left = isHinted(join.hint().leftHint());
+        if (left != isHinted(join.hint().rightHint())) {
+            return left;
+        }
+        return join.left().stats().sizeInBytes().compare(join.right().stats().sizeInBytes()) < 0;
+    }
+
+    private static boolean isHinted(Option hint) {
+        return hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$);
+    }
+
+    /** Returns whether a side of a join, which broadcasts that one if any, is broadcast, and has fewer values than other sides. */
+    static boolean isAsked(Join join, boolean left, SQLConf conf) {
+        LogicalPlan side = left ? join.left() : join.right();
+        boolean small = side.stats().sizeInBytes().compare(scala.math.BigInt.apply(conf.autoBroadcastJoinThreshold())) <= 0;
+        return (small || isHinted(left ? join.hint().leftHint() : join.hint().rightHint())) && Selective.is(side);
+    }
+
+    /** Returns a side of a join below a plan that has all values of an expression over the plan's columns, null if there is none. */
+    static Source below(LogicalPlan plan, Expression key, SQLConf conf) {
+        if (key.references().isEmpty() || !key.deterministic() || !key.references().subsetOf(plan.outputSet())) {
+            return null;
+        }
+        if (plan instanceof Filter) {
+            return below(((Filter) plan).child(), key, conf);
+        }
+        if (plan instanceof Project) {
+            return below(((Project) plan).child(), Lineage.unnamed(key, ((Project) plan).projectList()), conf);
+        }
+        if (plan instanceof Aggregate) { // without aggregates of it in the key: its columns are no columns of what is below
+            return below(((Aggregate) plan).child(), Lineage.unnamed(key, ((Aggregate) plan).aggregateExpressions()), conf);
+        }
+        return plan instanceof Join ? ofJoin((Join) plan, key, conf) : null;
+    }
+
+    private static Source ofJoin(Join join, Expression key, SQLConf conf) {
+        JoinType type = join.joinType();
+        boolean inner = type.equals(Inner$.MODULE$);
+        boolean semi = type.equals(LeftSemi$.MODULE$);
+        if (!(inner || semi || type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$))) {
+            return null;
+        }
+        boolean small = inner && broadcastsLeft(join); // which side
+        int number = inner || semi ? same(join, key) : -1;
+        if (number >= 0 && isAsked(join, small, conf)) {
+            return new Source(small ? join.left() : join.right(), keys(join, small), number);
+        }
+        Source found = below(join.left(), key, conf);
+        return found == null && inner ? below(join.right(), key, conf) : found;
+    }
+
+    /** Returns the number of the pair of keys of a join of which one is a key; -1 if there is none. */
+    private static int same(Join join, Expression key) {
+        List left = keys(join, true);
+        List right = keys(join, false);
+        for (int i = 0; left != null && i < left.size(); i++) {
+            if (key.semanticEquals((Expression) left.get(i)) || key.semanticEquals((Expression) right.get(i))) {
+                return i;
+            }
+        }
+        return -1;
+    }
+}

@@ -1,0 +1,178 @@
+"""Rows without a match in a later join are left out before they are grouped, sorted or sent: same rows, less work."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from executed_plans import nodes
+from pyspark.sql import DataFrame, SparkSession
+from sql_tables import settings
+
+import mdt
+import mdt.spark
+
+ROWS, KEYS = 3000, 300
+BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
+PRUNING = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
+DAY, MICRO = dt.date(1969, 12, 1), dt.datetime(1969, 12, 31, 23, 59, tzinfo=dt.UTC)
+KINDS = {
+    "tiny": (pa.int8(), lambda i: i % 120 - 60),
+    "short": (pa.int16(), lambda i: i - 150),
+    "whole": (pa.int32(), lambda i: i - 150),
+    "big": (pa.int64(), lambda i: (i - 150) * (2**55)),
+    "day": (pa.date32(), lambda i: DAY + dt.timedelta(i)),
+    "at": (pa.timestamp("us", "UTC"), lambda i: MICRO + dt.timedelta(seconds=i)),
+    "local": (pa.timestamp("us"), lambda i: (MICRO + dt.timedelta(seconds=i)).replace(tzinfo=None)),
+    "name": (pa.string(), lambda i: f"n{i}"),
+}
+"""Columns that rows are tested by: type, and the value of a number; zero and negative ones among them."""
+OTHERS = {
+    "price": (pa.decimal128(9, 2), lambda i: i),
+    "share": (pa.float64(), lambda i: 0.0 if i == 7 else i / 8),
+}
+EVERY = KINDS | OTHERS
+SALES = pa.schema([("id", pa.int64()), ("amount", pa.int64()), *((name, kind) for name, (kind, _) in EVERY.items())])
+PARTS = pa.schema([("part", pa.int64()), ("kind", pa.string()), *((name, kind) for name, (kind, _) in EVERY.items())])
+
+
+def values(name: str, numbers: list[int | None]) -> pa.Array:
+    kind, value = EVERY[name]
+    return pa.array([None if i is None else value(i) for i in numbers], kind)
+
+
+def sales() -> pa.Table:
+    numbers = [None if i % 11 == 0 else i * 7 % KEYS for i in range(ROWS)]
+    return pa.table([pa.array(range(ROWS)), pa.array(range(ROWS)), *(values(name, numbers) for name in EVERY)], SALES)
+
+
+def parts() -> pa.Table:
+    numbers = list(range(KEYS))
+    kinds = [f"k{i % 50}" for i in numbers]
+    return pa.table([pa.array(numbers), pa.array(kinds), *(values(name, numbers) for name in EVERY)], PARTS)
+
+
+@pytest.fixture(scope="module")
+def sold(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with views ``sales`` and ``parts``: what is sold has part i for each number i of KINDS."""
+    root: Path = tmp_path_factory.mktemp("sold")
+    mdt.spark.enable(spark)
+    rows = sales()
+    table = mdt.create(
+        root / "sales", SALES, key=["id"], table_type="MERGE_ON_READ", options={"mdt.services.auto": "false"}
+    )
+    table.bulk_insert(rows)
+    table.upsert(rows.slice(10, 40))
+    mdt.create(root / "parts", PARTS, key=["part"]).insert(parts())
+    for name in ("sales", "parts"):
+        mdt.read(spark, root / name).createOrReplaceTempView(name)
+    with settings(spark, {"spark.sql.shuffle.partitions": "2"}):
+        yield spark
+    for name in ("sales", "parts"):
+        spark.catalog.dropTempView(name)
+
+
+def plain(spark: SparkSession, query: str) -> list[str]:
+    """Return the rows of a query of which no side of a join asks another."""
+    with settings(spark, {PRUNING: "false"}):
+        return sorted(map(repr, spark.sql(query).collect()))
+
+
+def passed(frame: DataFrame) -> list[int]:
+    """Return how many rows each test of an executed frame has let pass."""
+    found = [
+        node for node in nodes(frame) if node.nodeName() == "Filter" and "values of a join" in node.simpleString(100)
+    ]
+    return [int(node.metrics().apply("numOutputRows").value()) for node in found]
+
+
+def rows_with(column: str, kind: str) -> int:
+    wanted = {v for v, k in zip(parts()[column].to_pylist(), parts()["kind"].to_pylist(), strict=True) if k == kind}
+    return sum(value in wanted for value in sales()[column].to_pylist())
+
+
+GROUPED = "select p.part, s.n from parts p join (select {0}, sum(amount) n from sales group by {0}) s on p.{0} = s.{0} where p.kind = '{1}'"
+
+
+@pytest.mark.parametrize("generated", ["true", "false"])
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("column", KINDS)
+def test_only_rows_with_a_match_are_grouped(sold: SparkSession, column: str, adaptive: str, generated: str) -> None:
+    query = GROUPED.format(column, "k7")
+    with settings(sold, {"spark.sql.adaptive.enabled": adaptive, "spark.sql.codegen.wholeStage": generated}):
+        frame = sold.sql(query)
+        found = sorted(map(repr, frame.collect()))
+    assert found == plain(sold, query) and len(found) > 0
+    assert passed(frame) == [rows_with(column, "k7")]
+
+
+@pytest.mark.parametrize("column", OTHERS)
+def test_values_that_are_equal_in_more_than_their_bits_are_not_tested(sold: SparkSession, column: str) -> None:
+    frame = sold.sql(GROUPED.format(column, "k7"))
+    assert sorted(map(repr, frame.collect())) == plain(sold, GROUPED.format(column, "k7"))
+    assert passed(frame) == []
+
+
+FAR = {
+    "an average, of a side made of a small one": (
+        ("select sum(s.amount) from sales s, parts p where p.whole = s.whole and p.kind = 'k3'"
+        " and s.amount < (select 1.1 * avg(amount) from sales t where t.whole = p.whole)"), 1
+    ),
+    "below a join that sorts": (
+        "select /*+ merge(t) */ count(*) n from sales s join sales t on s.id = t.id join parts p on s.name = p.name where p.kind = 'k9'", 1
+    ),
+    "a semi-join below": (
+        ("select s.n from (select whole, day from sales where day in (select day from parts where kind = 'k5')) x"
+        " join (select day, count(*) n from sales group by day) s on s.day = x.day"), 0
+    ),
+    "the right side of an outer join": (
+        ("select p.part, s.n from (select q.part, t.big from parts q join sales t on q.big = t.big where q.kind = 'k2') p"
+        " left join (select big, sum(amount) n from sales group by big) s on p.big = s.big"), 1
+    ),
+    "the right side of an anti-join": (
+        ("select t.id from sales t join parts q on q.whole = t.whole and q.kind = 'k2'"
+        " where not exists (select 1 from (select whole, max(amount) m from sales group by whole) s where s.whole = t.whole and s.m > t.amount)"), 1
+    ),
+    "a question that nobody answers": (
+        ("select /*+ merge(p) */ p.part, s.n from parts p join (select whole, count(*) n from sales group by whole) s on p.whole = s.whole"
+        " where p.kind = 'k1'"), 0
+    ),
+    "two keys": (
+        ("select p.part, s.n from parts p join (select whole, name, sum(amount) n from sales group by whole, name) s"
+        " on p.whole = s.whole and p.name = s.name where p.kind = 'k8'"), 1
+    ),
+    "both sides could ask": (
+        ("select count(*) n from (select s.whole, p.name from sales s join parts p on s.whole = p.whole where p.kind < 'k2') a"
+        " join (select s.whole, p.day from sales s join parts p on s.whole = p.whole where p.kind > 'k4') b on a.whole = b.whole"), 0
+    ),
+}  # fmt: skip
+"""Queries, and whether a test surely leaves rows out."""
+
+
+@pytest.mark.parametrize("threshold", ["-1", "40KB", "10MB"])
+@pytest.mark.parametrize("which", FAR)
+def test_rows_are_the_same_whoever_is_asked(sold: SparkSession, which: str, threshold: str) -> None:
+    query, leaves_out = FAR[which]
+    with settings(sold, {BROADCAST: threshold}):
+        frame = sold.sql(query)
+        found = sorted(map(repr, frame.collect()))
+        assert found == plain(sold, query)
+        assert sorted(map(repr, frame.collect())) == found, "a frame that runs again"
+    if leaves_out and threshold == "10MB":
+        assert min(passed(frame)) < ROWS / 2
+
+
+def test_too_many_values_let_every_row_pass(sold: SparkSession) -> None:
+    query = (
+        "select /*+ broadcast(r) */ sum(s.n) n from (select big, count(*) n from sales group by big) s"
+        " join (select id from range(-60000, 60000) where id % 2 <> 7) r on s.big = r.id"
+    )
+    assert sorted(map(repr, sold.sql(query).collect())) == plain(sold, query)
+
+
+def test_each_question_has_its_own_values(sold: SparkSession) -> None:
+    query = " union all ".join(f"({GROUPED.format('whole', kind)})" for kind in ("k1", "k2", "k1"))
+    assert sorted(map(repr, sold.sql(query).collect())) == plain(sold, query)
