@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,10 @@ class TableEstimate:
     rows: int
     bytes: int
     columns: dict[str, ColumnEstimate]
+
+    def scaled(self, share: float) -> TableEstimate:
+        """Return what is told of the scan if only that share of its rows counts."""
+        return replace(self, rows=math.ceil(self.rows * share), bytes=math.ceil(self.bytes * share))
 
 
 def estimate(found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False) -> TableEstimate:

@@ -40,6 +40,7 @@ from mdt.plan.estimates import TableEstimate, estimate
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.plan.proofs import Kept, Totals
+from mdt.scan.sample import Samples, unknown_to_statistics
 from mdt.schema.declared import local
 from mdt.schema.definition import TableDefinition
 from mdt.services import statistics
@@ -185,6 +186,7 @@ class _Files:
         self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
+        self._samples = Samples(metadata)
         self._lock = Lock()
 
     def list(self, query: str, predicate: Predicate) -> Listing:
@@ -213,7 +215,9 @@ class _Files:
         """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
         found = self._planned(snapshot, self._with_hidden(predicate))
-        return estimate(found, columns, partial(self._distinct, snapshot), histograms=histograms)
+        told = estimate(found, columns, partial(self._distinct, snapshot), histograms=histograms)
+        unknown = unknown_to_statistics(predicate) if columns and told.rows else None
+        return told if unknown is None else told.scaled(self._samples.share(snapshot, unknown))
 
     def totals(self, query: str, predicate: Predicate, columns: Sequence[str]) -> Totals | None:
         """Return sums over the rows that match; see :class:`mdt.engines.spark.answers.Optimizing`."""
@@ -230,16 +234,17 @@ class _Files:
         assert self.definition is not None, "a frame knows its columns"
         return paths.type_at(self.definition.schema, column)
 
-    def _distinct(self, snapshot: Snapshot, column: str) -> int | None:
-        """Return how many values a column has, of a key as many as rows; else an index ``table_stats`` knows."""
+    def _distinct(self, snapshot: Snapshot, column: str) -> int:
+        """Return how many values a column has: a key as many as there are rows; else an index ``table_stats`` knows, or a sample."""
         if snapshot.definition.key == (column,):
             return int((snapshot.rows - snapshot.dead_rows).sum())
         key = snapshot.seq, column
         known = self._distinct_values.get(key)
         if known is None:
             found = statistics.summary(self.metadata, snapshot, column)
-            known = self._distinct_values.put(key, 0 if found is None else found.distinct)
-        return known or None
+            told = self._samples.distinct(snapshot, column) if found is None else found.distinct
+            known = self._distinct_values.put(key, told)
+        return known
 
     def _kept(self, snapshot: Snapshot, predicate: Predicate) -> Kept:
         if predicate == _EVERYTHING:

@@ -80,6 +80,15 @@ def test_the_cost_model_has_rows_and_columns(measured: SparkSession) -> None:
             assert 100 < int(str(half.stats().rowCount().get())) < 400
 
 
+def test_the_cost_model_has_samples_of_what_no_index_knows(measured: SparkSession) -> None:
+    with settings(measured, COSTS):
+        frame = measured.sql(f"{JOIN} where p.name like '%7' and f.note = '{'n' * 20}'")
+        assert sizes(frame, rows=True) == [FILES * ROWS, 5]
+        plan = private.java_frame(frame).queryExecution().optimizedPlan()
+        assert int(str(plan.stats().rowCount().get())) == FILES * ROWS // 10, "one value of note, one in ten people"
+        assert len(frame.collect()) == FILES * ROWS // 10
+
+
 def test_a_pruned_side_is_broadcast(measured: SparkSession) -> None:
     bytes_of = sizes(measured.sql(JOIN))[0]
     query = "select count(a.note), count(b.note) from facts a join facts b on a.id = b.id where a.day = 3"
