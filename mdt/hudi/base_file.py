@@ -46,7 +46,7 @@ _UNIQUE = frozenset({COMMIT_SEQNO, RECORD_KEY})
 _DISTINCT_SHARE_MAX = 0.75
 """A dictionary is likely to pay if at most this share of the first values are distinct."""
 _FEW_SHARE_MAX = 0.125
-_PACKED, _PREFIXED = "DELTA_BINARY_PACKED", "DELTA_BYTE_ARRAY"
+_PREFIXED = "DELTA_BYTE_ARRAY"
 """Encodings: differences of integers in as few bits as they need; texts without what they begin with as the one before."""
 _PREFIXED_SHARE = 0.25
 """Texts are so encoded if that takes at most this share of their bytes, as it does of sorted keys (a tenth)."""
@@ -157,7 +157,7 @@ def encode(
     ]
     repetitive = _repetitive(table)
     encodings = _encodings(table, repetitive.keys(), compression)
-    codecs = {path: _codec(compression, repetitive.get(path, 1.0), encodings.get(path)) for path in paths}
+    codecs = {path: _codec(compression, repetitive.get(path, 1.0)) for path in paths}
     sink = pa.BufferOutputStream()
     told: list[pq.FileMetaData] = []
     writer = pq.ParquetWriter(
@@ -189,17 +189,15 @@ def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:
     return (row_group_rows,) * full + ((rest,) if rest or not full else ())
 
 
-def _codec(compression: str, distinct: float, encoding: str | None) -> str:
-    """Return the codec of one column.  Packed integers gain nothing from one: 1 % of random times.
+def _codec(compression: str, distinct: float) -> str:
+    """Return the codec of one column.
 
     parquet-java fails on LZ4 dictionaries above 8 KiB (its issue 3478, open in the release that Spark 4.3 has).  Numbers of few values
     are hardly smaller with zstd, which takes its time for each of their pages.
     """
     if distinct <= {"lz4": _DISTINCT_SHARE_MAX, "zstd": _FEW_SHARE_MAX}.get(compression, -1.0):
         return "snappy"
-    if compression == "uncompressed" or encoding == _PACKED:
-        return "none"
-    return compression
+    return "none" if compression == "uncompressed" else compression
 
 
 def _paging(table: pa.Table, page_bytes: int, compression: str) -> dict[str, int | bool]:
@@ -269,32 +267,23 @@ def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) 
 
     Texts without their prefixes take 10 ns more to decode each: an eighth of a look-up of 100 keys for a key column.  So only meta columns, which
     hardly anybody reads, are so encoded, and others where size comes first.  Spark's vectorized reader knows these (3.3 and later); BYTE_STREAM_SPLIT, which would suit floats, only from 4.3 on.
+    DELTA_BINARY_PACKED, which would suit integers and times, gives wrong values in Spark up to 4.1 where rows of a page are skipped, as an index on pages does.
     """
-    packable, texts = _kinds(table.schema)
-    found = {name: _PACKED for name in packable - repetitive}
+    texts = _texts(table.schema)
     if len(table) < _SMALL_ROWS:
-        return found | dict.fromkeys((texts & {COMMIT_SEQNO}) - repetitive, _PREFIXED)
+        return dict.fromkeys((texts & {COMMIT_SEQNO}) - repetitive, _PREFIXED)
     if compression != "zstd":
         texts &= _UNIQUE
     sample = table.select(sorted(texts - repetitive)).slice(0, _PROBED_ROWS)
-    return found | dict.fromkeys(_prefixed(sample), _PREFIXED)
+    return dict.fromkeys(_prefixed(sample), _PREFIXED)
 
 
 @lru_cache(maxsize=64)
-def _kinds(schema: pa.Schema) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the columns of integers and times, and those of texts."""
-    packable, texts = set(), set()
-    for field in schema:
-        if _is_packable(field.type):
-            packable.add(field.name)
-        elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
-            texts.add(field.name)
-    return frozenset(packable), frozenset(texts)
-
-
-def _is_packable(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind))
+def _texts(schema: pa.Schema) -> frozenset[str]:
+    """Return the columns of texts and bytes."""
+    return frozenset(
+        field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    )
 
 
 def _prefixed(sample: pa.Table) -> list[str]:

@@ -5,7 +5,7 @@
 //     driver                                       executors, for each split
 //       MdtFileIndex.listFiles                       LiveReader.apply
 //         what is to be known of a file    ----->      Selection     dead and wanted positions, the footer's checksum, the version
-//         (FileStatusWithMetadata.metadata)            RowGroups     reads only row groups and pages with wanted rows
+//         (FileStatusWithMetadata.metadata)            RowGroups     reads only row groups and pages with wanted rows (Skipping)
 //       MdtParquet                                     LiveBatches   takes dead rows out of batches of columns
 //         one function of Spark's for each  ----->      Form          makes the newest columns of those of an older file
 //         version of the table's columns             BlockFileSystem  lets a block inside a log file be a file
@@ -76,6 +76,9 @@ public class MdtParquet extends ParquetFileFormat {
         BlockFileSystem.install(conf);
         conf.setLong(BlockFileSystem.FOOTERS, footerBytes);
         conf.set("parquet.page.verify-checksum.enabled", "true");
+        if (!Skipping.IS_RIGHT) {
+            conf.set("parquet.filter.columnindex.enabled", "false"); // which would skip rows inside pages
+        }
         if (holdsFloats(data)) {
             // Parquet's own filter looks for the bits of 0.0 in dictionaries and skips row groups of -0.0. Files
             // that we write now have no dictionary of floats; older ones, and those of others, may.

@@ -8,13 +8,11 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
-import java.util.Iterator;
 import java.util.List;
 import java.util.PrimitiveIterator;
 import org.apache.parquet.column.page.PageReadStore;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.hadoop.metadata.BlockMetaData;
-import org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
 import org.apache.parquet.internal.filter2.columnindex.RowRanges;
 
 final class RowGroups implements InvocationHandler {
@@ -76,7 +74,7 @@ final class RowGroups implements InvocationHandler {
             if (filtered && wanted.rowCount() > 0) {
                 wanted = RowRanges.intersection(wanted, Internals.rowRanges(reader, i));
             }
-            if (wanted.rowCount() > 0 && wanted.rowCount() < rows && !hasPageIndex(group)) { // small files have none
+            if (wanted.rowCount() > 0 && wanted.rowCount() < rows && !Skipping.isSafe(group)) {
                 wanted = RowRanges.createSingle(rows);
                 onlyWanted = false;
             }
@@ -86,15 +84,6 @@ final class RowGroups implements InvocationHandler {
         ranges = found;
         file = reader;
         return total;
-    }
-
-    private static boolean hasPageIndex(BlockMetaData group) {
-        for (Iterator i = group.getColumns().iterator(); i.hasNext(); ) {
-            if (((ColumnChunkMetaData) i.next()).getOffsetIndexReference() == null) {
-                return false;
-            }
-        }
-        return true;
     }
 
     public Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
