@@ -49,6 +49,9 @@ final class Lineage {
                     ? asking(project.child(), unnamed(key, project.projectList())) : null;
             return child == null ? null : project.copy(project.projectList(), child);
         }
+        if (plan.isStreaming() && (plan instanceof Aggregate || plan instanceof Join)) {
+            return null; // Spark may keep rows in its state that the next batch asks for
+        }
         if (plan instanceof Aggregate) {
             return belowAggregate((Aggregate) plan, key);
         }
