@@ -131,7 +131,7 @@ class Stream:
                 f"the table's columns were altered since the stream was begun: {found.schema.simpleString()}",
                 hint="end the query, and begin it again from its checkpoint",
             )
-        return found.select(*expected.names)
+        return found if found.columns == expected.names else found.select(*expected.names)
 
     def _rows(
         self, spark: SparkSession, table: tables.Table, newest: Snapshot, since: int | None, until: int

@@ -33,6 +33,9 @@ from mdt.schema.convert import convert
 
 _PIECE = pa.schema([("kind", pa.int8()), ("seq", pa.int64()), ("segment", pa.int64()), ("position", pa.int64())])
 
+_SPREAD_BYTES_MAX = 16 << 20
+"""Up to so many bytes Spark spreads rows that it is given over its processors; more of them make one partition."""
+
 _QUERIES_KEPT = 4
 """Spark plans a part of a query twice, and one frame may be asked again: which rows changed is found out once."""
 
@@ -83,9 +86,9 @@ class _Asked:
         schema = pa.schema([self.schema.field(name) for name in names or CHANGE.names[:1]])
         of_rows = [name for name in schema.names if name not in CHANGE.names]
         wanted = replace(self._changes, names=of_rows, threads=1, hint=None)
-        work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())})).repartition(
-            max(1, len(pieces))
-        )
+        work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
+        if sum(map(len, pieces)) > _SPREAD_BYTES_MAX:
+            work = work.repartition(len(pieces))  # which runs a job while a query is planned
         columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
         opened, asked = wanted.__reduce__()
         return map_in_arrow(work, partial(_read, opened, asked, schema), columns)

@@ -111,7 +111,7 @@ CONDITIONS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "n % 3 = 1 and n > 4": lambda r: r["n"] % 3 == 1 and r["n"] > 4,
     "city = 'Oslo' or n in (2, 7)": lambda r: r["city"] == "Oslo" or r["n"] in (2, 7),
     "id like 'k1%' and city is not null": lambda r: r["id"].startswith("k1"),
-    "n < -5": lambda r: False,
+    "id in ('k3', 'k4', 'k11', 'none') and n <> 5": lambda r: r["id"] in ("k3", "k4", "k11") and r["n"] != 5,
 }
 OF_CHANGES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "_change in ('insert', 'delete') and n <= 9": lambda r: r["_change"] in ("insert", "delete") and r["n"] <= 9,
