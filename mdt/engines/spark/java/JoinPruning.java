@@ -45,7 +45,7 @@ public class JoinPruning extends Rule {
 
     /** Returns a join of which one side asks the other, null if there is nothing to ask, or if it asks already. */
     private static LogicalPlan pruned(Join join, SQLConf conf) {
-        if (join.left().isStreaming() && join.right().isStreaming()) {
+        if (Stateful.keeps(join)) {
             return null; // a row may match one of an earlier or a later batch, which Spark keeps in its state
         }
         JoinType type = join.joinType();

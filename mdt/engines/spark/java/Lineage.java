@@ -49,8 +49,8 @@ final class Lineage {
                     ? asking(project.child(), unnamed(key, project.projectList())) : null;
             return child == null ? null : project.copy(project.projectList(), child);
         }
-        if (plan.isStreaming() && (plan instanceof Aggregate || plan instanceof Join)) {
-            return null; // Spark may keep rows in its state that the next batch asks for
+        if (Stateful.keeps(plan)) {
+            return null; // the next batch may ask for other rows
         }
         if (plan instanceof Aggregate) {
             return belowAggregate((Aggregate) plan, key);

@@ -3,6 +3,7 @@
 package mdt.spark;
 
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import scala.runtime.AbstractFunction1;
@@ -13,16 +14,21 @@ final class Stateful extends AbstractFunction1 {
 
     private Stateful() {}
 
-    /** Returns whether more than filters and projections stands above a stream in a plan. */
+    /** Returns whether more than filters, projections and joins with tables stands above a stream in a plan. */
     static boolean is(LogicalPlan plan) {
         Stateful search = new Stateful();
         plan.foreach(search);
         return search.found;
     }
 
+    /** Returns whether a node of a plan may be one that keeps a state. */
+    static boolean keeps(LogicalPlan node) {
+        boolean joins = node instanceof Join && !(((Join) node).left().isStreaming() && ((Join) node).right().isStreaming());
+        return node.isStreaming() && !(joins || node instanceof Filter || node instanceof Project || node.children().isEmpty());
+    }
+
     public Object apply(Object node) {
-        LogicalPlan one = (LogicalPlan) node;
-        found |= one.isStreaming() && !(one instanceof Filter || one instanceof Project || one.children().isEmpty());
+        found |= keeps((LogicalPlan) node);
         return BoxedUnit.UNIT;
     }
 }
