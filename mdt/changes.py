@@ -14,6 +14,7 @@ from mdt.filters.where import parse_where
 from mdt.hudi.schema import with_meta
 from mdt.limits import BATCH_ROWS_MAX
 from mdt.metadata.metadata import Metadata
+from mdt.metadata.snapshot import Snapshot
 from mdt.query import ArrowStream, Where, checked_columns, declared_columns
 from mdt.scan.changed_rows import CHANGE, ChangedRows
 from mdt.scan.history_range import history_range
@@ -43,7 +44,9 @@ class ChangeStream(ArrowStream):
     def __init__(
         self, metadata: Metadata, since: int, until: int, mode: str, where: Where, columns: Sequence[str] | None,
         *, params: Mapping[str, object] | None = None, before: bool = True, threads: int = 1,
+        newest: Snapshot | None = None,
     ) -> None:  # fmt: skip
+        """``newest``: the newest snapshot, if it was looked for just now; the rest as for :meth:`mdt.Table.changes`."""
         if since > until:
             raise Invalid(
                 f"a range from commit {since} to commit {until} goes backwards", hint="give the older point first"
@@ -56,7 +59,7 @@ class ChangeStream(ArrowStream):
             )
         self.metadata = metadata
         self.since, self.until = since, until
-        self.range = history_range(metadata, since, until)
+        self.range = history_range(metadata, since, until, newest=newest)
         snapshot = self.range.view
         self.definition = snapshot.definition
         self.columns = checked_columns(snapshot, columns)

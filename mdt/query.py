@@ -70,7 +70,7 @@ def _written_since(metadata: Metadata, snapshot: Snapshot, since: int, predicate
         raise Invalid(
             f"a range from commit {since} to commit {snapshot.seq} goes backwards", hint="give the older point first"
         )
-    written = committed_within(metadata.history(since=since), since, snapshot.seq)
+    written = committed_within(metadata.history(since=since, of=snapshot), since, snapshot.seq)
     return written if predicate is None else And((written, predicate))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from mdt.limits import FOOTERS_OF_EXECUTOR_BYTES
 
@@ -10,6 +11,10 @@ OPTIMIZES = ("joins", "statistics", "top", "totals")
 """What Spark's planner does with a table beside pruning by filters: "joins", the values of one side of a join prune the other;
 "statistics", its optimizer is told what is left after pruning; "top", first rows are looked for where they may be; "totals", count,
 min and max are answered from the metadata table where they are exact."""
+
+OF_STREAMS = ("joins", "statistics")
+"""What of OPTIMIZES is done for a batch of a stream.  First rows and totals of a stream are those of all its batches, which Spark adds up
+in its state; of one batch nothing is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +30,7 @@ class Reads:
     affinity: str = "auto"
     footer_bytes: int = FOOTERS_OF_EXECUTOR_BYTES
     optimizes: tuple[str, ...] = OPTIMIZES
+
+    def of_stream(self) -> Self:
+        """Return the same for the batches of a stream."""
+        return replace(self, optimizes=tuple(one for one in self.optimizes if one in OF_STREAMS))

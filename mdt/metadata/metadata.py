@@ -199,13 +199,13 @@ class Metadata:
         except Corrupt:
             return snapshot
 
-    def at(self, seq: int, checkpoint_seq: int | None = None) -> Snapshot:
+    def at(self, seq: int, checkpoint_seq: int | None = None, *, newest: Snapshot | None = None) -> Snapshot:
         """Return the snapshot after commit ``seq``.  Raises Invalid if there is no such commit, Expired if it was cleaned.
 
         ``checkpoint_seq``: the checkpoint that it shall stand on, -1 for none.  Processes that tell each other numbers of files
-        or file groups must name it, because the numbers depend on it.
+        or file groups must name it, because the numbers depend on it.  ``newest``: the newest snapshot, if it was looked for just now.
         """
-        newest = self.newest()
+        newest = newest or self.newest()
         if not 0 <= seq <= newest.seq:
             raise Invalid(f"there is no commit {seq}", hint=f"commits 0 to {newest.seq} exist")
         if seq == newest.seq and checkpoint_seq in (None, newest.checkpoint.seq):
@@ -271,12 +271,13 @@ class Metadata:
         found = self._checkpoints.before(checkpoint_seq - 1)
         return self._advanced(self._from_log() if found is None else found.snapshot, checkpoint_seq)
 
-    def history(self, *, since: int = -1) -> pa.Table:
+    def history(self, *, since: int = -1, of: Snapshot | None = None) -> pa.Table:
         """Return one row per commit record since the table was made, or of those after ``since`` at least, oldest first, schema HISTORY.
 
-        The archive is read only for records that have left the log.  Raises Corrupt if it is damaged.
+        ``of``: the snapshot up to which; None for the newest.  The archive is read only for records that have left the log.  Raises
+        Corrupt if it is damaged.
         """
-        snapshot = self.newest()
+        snapshot = of or self.newest()
         oldest = snapshot.retention.first
         if oldest <= since + 1:
             return snapshot.history
@@ -452,6 +453,7 @@ class Metadata:
 
     def _opened_by_listing(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint that there is; of record 0 without one."""
+        self._records = Recent(RECORDS_CACHE_BYTES_MAX)  # those in memory may be of a table that stands there no more
         found = self._checkpoints.before(None)
         return self._from_log() if found is None else self._stand_on(found)
 

@@ -44,6 +44,11 @@ class Recent(Generic[K, V]):
         """Return whether there is a value of ``key``; nothing is counted, and nothing gets newer."""
         return key in self._found
 
+    def values(self) -> list[V]:
+        """Return all values, the oldest first."""
+        with self._lock:
+            return [value for value, _ in self._found.values()]
+
     def put(self, key: K, value: V, size: int = 1) -> V:
         """Keep ``value`` unless ``key`` has one already; return what is kept.  One value is kept whatever its size."""
         with self._lock:

@@ -22,7 +22,7 @@ from pyroaring import BitMap
 from indexes.base import BoolArray, Int64Array
 from indexes.buffers import numbers
 from indexes.paths import top_levels
-from indexes.predicate import Predicate, bind, columns
+from indexes.predicate import And, Predicate, bind, columns
 from mdt.hudi.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -80,7 +80,8 @@ class ChangedRows:
     """Reads the changes of a range.
 
     ``names``: columns to return.  ``predicate``: on a row, as it was before or is after; None for every row.  ``before``: whether the
-    rows before updates are wanted.
+    rows before updates are wanted.  ``hint``: on a row, too; whoever asks for :meth:`changes` tests it, and they need not have rows for which it
+    is not true.
     """
 
     metadata: Metadata
@@ -90,9 +91,10 @@ class ChangedRows:
     predicate: Predicate | None
     threads: int
     before: bool = True
+    hint: Predicate | None = None
 
     def __reduce__(self) -> Any:
-        """A pickle is the table's place, the range and what was asked for."""
+        """A pickle is the table's place, the range and what was asked for; who loads it has the changes."""
         place = self.metadata.storage, dict(self.metadata.overrides)
         asked = self.is_net, self.names, self.predicate, self.threads, self.before
         return _again, (*place, self.of.since, self.of.until, *asked)
@@ -169,7 +171,9 @@ class ChangedRows:
         return changed, table.select(self.names)
 
     def read(self, changed: Changed) -> tuple[Changed, pa.Table]:
-        """Return those of the changes that match, and their columns ``names``."""
+        """Return those of the changes that match, and their columns ``names``; without a column and a predicate nothing is read."""
+        if not self.names and self.predicate is None:
+            return changed, pa.table({})
         schema = with_meta(self.of.view.definition.schema)
         tested = () if self.predicate is None else top_levels(schema, columns(self.predicate))
         wanted = tuple(dict.fromkeys((*self.names, *tested))) or (RECORD_KEY,)
@@ -208,10 +212,11 @@ class ChangedRows:
         return key * (int(partition.max(initial=0)) + 1) + partition[events.file]
 
     def _maybe(self) -> Maybe:
-        """Return the rows that may match the predicate."""
-        if self.predicate is None:
+        """Return the rows that may match the predicate, and the hint."""
+        asked = tuple(one for one in (self.predicate, self.hint) if one is not None)
+        if not asked:
             return None
-        found = plan(self.metadata, self.of.view, self.predicate, among=self.of.files())
+        found = plan(self.metadata, self.of.view, And(asked), among=self.of.files())
         return {scan.file: self._positions(scan) for scan in found.segments}
 
     def _positions(self, scan: SegmentScan) -> BitMap | None:

@@ -148,14 +148,15 @@ class HistoryRange:
         return texts.take(pa.array(np.searchsorted(known, seqs)))
 
 
-def history_range(metadata: Metadata, since: int, until: int) -> HistoryRange:
+def history_range(metadata: Metadata, since: int, until: int, *, newest: Snapshot | None = None) -> HistoryRange:
     """Return what happened after commit ``since`` up to and with ``until``.  O(records of the range).
 
-    Raises Invalid for states that are not there, Expired if the first was cleaned.
+    ``newest``: the newest snapshot, if it was looked for just now.  Raises Invalid for states that are not there, Expired if the first was
+    cleaned.
     """
-    metadata.at(until)
-    oldest = snapshot = metadata.at(since)
-    newest = metadata.newest()
+    newest = newest or metadata.newest()
+    metadata.at(until, newest=newest)
+    oldest = snapshot = metadata.at(since, newest=newest)
     if since < min(until, newest.retention.horizon):
         raise newest.expired(f"what happened after commit {since} was cleaned, a tag keeps the state alone")
     told = []

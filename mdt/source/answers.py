@@ -59,25 +59,10 @@ class TableAnswers:
         _maintain(spark, said, table)
         return told
 
-    def stream_columns(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> StructType:
-        """Return the columns of the stream that ``options`` ask for.  Raises as :func:`mdt.source.streaming.columns` does."""
-        return streaming.columns(spark, settings_of(spark).under(words(options)), columns)
-
-    def stream_newest(self, spark: SparkSession, options: Mapping[str, str]) -> str:
-        """Return the offset of the newest commit."""
-        return streaming.newest(settings_of(spark).under(words(options)))
-
-    def stream_offset(
-        self, spark: SparkSession, options: Mapping[str, str], start: str | None, everything: bool, last: str | None
-    ) -> str | None:
-        """Return how far the next batch of a stream goes.  Raises as :func:`mdt.source.streaming.offset` does."""
-        return streaming.offset(settings_of(spark).under(words(options)), start, everything, last)
-
-    def stream_batch(
-        self, spark: SparkSession, options: Mapping[str, str], start: str | None, end: str, columns: StructType
-    ) -> DataFrame:
-        """Return the rows of a batch.  Raises as :func:`mdt.source.streaming.batch` does."""
-        return streaming.batch(spark, settings_of(spark).under(words(options)), start, end, columns)
+    def stream(self, spark: SparkSession, options: Mapping[str, str]) -> streaming.Stream:
+        """Return the stream that ``options`` ask for, its table open.  Raises as :class:`mdt.source.streaming.Stream` does."""
+        said = known_settings(spark)
+        return streaming.Stream(said.under(words(options)), said.reads)
 
     def stream_write(
         self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame

@@ -17,6 +17,7 @@ from mdt.filters.column import col
 from mdt.filters.where import parse_where
 from mdt.source import writing
 from mdt.source.words import Words
+from mdt.table.merging import merging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,11 +130,9 @@ def _merged(
     table: tables.Table, edits: DataFrame, on: Sequence[str] | None, clauses: Sequence[EditClause]
 ) -> WriteResult:
     """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record key, nulls being equal."""
-    from mdt.engines.spark.engine import collect_if_small  # as above
-    from mdt.engines.spark.statement import NEW, NUMBERS
+    from mdt.engines.spark.statement import NEW, NUMBERS  # as above
 
-    few = collect_if_small(edits, table.options.spark_local_bytes_max, looks=True)
-    merge = table.merge(edits if few is None else few, on)
+    merge = merging(table, edits, on, looks=True)
     for clause in clauses:
         said = f"source.{NUMBERS[clause.side]} = {clause.number}"
         values = {name: col(f"source.{value}") for name, value in clause.values.items()}

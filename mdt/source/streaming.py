@@ -6,14 +6,19 @@ An offset names a commit, and the table whose commit it is.  Without ``since`` a
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from mdt import table as tables
 from mdt.arguments import one_of
+from mdt.changes import ChangeStream
+from mdt.engines.reads import Reads
 from mdt.errors import Invalid, MdtError
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.points import seq_at
-from mdt.query import SNAPSHOT
+from mdt.metadata.snapshot import Snapshot
+from mdt.query import SNAPSHOT, Scan
 from mdt.source import reading, writing
 from mdt.source.words import INCREMENTAL, Words
 
@@ -21,84 +26,127 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+T = TypeVar("T")
+
 _COMPLETE = "insert_overwrite_table"
 _MODES = ("Append", "Update", "Complete")
 
 
-def columns(spark: SparkSession, asked: Words, said: StructType | None) -> StructType:
-    """Return the columns of a stream.  Raises Invalid for options that mean nothing to one, and if the user has ``said`` others."""
-    if asked.until is not None or asked.as_of is not None or asked.query_type not in (None, SNAPSHOT, INCREMENTAL):
-        raise Invalid("a stream has no end, and no state", hint="since says where it begins")
-    if asked.changes is not None and asked.since is None:
-        raise Invalid("a stream of changes begins somewhere", hint='give since: a commit, an instant, or "earliest"')
-    table = _opened(asked)
-    newest = table.snapshot().seq
-    found = _rows(spark, table, asked, newest, newest).schema
-    if said is not None and _simple(said) != _simple(found):
-        raise Invalid(
-            f"the columns of the stream are {found.simpleString()}, not {said.simpleString()}",
-            hint="leave them out: they come with the table",
+class Stream:
+    """The commits of a table as batches of rows.
+
+    The table is opened once; whoever asks how far the next batch goes asks storage for what is new.  An error may come of another table that
+    stands at the path now, so the table is opened again before it is raised.
+
+    ``reads``: how batches are read, as :func:`mdt.engines.spark.frame.read` has it.  Raises Invalid for options that mean nothing to a stream.
+    """
+
+    def __init__(self, asked: Words, reads: Reads) -> None:
+        if asked.until is not None or asked.as_of is not None or asked.query_type not in (None, SNAPSHOT, INCREMENTAL):
+            raise Invalid("a stream has no end, and no state", hint="since says where it begins")
+        if asked.changes is not None and asked.since is None:
+            raise Invalid(
+                "a stream of changes begins somewhere", hint='give since: a commit, an instant, or "earliest"'
+            )
+        self._asked = asked
+        self._reads = reads.of_stream()
+        self._table = _opened(asked)
+
+    def columns(self, spark: SparkSession, said: StructType | None) -> StructType:
+        """Return the columns of the stream.  Raises Invalid if the user has ``said`` others."""
+        newest = self._table.metadata.known()
+        found = self._rows(spark, self._table, newest, newest.seq, newest.seq).schema
+        if said is not None and _simple(said) != _simple(found):
+            raise Invalid(
+                f"the columns of the stream are {found.simpleString()}, not {said.simpleString()}",
+                hint="leave them out: they come with the table",
+            )
+        return found
+
+    def newest(self) -> str:
+        """Return the offset of the newest commit: where a stream ends that reads what there is."""
+        return self._told(lambda table: _offset(table.snapshot()))
+
+    def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
+        """Return the offset of the newest commit that changed rows after ``start`` within the limits of a batch, None if there is none.
+
+        Raises Invalid if ``start`` is of another table, Expired if changes after it are in the log no more.
+        """
+        return self._told(partial(self._next, start, everything, last))
+
+    def batch(self, spark: SparkSession, start: str | None, end: str, expected: StructType) -> DataFrame:
+        """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed; with ``expected`` columns.
+
+        Whoever reads them is told if the table keeps them no more (Expired), or if its columns are others now (Invalid): Spark asks for a batch
+        that it has when a query goes on, and leaves it unread.
+        """
+        try:
+            return self._told(partial(self._batch, spark, start, end, expected))
+        except MdtError as error:
+            from mdt.engines.spark.frame import (
+                unreadable,
+            )  # pyspark takes a second to import; only Spark users pay for it
+
+            return unreadable(spark, error, expected)
+
+    def _told(self, ask: Callable[[tables.Table], T]) -> T:
+        """Return what the table says, opened anew if it raises an error."""
+        try:
+            return ask(self._table)
+        except MdtError:
+            self._table = _opened(self._asked)
+            return ask(self._table)
+
+    def _next(self, start: str | None, everything: bool, last: str | None, table: tables.Table) -> str | None:
+        snapshot, asked = table.snapshot(), self._asked
+        end = snapshot.seq if last is None else _seq(table, snapshot, last)
+        begun = _begin(snapshot, asked) if start is None else _seq(table, snapshot, start)
+        if begun is None:
+            return _offset(snapshot, end)
+        if everything or (asked.max_commits is None and asked.max_bytes is None):
+            found = next((seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))), begun)
+        else:
+            found = _limited(table, snapshot, asked, begun, end)
+        if found <= begun:
+            return None
+        # What was cleaned can be no end of a batch of rows; its rows stand in later states.
+        return _offset(
+            snapshot, found if asked.changes is not None else max(found, min(end, snapshot.retention.horizon))
         )
-    return found
 
-
-def newest(asked: Words) -> str:
-    """Return the offset of the newest commit: where a stream ends that reads what there is."""
-    table = _opened(asked)
-    return _offset(table, table.snapshot().seq)
-
-
-def offset(asked: Words, start: str | None, everything: bool, last: str | None) -> str | None:
-    """Return the offset of the newest commit that changed rows after ``start`` within the limits of a batch, None if there is none.
-
-    Raises Invalid if ``start`` is of another table, Expired if changes after it are in the log no more.
-    """
-    table = _opened(asked)
-    snapshot = table.snapshot()
-    end = snapshot.seq if last is None else _seq(table, last)
-    begun = _begin(table, asked) if start is None else _seq(table, start)
-    if begun is None:
-        return _offset(table, end)
-    if everything or (asked.max_commits is None and asked.max_bytes is None):
-        found = next((seq for seq in range(end, begun, -1) if _changes_rows(table.metadata.record(seq))), begun)
-    else:
-        found = _limited(table, asked, begun, end)
-    if found <= begun:
-        return None
-    # What was cleaned can be no end of a batch of rows; its rows stand in later states.
-    return _offset(table, found if asked.changes is not None else max(found, min(end, snapshot.retention.horizon)))
-
-
-def batch(spark: SparkSession, asked: Words, start: str | None, end: str, expected: StructType) -> DataFrame:
-    """Return the rows that commits after ``start`` up to ``end`` wrote, or what they changed; with ``expected`` columns.
-
-    Whoever reads them is told if the table keeps them no more (Expired), or if its columns are others now (Invalid): Spark asks for a batch
-    that it has when a query goes on, and leaves it unread.
-    """
-    try:
-        return _batch(spark, asked, start, end, expected)
-    except MdtError as error:
-        from mdt.engines.spark.frame import unreadable  # pyspark takes a second to import; only Spark users pay for it
-
-        return unreadable(spark, error, expected)
-
-
-def _batch(spark: SparkSession, asked: Words, start: str | None, end: str, expected: StructType) -> DataFrame:
-    table = _opened(asked)
-    until = _seq(table, end)
-    begun = _begin(table, asked) if start is None else _seq(table, start)
-    if asked.changes is not None:
-        found = _rows(spark, table, asked, begun, until)
-    else:
-        found = _rows(spark, table, asked, begun, max(until, table.snapshot().retention.horizon))
+    def _batch(
+        self, spark: SparkSession, start: str | None, end: str, expected: StructType, table: tables.Table
+    ) -> DataFrame:
+        snapshot = table.metadata.known()  # which was looked for when this batch was given its end
+        until = _seq(table, snapshot, end)
+        begun = _begin(snapshot, self._asked) if start is None else _seq(table, snapshot, start)
+        if self._asked.changes is not None:
+            found = self._rows(spark, table, snapshot, begun, until)
+        else:
+            found = self._rows(spark, table, snapshot, begun, max(until, snapshot.retention.horizon))
+            if _simple(found.schema) != _simple(expected):
+                found = self._rows(spark, table, snapshot, begun, snapshot.seq)  # with the columns of now
         if _simple(found.schema) != _simple(expected):
-            found = _rows(spark, table, asked, begun, table.snapshot().seq)  # with the columns of now
-    if _simple(found.schema) != _simple(expected):
-        raise Invalid(
-            f"the table's columns were altered since the stream was begun: {found.schema.simpleString()}",
-            hint="end the query, and begin it again from its checkpoint",
-        )
-    return found.select(*expected.names)
+            raise Invalid(
+                f"the table's columns were altered since the stream was begun: {found.schema.simpleString()}",
+                hint="end the query, and begin it again from its checkpoint",
+            )
+        return found if found.columns == expected.names else found.select(*expected.names)
+
+    def _rows(
+        self, spark: SparkSession, table: tables.Table, newest: Snapshot, since: int | None, until: int
+    ) -> DataFrame:
+        from mdt.engines.spark import frame  # as above
+
+        if self._asked.changes is not None:
+            assert since is not None, "checked when the stream began"
+            return ChangeStream(
+                table.metadata, since, until, self._asked.changes, None, None, threads=table.options.threads("reader"),
+                newest=newest,
+            ).to_spark(spark)  # fmt: skip
+        state = table.metadata.at(until, newest=newest)
+        scan = Scan(table.metadata, state, None, None, table.options, since=since)
+        return frame.scan(spark, table.metadata, state, scan.predicate, scan.columns, reads=self._reads)
 
 
 def write(asked: Words, mode: str, number: tuple[str, int], rows: DataFrame) -> tables.Table:
@@ -125,30 +173,20 @@ def _opened(asked: Words) -> tables.Table:
     return reading.opened(asked.path, asked.options, asked.storage or None, None)
 
 
-def _begin(table: tables.Table, asked: Words) -> int | None:
+def _begin(snapshot: Snapshot, asked: Words) -> int | None:
     """Return the commit after which a stream begins; None: with the rows that there are.  Raises Invalid for one that is not there."""
     if asked.since is None:
         return None
-    snapshot = table.snapshot()
     found = seq_at(snapshot, asked.since, "since")
     if not 0 <= found <= snapshot.seq:
         raise Invalid(f"since = {found}: the table has the commits 0 to {snapshot.seq}")
     return found
 
 
-def _rows(spark: SparkSession, table: tables.Table, asked: Words, since: int | None, until: int) -> DataFrame:
-    if asked.changes is not None:
-        assert since is not None, "checked when the stream began"
-        return table.changes(since, until, mode=asked.changes).to_spark(spark)
-    if since is None:
-        return table.scan(as_of=until).to_spark(spark)
-    return table.scan(since=since, until=until).to_spark(spark)
-
-
-def _limited(table: tables.Table, asked: Words, begun: int, end: int) -> int:
+def _limited(table: tables.Table, snapshot: Snapshot, asked: Words, begun: int, end: int) -> int:
     """Return the last commit of a batch that is within its limits; one commit is, however large."""
     commits, size = 0, 0
-    found = max(begun, min(end, table.snapshot().retention.first - 1))  # of those before nothing is known
+    found = max(begun, min(end, snapshot.retention.first - 1))  # of those before nothing is known
     for seq in range(found + 1, end + 1):
         record = table.metadata.record(seq)
         if record is None or not _changes_rows(record):
@@ -169,22 +207,21 @@ def _changes_rows(record: CommitRecord | None) -> bool:
     return any(record.header["counts"].get(name) for name in ("inserted", "updated", "deleted"))
 
 
-def _offset(table: tables.Table, seq: int) -> str:
-    return json.dumps({"seq": seq, "table": table.definition.table_id})
+def _offset(snapshot: Snapshot, seq: int | None = None) -> str:
+    return json.dumps({"seq": snapshot.seq if seq is None else seq, "table": snapshot.definition.table_id})
 
 
-def _seq(table: tables.Table, text: str) -> int:
+def _seq(table: tables.Table, newest: Snapshot, text: str) -> int:
     """Return the commit that an offset names.  Raises Invalid for one of another table, or of a commit that it has not."""
     try:
         told = json.loads(text)
         seq, table_id = told["seq"], told["table"]
     except (ValueError, TypeError, KeyError):
         raise Invalid(f"{text!r} is no offset of a stream of ours") from None
-    newest = table.snapshot().seq
-    what = f"{text} names a commit that the table does not have: its newest is {newest}"
-    if table_id != table.definition.table_id:
-        what = f"{text} is of another table than {table.definition.table_id}"
-    elif isinstance(seq, int) and 0 <= seq <= newest:
+    what = f"{text} names a commit that the table does not have: its newest is {newest.seq}"
+    if table_id != newest.definition.table_id:
+        what = f"{text} is of another table than {newest.definition.table_id}"
+    elif isinstance(seq, int) and 0 <= seq <= newest.seq:
         return seq
     raise Invalid(
         f"{table.path}: the offset {what}",

@@ -100,7 +100,8 @@ class Handle:
             return self._pinned or self._metadata.newest()
         from mdt.metadata.points import seq_at
 
-        return self._metadata.at(seq_at(self._metadata.newest(), as_of))
+        newest = self._metadata.newest()
+        return self._metadata.at(seq_at(newest, as_of), newest=newest)
 
     def resting_on(self, seq: int) -> Self:
         """Return the same table for writes that follow from what was read at the state ``seq``.

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
 
 from mdt.errors import Conflict, Invalid, Unsupported
 from mdt.progress import Progress, ProgressOption, shown
+from mdt.schema.input import is_spark, pieces, to_table
 from mdt.write.clauses import ALL, Action, Clause, Clauses, When
 from mdt.write.matching import On, matched_on
 from mdt.write.merge import Merge
@@ -16,8 +20,6 @@ from mdt.write.said import SaidClause, SaidMerge, require_parts
 from mdt.write.source import Source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from mdt.commit.operation import Operation
     from mdt.table.handle import Handle
 
@@ -26,6 +28,43 @@ Runner: TypeAlias = "Callable[[SaidMerge, pa.Schema, Progress | None], Operation
 Whole: TypeAlias = "Callable[[], pa.Table]"
 """Brings the rows of a large source into memory."""
 Params = Mapping[str, object] | None
+
+
+def merging(table: Handle, source: Any, on: Any, *, looks: bool = False) -> Merging:
+    """Return a merge of ``source`` without clauses, as :meth:`mdt.Table.merge` does.
+
+    ``looks``: whether the first rows of a Spark DataFrame are looked at, too, where Spark takes them for many, as it does of joins; they are
+    looked at once.
+    """
+    table._refuse_the_past()
+    rows, runner, whole = _spark_rows(table, source, looks) if is_spark(source) else _rows(table, source)
+    return Merging.of(table, rows, on, runner, whole)
+
+
+def _spark_rows(table: Handle, source: Any, looks: bool) -> tuple[pa.Table, Runner | None, Whole | None]:
+    """Return the rows of a merge, which are held in memory; of a large source its columns, and what merges it in tasks."""
+    from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
+
+    found = engine.collect_if_small(source, table.options.spark_local_bytes_max, looks=looks)
+    if found is not None:
+        return found, None, None
+    columns = engine.schema_of(source)
+    return columns.empty_table(), partial(engine.merge, table.metadata, table.options, source, columns), None
+
+
+def _rows(table: Handle, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+    """Return the rows of a merge; of a large source its columns, what merges it, and what brings it into memory."""
+    found = pieces(source, table.schema)
+    if found is None:
+        return to_table(source, table.schema), None, None
+    from mdt.engines import spilling
+
+    engine = spilling.engine_of(table.options)
+    rows = spilling.read_source(found, engine)
+    if isinstance(rows, pa.Table):
+        return rows, None, None
+    runner = partial(spilling.merge_source, table.metadata, table.options, engine, rows)
+    return rows.schema.empty_table(), runner, rows.table
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -72,8 +72,9 @@ class Reading(Handle):
         first, last = seq_at(seen, since, "since"), seen.seq if until is None else seq_at(seen, until, "until")
         threads = self.options.threads("reader")
         return ChangeStream(
-            self._metadata, first, last, mode, where, columns, params=params, before=before, threads=threads
-        )
+            self._metadata, first, last, mode, where, columns, params=params, before=before, threads=threads,
+            newest=None if self._pinned else seen,
+        )  # fmt: skip
 
     def get(
         self, keys: Any, columns: Sequence[str] | None = None, *, missing: str = "null", as_of: Point | None = None

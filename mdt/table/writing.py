@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mdt.query import Where
     from mdt.schema.definition import TableDefinition
-    from mdt.table.merging import Merging, Runner, Whole
+    from mdt.table.merging import Merging
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
     from mdt.write.conditional import Conditional
@@ -171,36 +171,9 @@ class Writing(Handle):
         >>> done.updated, done.inserted, t.get("b")["fare"]
         (1, 1, 6.5)
         """
-        from mdt.table.merging import Merging
+        from mdt.table.merging import merging
 
-        self._refuse_the_past()
-        rows, runner, whole = self._to_merge(source)
-        return Merging.of(self, rows, on, runner, whole)
-
-    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
-        """Return the rows of a merge, which are held in memory; of a large source its columns, what merges it, and what brings it into memory."""
-        if not is_spark(source):
-            return self._to_merge_here(source)
-        from mdt.engines.spark import engine  # as below
-
-        found = engine.collect_if_small(source, self.options.spark_local_bytes_max)
-        if found is not None:
-            return found, None, None
-        columns = engine.schema_of(source)
-        return columns.empty_table(), partial(engine.merge, self._metadata, self.options, source, columns), None
-
-    def _to_merge_here(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
-        found = pieces(source, self.schema)
-        if found is None:
-            return to_table(source, self.schema), None, None
-        from mdt.engines import spilling
-
-        engine = spilling.engine_of(self.options)
-        rows = spilling.read_source(found, engine)
-        if isinstance(rows, pa.Table):
-            return rows, None, None
-        runner = partial(spilling.merge_source, self._metadata, self.options, engine, rows)
-        return rows.schema.empty_table(), runner, rows.table
+        return merging(self, source, on)
 
     def _where(
         self,

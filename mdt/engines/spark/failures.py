@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException
 
 from mdt import errors
 from mdt.engines.spark import private
-from mdt.errors import MdtError, Unavailable, Unsupported
+from mdt.errors import MdtError, Missing, Unavailable, Unsupported
+from mdt.metadata.recent import Recent
 
 _MARK = "mdt-error:"
 _KINDS = {
@@ -30,6 +31,9 @@ _KINDS = {
 _LACKING = re.compile(
     r"No module named '(mdt|indexes|numpy|pyarrow|pyroaring|mmh3|sortedcontainers|fastavro|obstore)\b"
 )
+_LACKED = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+)")
+_roots: Recent[str, str] = Recent(1_024)
+"""Tables that queries of this process read, those that were named last."""
 
 
 class TaskFailed(Exception):
@@ -66,9 +70,27 @@ def in_driver(doing: str = "") -> Iterator[None]:
         raise found from error
 
 
-def named_in_queries() -> None:
-    """Let errors of mdt that a query meets, in its planner or its tasks, be what they were there, whoever runs the query."""
-    private.on_java_errors(_marked)
+def named_in_queries(root: str) -> None:
+    """Let errors of mdt that a query meets, in its planner or its tasks, be what they were there, whoever runs the query.
+
+    ``root``: URI of a table that queries read.  Where Spark lacks a file of it, that is an error of mdt, too.
+    """
+    _roots.put(root, root)
+    private.on_java_errors(lambda text: _marked(text) or _gone(text))
+
+
+def _gone(text: str) -> Missing | None:
+    """Return what to say where a query was planned before its files went."""
+    found = _LACKED.search(text)
+    if found is None or not ("FILE_NOT_EXIST" in text or "FileNotFoundException" in text):
+        return None
+    root = next((root for root in _roots.values() if root in found[1]), None)
+    if root is None:
+        return None
+    return Missing(
+        f"a file of the table at {root} is gone: the table was deleted or replaced, or the state that is read was cleaned",
+        hint="make the DataFrame anew, as by mdt.read(spark, path)",
+    )
 
 
 def _last_line(text: str) -> str:

@@ -66,10 +66,8 @@ def read(
     ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says something.
     """
     definition = (pinned or metadata.newest()).definition
-    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
+    files = _files(spark, metadata, pinned, reads)
     files.seen = view
-    if "log" in files.reads.explains:
-        files.log = private.log(spark, "mdt.plan")
     return _frame(spark, files, definition, shown(definition))
 
 
@@ -104,11 +102,14 @@ def spark_versions(definition: TableDefinition) -> list[StructType]:
 
 def scan(
     spark: SparkSession, metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, columns: Sequence[str],
-    order: Sequence[SortKey] = (),
+    order: Sequence[SortKey] = (), *, reads: Reads | None = None,
 ) -> DataFrame:  # fmt: skip
-    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``."""
+    """Return ``columns`` (meta columns may be among them) of the rows of ``snapshot`` that match ``predicate``, in ``order``.
+
+    ``reads``: as for :func:`read`.
+    """
     schema = with_meta(shown(snapshot.definition))
-    files = _Files(metadata, snapshot, IndexTasks(SparkEngine(classic(spark))))
+    files = _files(spark, metadata, snapshot, reads)
     files.hidden = _with_calls(predicate)
     frame = _frame(spark, files, snapshot.definition, schema)
     if predicate is not None:
@@ -118,11 +119,18 @@ def scan(
     return frame.select(*(quoted(name) for name in columns))
 
 
+def _files(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, reads: Reads | None) -> _Files:
+    files = _Files(metadata, pinned, IndexTasks(SparkEngine(classic(spark))), reads)
+    if "log" in files.reads.explains:
+        files.log = private.log(spark, "mdt.plan")
+    return files
+
+
 def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema) -> DataFrame:
     """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes those that match."""
     files.definition = definition
-    named_in_queries()
     root = files.metadata.storage.uri("").rstrip("/")
+    named_in_queries(root)
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
     does = [*files.reads.optimizes, *(["told"] if files.tells else []), *(["placed"] if placed else [])]

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pyspark
-from py4j import java_gateway
+from py4j import java_gateway, protocol
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -33,6 +33,7 @@ __all__ = [
     "collect_garbage",
     "compiled",
     "factory_of",
+    "frame_in",
     "frame_of_java",
     "from_arrow_schema",
     "from_arrow_type",
@@ -169,6 +170,11 @@ def frame_of_java(java: Any) -> DataFrame:
     return ClassicDataFrame(java, session_of_java(java.sparkSession()))
 
 
+def frame_in(spark: SparkSession, java: Any) -> DataFrame:
+    """Return a Dataset of the JVM as a frame of ``spark``, of which it is."""
+    return ClassicDataFrame(java, spark)
+
+
 def java_error(error: Exception) -> Any | None:
     """Return the JVM's exception behind one of PySpark's, None if it came from elsewhere."""
     if isinstance(error, Py4JJavaError):
@@ -177,14 +183,17 @@ def java_error(error: Exception) -> Any | None:
 
 
 def on_java_errors(made: Callable[[str], Exception | None]) -> None:
-    """Let calls of PySpark raise what ``made`` makes of the text of an error of the JVM, if it makes something; once a process.
+    """Let calls of PySpark raise what ``made`` makes of the text of an error of the JVM, if it makes something.
 
-    PySpark puts its own errors in the place of Py4J's in the same way (``pyspark.errors.exceptions.captured``).
+    PySpark puts its own errors in the place of Py4J's in the same way (``pyspark.errors.exceptions.captured``), around the function that
+    ``py4j.protocol`` has, and does so again for each session that is made.
     """
-    known = java_gateway.get_return_value
-    if getattr(known, "is_of_mdt", False):
-        return
+    for module in (protocol, java_gateway):
+        if not getattr(module.get_return_value, "is_of_mdt", False):
+            module.get_return_value = _raising(made, module.get_return_value)
 
+
+def _raising(made: Callable[[str], Exception | None], known: Callable[..., Any]) -> Callable[..., Any]:
     def get_return_value(*args: Any, **more: Any) -> Any:
         try:
             return known(*args, **more)
@@ -195,7 +204,7 @@ def on_java_errors(made: Callable[[str], Exception | None]) -> None:
             raise found from error
 
     get_return_value.is_of_mdt = True  # type: ignore[attr-defined]
-    java_gateway.get_return_value = get_return_value
+    return get_return_value
 
 
 def session_of_java(java: Any) -> SparkSession:

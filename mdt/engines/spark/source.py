@@ -28,6 +28,25 @@ _SEPARATOR = "\x1e"
 """Between texts of an answer, as ``Python.java`` has it."""
 
 
+class Stream(Protocol):
+    """One stream of rows of a table, which is open.  It holds nothing of the JVM's, which holds it."""
+
+    def columns(self, spark: SparkSession, said: StructType | None) -> StructType:
+        """Return the columns; ``said``: those that the user names, None for any."""
+
+    def newest(self) -> str:
+        """Return the offset of the newest commit."""
+
+    def offset(self, start: str | None, everything: bool, last: str | None) -> str | None:
+        """Return how far the batch goes that begins at the offset ``start``, None if nothing is new.
+
+        ``everything``: whatever the limits of a batch are.  ``last``: where the stream ends.
+        """
+
+    def batch(self, spark: SparkSession, start: str | None, end: str, expected: StructType) -> DataFrame:
+        """Return the rows from the offset ``start``, None for the beginning, to ``end``; they have the columns ``expected``."""
+
+
 class Answers(Protocol):
     """Who opens, reads and writes tables for the data source.  Called from several threads at a time."""
 
@@ -56,24 +75,8 @@ class Answers(Protocol):
     ) -> Sequence[tuple[str, str]]:
         """Carry out a procedure on the table that ``options`` name, and return names and values of what it tells."""
 
-    def stream_columns(self, spark: SparkSession, options: Mapping[str, str], columns: StructType | None) -> StructType:
-        """Return the columns of the stream that ``options`` ask for; ``columns``: those that it must have, None for any."""
-
-    def stream_newest(self, spark: SparkSession, options: Mapping[str, str]) -> str:
-        """Return the offset of the newest commit of the table that ``options`` name."""
-
-    def stream_offset(
-        self, spark: SparkSession, options: Mapping[str, str], start: str | None, everything: bool, last: str | None
-    ) -> str | None:
-        """Return how far the batch of a stream goes that begins at the offset ``start``, None if nothing is new.
-
-        ``everything``: whatever the limits of a batch are.  ``last``: where the stream ends.
-        """
-
-    def stream_batch(
-        self, spark: SparkSession, options: Mapping[str, str], start: str | None, end: str, columns: StructType
-    ) -> DataFrame:
-        """Return the rows of a stream from the offset ``start``, None for its beginning, to ``end``; they have ``columns``."""
+    def stream(self, spark: SparkSession, options: Mapping[str, str]) -> Stream:
+        """Return the stream that ``options`` ask for, its table open."""
 
     def stream_write(
         self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
@@ -96,22 +99,42 @@ class _Function:
         That is the text of ours, or an exception of the JVM.
         """
         what, session, options, text, more = request
-        try:
-            found = _ANSWERED[what](self._answers, private.session_of_java(session), dict(options), text, more)
-        except MdtError as error:
-            return f"{type(error).__name__}: {error}"
-        except (PySparkException, Py4JJavaError) as error:
-            java = private.java_error(error)
-            if java is None:
-                raise
-            return java
-        if isinstance(found, DataFrame):
-            return private.java_frame(found)
-        return "=" + _SEPARATOR.join(found)
+        return _answered(lambda spark: _ANSWERED[what](self._answers, spark, dict(options), text, more), session)
+
+
+class _Stream:
+    """The java.util.function.Function that ``java/MdtStream.java`` asks, as long as its query runs."""
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def apply(self, request: Any) -> Any:
+        """Answer a request, as :class:`_Function` does."""
+        what, session, text, more = request
+        return _answered(lambda spark: _TOLD[what](self._stream, spark, text, more), session)
+
+
+def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
+    """Return what the JVM is told: a Dataset, a function, texts after a "=", or an error; ``session``: of the JVM."""
+    try:
+        found = answer(private.session_of_java(session))
+    except MdtError as error:
+        return f"{type(error).__name__}: {error}"
+    except (PySparkException, Py4JJavaError) as error:
+        java = private.java_error(error)
+        if java is None:
+            raise
+        return java
+    if isinstance(found, _Stream):
+        return found
+    return private.java_frame(found) if isinstance(found, DataFrame) else "=" + _SEPARATOR.join(found)
 
 
 _Options = dict[str, str]
-_Answer = DataFrame | Sequence[str]
+_Answer = DataFrame | Sequence[str] | _Stream
 
 
 def _columns(text: str | None) -> StructType | None:
@@ -143,21 +166,25 @@ def _change(answers: Answers, spark: SparkSession, options: _Options, text: str,
     return [str(count) for count in answers.change(spark, options, Statement(text, more))]
 
 
-def _stream_columns(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
-    return [answers.stream_columns(spark, options, _columns(text)).json()]
+def _opened(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    return _Stream(answers.stream(spark, options))
 
 
-def _stream_newest(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
-    return [answers.stream_newest(spark, options)]
+def _stream_columns(stream: Stream, spark: SparkSession, text: str | None, more: Any) -> _Answer:
+    return [stream.columns(spark, _columns(text)).json()]
 
 
-def _stream_offset(answers: Answers, spark: SparkSession, options: _Options, text: str | None, more: Any) -> _Answer:
-    found = answers.stream_offset(spark, options, text, bool(more[0]), more[1])
+def _stream_newest(stream: Stream, spark: SparkSession, text: Any, more: Any) -> _Answer:
+    return [stream.newest()]
+
+
+def _stream_offset(stream: Stream, spark: SparkSession, text: str | None, more: Any) -> _Answer:
+    found = stream.offset(text, bool(more[0]), more[1])
     return [] if found is None else [found]
 
 
-def _stream_batch(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
-    return answers.stream_batch(spark, options, more[0], text, StructType.fromJson(json.loads(more[1])))
+def _stream_batch(stream: Stream, spark: SparkSession, text: str, more: Any) -> _Answer:
+    return stream.batch(spark, more[0], text, StructType.fromJson(json.loads(more[1])))
 
 
 def _stream_write(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
@@ -167,10 +194,14 @@ def _stream_write(answers: Answers, spark: SparkSession, options: _Options, text
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
     "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change,
-    "stream columns": _stream_columns, "stream newest": _stream_newest, "stream offset": _stream_offset, "stream batch": _stream_batch,
-    "stream write": _stream_write,
+    "stream": _opened, "stream write": _stream_write,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""
+
+_TOLD: Mapping[str, Callable[[Stream, SparkSession, Any, Any], _Answer]] = {
+    "columns": _stream_columns, "newest": _stream_newest, "offset": _stream_offset, "batch": _stream_batch,
+}  # fmt: skip
+"""The same for what a stream is asked."""
 
 
 _enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()

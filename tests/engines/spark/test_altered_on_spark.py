@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from reader import bag
 
 import mdt
-from mdt.errors import Invalid
+from mdt.errors import Invalid, Missing
 
 SCHEMA = pa.schema(
     [
@@ -111,6 +111,27 @@ def test_a_frame_of_a_table_that_was_replaced_at_its_path_is_refused(spark: Spar
         ):
             run()
     assert mdt.read(spark, str(path)).count() == 3
+
+
+def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = mdt.create(path, SCHEMA, key=["id"], table_type="MERGE_ON_READ")
+    table.upsert(rows("ab"))
+    table.upsert(rows("ac"))
+    newest, derived = mdt.read(spark, str(path)), mdt.read(spark, str(path)).where("id > 'a'")
+    past, told = mdt.read(spark, str(path), as_of=1), table.changes(1).to_spark(spark)
+    assert [one.count() for one in (newest, past, told)] == [3, 2, 3] and len(derived.collect()) == 2
+    shutil.rmtree(path)
+    spark.newSession()  # which puts PySpark's own way of raising errors in the place of others
+    with pytest.raises(Invalid, match="is not a table of mdt"), pytest.warns(UserWarning, match="is not a table"):
+        newest.collect()
+    with pytest.raises(Invalid, match="is not a table of mdt"):
+        told.collect()
+    for frame in (derived, past):
+        with pytest.raises(
+            Missing, match=r"is gone: the table was deleted or replaced.*\n.*hint: make the DataFrame anew"
+        ):
+            frame.collect()
 
 
 def test_a_past_state_has_its_columns_on_spark(spark: SparkSession, tmp_path: Path) -> None:

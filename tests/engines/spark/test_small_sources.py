@@ -11,7 +11,7 @@ from reader import bag
 from sql_tables import BEFORE, TABLE, counts, kept, path, settings
 
 import mdt
-from mdt.engines.spark import frame
+from mdt.engines.spark import engine, frame
 
 EACH_COLUMN = [
     ("id", "7L"),
@@ -95,3 +95,26 @@ def test_rows_are_inserted_however_large_spark_takes_the_join_for(sql: SparkSess
     )
     assert counts(sql, said) == (1_000, there, 0, 1_000 - there)
     assert mdt.open(path(sql)).check().ok
+
+
+@pytest.mark.parametrize("rows", [150, 40])
+def test_edits_of_a_size_that_nobody_knows_are_looked_at_once(
+    sql: SparkSession, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    looked: list[int] = []
+    whole = type(sql.range(1)).limit
+
+    def limit(self: engine.DataFrame, count: int) -> engine.DataFrame:
+        looked.append(engine._estimated_bytes(self))
+        return whole(self, count)
+
+    monkeypatch.setattr(engine, "_PROBE_ROWS", 100)
+    monkeypatch.setattr(type(sql.range(1)), "limit", limit)
+    given = sql.sparkContext.parallelize([(n, "Oslo", n, 5) for n in range(1_000, 1_000 + rows)])
+    sql.createDataFrame(given, "id long, city string, n long, ts long").createOrReplaceTempView("given")
+    said = (
+        f"merge into {TABLE} t using given s on t.id = s.id and t.city = s.city when matched then update set n = s.n "
+        "when not matched then insert (id, city, n, ts) values (s.id, s.city, s.n, s.ts)"
+    )
+    assert counts(sql, said) == (rows, 0, 0, rows)
+    assert len(looked) == 1 and looked[0] >= engine._UNKNOWN_BYTES

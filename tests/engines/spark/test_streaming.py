@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from counting import count
+from following import SCHEMA, Follower, finished, row
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from reader import bag, hudi_table
 
@@ -19,9 +19,6 @@ import mdt.spark
 from mdt.errors import Unavailable
 from mdt.services import cleaning
 from mdt.table import Table
-
-SCHEMA = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
-Row = tuple[Any, ...]
 
 
 @pytest.fixture
@@ -39,41 +36,6 @@ def source(tmp_path: Path) -> Table:
     return mdt.create(
         tmp_path / "source", SCHEMA, ["id"], partition_by=["city"], table_type="MERGE_ON_READ", options=options
     )
-
-
-def row(key: str, city: str, n: int) -> dict[str, Any]:
-    return {"id": key, "city": city, "n": n}
-
-
-class Follower:
-    """A query that collects what a stream of a table says, a run after the other, from one checkpoint."""
-
-    def __init__(self, spark: SparkSession, path: str, folder: Path, **options: str) -> None:
-        self.batches: list[list[Row]] = []
-        self.frame = spark.readStream.format("mdt").options(**options).load(path)
-        self.folder = folder
-
-    def run(self) -> list[list[Row]]:
-        """Read what there is, and return the batches of this run, each sorted."""
-        self.batches = []
-        finished(self.start(availableNow=True))
-        return self.batches
-
-    def start(self, **trigger: Any) -> StreamingQuery:
-        """Begin to read, by default what comes, too."""
-        writer = self.frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self.folder))
-        return writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
-
-    def _keep(self, rows: DataFrame, number: int) -> None:
-        self.batches.append(sorted(tuple(row) for row in rows.collect()))
-        count("batches of streams that were read")
-
-
-def finished(query: StreamingQuery) -> None:
-    assert query.awaitTermination(60)
-    error = query.exception()
-    if error is not None:
-        raise error
 
 
 def test_a_stream_begins_with_the_rows_that_there_are_and_goes_on_with_those_that_commits_write(

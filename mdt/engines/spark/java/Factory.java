@@ -66,6 +66,11 @@ public class Factory {
         return session.baseRelationToDataFrame(relation);
     }
 
+    /** Returns the frame of a relation whose rows are asked for by each query: see AskedRelation. columns: schema as JSON. */
+    public Dataset asked(Function rows, SparkSession session, String columns, long bytes) {
+        return session.baseRelationToDataFrame(new AskedRelation(session, rows, (StructType) DataType.fromJson(columns), bytes));
+    }
+
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */
     public Dataset anew(SparkSession session, LogicalPlan plan) {
         return Dataset.ofRows(session, plan);

@@ -45,6 +45,9 @@ public class JoinPruning extends Rule {
 
     /** Returns a join of which one side asks the other, null if there is nothing to ask, or if it asks already. */
     private static LogicalPlan pruned(Join join, SQLConf conf) {
+        if (Stateful.keeps(join)) {
+            return null; // a row may match one of an earlier or a later batch, which Spark keeps in its state
+        }
         JoinType type = join.joinType();
         boolean inner = type.equals(Inner$.MODULE$);
         boolean semi = type.equals(LeftSemi$.MODULE$);
@@ -70,6 +73,9 @@ public class JoinPruning extends Rule {
     private static Join asking(Join join, boolean left, boolean near, SQLConf conf) {
         LogicalPlan from = left ? join.left() : join.right();
         LogicalPlan to = left ? join.right() : join.left();
+        if (Stateful.is(from)) {
+            return null;
+        }
         List keys = Source.keys(join, left);
         List others = Source.keys(join, !left);
         LogicalPlan asking = to;

@@ -49,6 +49,9 @@ final class Lineage {
                     ? asking(project.child(), unnamed(key, project.projectList())) : null;
             return child == null ? null : project.copy(project.projectList(), child);
         }
+        if (Stateful.keeps(plan)) {
+            return null; // the next batch may ask for other rows
+        }
         if (plan instanceof Aggregate) {
             return belowAggregate((Aggregate) plan, key);
         }

@@ -9,6 +9,7 @@
 // files are read as they are, FrameRelation if there is more to do, as for an incremental query.
 package mdt.spark;
 
+import java.util.function.Function;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SQLContext;
 import org.apache.spark.sql.SaveMode;
@@ -59,14 +60,16 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
 
     public Tuple2 sourceSchema(
             SQLContext context, Option columns, String provider, scala.collection.immutable.Map options) {
-        return new Tuple2(NAME, Python.columns(context.sparkSession(), options, said(columns)));
+        SparkSession session = context.sparkSession();
+        return new Tuple2(NAME, Python.columns(Python.stream(session, options), session, said(columns)));
     }
 
     /** checkpoint: where the stream keeps what it needs; ours needs nothing. */
     public Source createSource(SQLContext context, String checkpoint, Option columns, String provider,
             scala.collection.immutable.Map options) {
         SparkSession session = context.sparkSession();
-        return new MdtStream(session, options, Python.columns(session, options, said(columns)));
+        Function stream = Python.stream(session, options);
+        return new MdtStream(session, stream, Python.columns(stream, session, said(columns)));
     }
 
     public Sink createSink(SQLContext context, scala.collection.immutable.Map options,

@@ -1,12 +1,17 @@
-// spark.readStream.format("mdt"): the commits of a table, one batch after the other. Python knows how far a batch goes and
-// which rows it has; its frame becomes one that says of itself that it streams, as Spark wants it.
+// spark.readStream.format("mdt"): the commits of a table, one batch after the other. Python, which has the table open as long as the
+// query runs, knows how far a batch goes and which rows it has. The plan of its frame becomes a part of the query's, its relations
+// saying of themselves that they stream, as Spark wants it: so the query's filters and columns reach them, and choose files.
 package mdt.spark;
 
+import java.util.List;
+import java.util.function.Function;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.streaming.ReadAllAvailable;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.streaming.Offset;
 import org.apache.spark.sql.execution.streaming.Source;
 import org.apache.spark.sql.types.StructType;
@@ -14,13 +19,13 @@ import scala.Option;
 
 final class MdtStream implements Source, SupportsTriggerAvailableNow {
     private final SparkSession session;
-    private final scala.collection.immutable.Map options;
+    private final Function stream; // what Python is asked by
     private final StructType columns;
     private String last; // of a query that reads what there is when it begins, and ends
 
-    MdtStream(SparkSession session, scala.collection.immutable.Map options, StructType columns) {
+    MdtStream(SparkSession session, Function stream, StructType columns) {
         this.session = session;
-        this.options = options;
+        this.stream = stream;
         this.columns = columns;
     }
 
@@ -35,12 +40,12 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
 
     public org.apache.spark.sql.connector.read.streaming.Offset latestOffset(
             org.apache.spark.sql.connector.read.streaming.Offset start, ReadLimit limit) {
-        String found = Python.offset(session, options, json(start), limit instanceof ReadAllAvailable, last);
+        String found = Python.offset(stream, session, json(start), limit instanceof ReadAllAvailable, last);
         return found.isEmpty() ? null : new MdtOffset(found);
     }
 
     public void prepareForTriggerAvailableNow() {
-        last = Python.newest(session, options);
+        last = Python.newest(stream, session);
     }
 
     /** Of older ways to ask; Spark takes latestOffset. */
@@ -50,9 +55,30 @@ final class MdtStream implements Source, SupportsTriggerAvailableNow {
 
     public Dataset getBatch(Option start, Offset end) {
         String from = start.isEmpty() ? null : json((org.apache.spark.sql.connector.read.streaming.Offset) start.get());
-        org.apache.spark.sql.classic.Dataset rows = Python.batch(session, options, from, end.json(), columns.json());
-        return ((org.apache.spark.sql.classic.SparkSession) session)
-                .internalCreateDataFrame(rows.queryExecution().toRdd(), columns, true);
+        org.apache.spark.sql.classic.Dataset rows = Python.batch(stream, session, from, end.json(), columns.json());
+        org.apache.spark.sql.classic.SparkSession own = (org.apache.spark.sql.classic.SparkSession) session;
+        LogicalPlan streaming = streaming(rows.queryExecution().analyzed());
+        return streaming == null ? own.internalCreateDataFrame(rows.queryExecution().toRdd(), columns, true)
+                : org.apache.spark.sql.classic.Dataset.ofRows(own, streaming);
+    }
+
+    /** Returns a plan whose leaves say that they stream, null where they are no relations: rows that cannot be read. */
+    private static LogicalPlan streaming(LogicalPlan plan) {
+        List leaves = Scala.list(plan.collectLeaves());
+        for (int i = 0; i < leaves.size(); i++) {
+            if (!(leaves.get(i) instanceof LogicalRelation)) {
+                return null;
+            }
+        }
+        return (LogicalPlan) plan.transformUp(new Replacement() {
+            Object of(Object node) {
+                if (!(node instanceof LogicalRelation)) {
+                    return null;
+                }
+                LogicalRelation leaf = (LogicalRelation) node;
+                return leaf.copy(leaf.relation(), leaf.output(), leaf.catalogTable(), true, leaf.stream());
+            }
+        });
     }
 
     /** What was read need not be kept: cleaning knows what the table keeps. */

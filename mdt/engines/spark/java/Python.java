@@ -1,6 +1,6 @@
 // The way of the data source to Python, which opens, reads and writes tables (mdt/source): one function that Python hands
-// over, called with an array of what is asked. It answers with a frame, with
-// a text that begins with "=", or with one that says what is wrong.
+// over, called with an array of what is asked. It answers with a frame, with a text that begins with "=", or with one that says
+// what is wrong; and for a stream, whose table it opens once, with another function, which is asked from then on.
 package mdt.spark;
 
 import java.util.HashMap;
@@ -35,28 +35,30 @@ final class Python {
         return ask(new Object[] {"write", session, options(options), how, rows});
     }
 
+    /** Opens the table of a stream, and returns what the stream asks from then on. */
+    static Function stream(SparkSession session, scala.collection.immutable.Map options) {
+        return (Function) asked(new Object[] {"stream", session, options(options), null, null});
+    }
+
     /** Returns the columns of a stream; said: those that the user names, as JSON, null for none. */
-    static StructType columns(SparkSession session, scala.collection.immutable.Map options, String said) {
-        return (StructType) DataType.fromJson(
-                told(new Object[] {"stream columns", session, options(options), said, null})[0]);
+    static StructType columns(Function stream, SparkSession session, String said) {
+        return (StructType) DataType.fromJson(told(stream, new Object[] {"columns", session, said, null})[0]);
     }
 
     /** Returns the offset of the newest commit. */
-    static String newest(SparkSession session, scala.collection.immutable.Map options) {
-        return told(new Object[] {"stream newest", session, options(options), null, null})[0];
+    static String newest(Function stream, SparkSession session) {
+        return told(stream, new Object[] {"newest", session, null, null})[0];
     }
 
     /** Returns how far the next batch of a stream goes, empty if nothing is new. last: where the stream ends, null if it does not. */
-    static String offset(
-            SparkSession session, scala.collection.immutable.Map options, String start, boolean all, String last) {
-        String[] found = told(new Object[] {
-            "stream offset", session, options(options), start, new Object[] {Boolean.valueOf(all), last}});
+    static String offset(Function stream, SparkSession session, String start, boolean all, String last) {
+        String[] found = told(stream, new Object[] {"offset", session, start, new Object[] {Boolean.valueOf(all), last}});
         return found.length == 0 ? "" : found[0];
     }
 
     /** Returns the rows of a stream from one offset, null for its beginning, to another; columns: those that it must have. */
-    static Dataset batch(SparkSession session, scala.collection.immutable.Map options, String start, String end, String columns) {
-        return ask(new Object[] {"stream batch", session, options(options), end, new Object[] {start, columns}});
+    static Dataset batch(Function stream, SparkSession session, String start, String end, String columns) {
+        return (Dataset) asked(stream, new Object[] {"batch", session, end, new Object[] {start, columns}});
     }
 
     /** Writes a batch of a stream, unless the table has it. */
@@ -90,7 +92,15 @@ final class Python {
     }
 
     private static String[] told(Object[] request) {
-        String text = ((String) asked(request)).substring(1);
+        return texts(asked(request));
+    }
+
+    private static String[] told(Function stream, Object[] request) {
+        return texts(asked(stream, request));
+    }
+
+    private static String[] texts(Object answer) {
+        String text = ((String) answer).substring(1);
         return text.isEmpty() ? new String[0] : text.split(SEPARATOR, -1);
     }
 
@@ -98,16 +108,20 @@ final class Python {
         return (Dataset) asked(request);
     }
 
-    /** Returns a frame, or a text that begins with "=". */
     private static Object asked(Object[] request) {
         if (answers == null) {
             throw new IllegalStateException("Python has gone: call mdt.spark.enable(spark)");
         }
-        Object answer = answers.apply(request);
+        return asked(answers, request);
+    }
+
+    /** Returns a frame, a function, or a text that begins with "=". */
+    private static Object asked(Function who, Object[] request) {
+        Object answer = who.apply(request);
         if (answer instanceof Throwable) {
             Platform.throwException((Throwable) answer); // of Spark, on its way through Python
         }
-        if (answer instanceof Dataset || ((String) answer).startsWith("=")) {
+        if (!(answer instanceof String) || ((String) answer).startsWith("=")) {
             return answer;
         }
         String text = (String) answer; // the name of an error of mdt, a colon, and what it says

@@ -1,0 +1,56 @@
+// A relation whose rows Python finds out whenever a query is planned: changes of a table. Spark says which columns it wants and which
+// conditions it will test on every row; Python answers with a frame of such rows, in which rows may lack for which they do not hold.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.SQLContext;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.sources.BaseRelation;
+import org.apache.spark.sql.sources.CatalystScan;
+import org.apache.spark.sql.types.StructType;
+
+final class AskedRelation extends BaseRelation implements CatalystScan {
+    private final SparkSession session;
+    private final Function rows;
+    private final StructType columns;
+    private final long bytes;
+
+    /** rows: called with a session, conditions as JSON, and names of columns as JSON; bytes: of all rows, roughly. */
+    AskedRelation(SparkSession session, Function rows, StructType columns, long bytes) {
+        this.session = session;
+        this.rows = rows;
+        this.columns = columns;
+        this.bytes = bytes;
+    }
+
+    public SQLContext sqlContext() {
+        return session.sqlContext();
+    }
+
+    public StructType schema() {
+        return columns;
+    }
+
+    public long sizeInBytes() {
+        return Math.max(1L, bytes);
+    }
+
+    /** The rows are those of Spark's own execution, which it takes as they are. */
+    public boolean needConversion() {
+        return false;
+    }
+
+    public RDD buildScan(scala.collection.immutable.Seq required, scala.collection.immutable.Seq filters) {
+        List names = new ArrayList();
+        for (int i = 0; i < required.length(); i++) {
+            names.add(((Attribute) required.apply(i)).name());
+        }
+        Object[] request = {session, FileSource.json(filters), CatalystJson.texts(names)};
+        return ((Dataset) rows.apply(request)).queryExecution().toRdd();
+    }
+}
