@@ -14,6 +14,7 @@ from sql_tables import settings
 
 import mdt
 import mdt.spark
+from mdt.engines.spark import private
 
 ROWS, KEYS = 3000, 300
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
@@ -176,3 +177,14 @@ def test_too_many_values_let_every_row_pass(sold: SparkSession) -> None:
 def test_each_question_has_its_own_values(sold: SparkSession) -> None:
     query = " union all ".join(f"({GROUPED.format('whole', kind)})" for kind in ("k1", "k2", "k1"))
     assert sorted(map(repr, sold.sql(query).collect())) == plain(sold, query)
+
+
+def test_a_chain_of_joins_is_planned_in_time(sold: SparkSession) -> None:
+    tables = ", ".join(f"parts p{i}" for i in range(14))
+    joins = " and ".join(f"p{i}.part = p{i + 1}.part and p{i}.kind < 'k4'" for i in range(13))
+    frame = sold.sql(f"select count(*) from sales s, {tables} where s.big = p0.big and {joins}")
+    asked = private.java_frame(frame).queryExecution().optimizedPlan().treeString().count("dynamicpruning#")
+    assert 0 < asked < 300
+    assert sorted(map(repr, frame.collect())) == plain(
+        sold, f"select count(*) from sales s, {tables} where s.big = p0.big and {joins}"
+    )

@@ -58,7 +58,8 @@ public class JoinPruning extends Rule {
         Join found = near ? asking(join, small, true, conf) : null;
         found = found == null && !outer ? asking(join, small, false, conf) : found;
         found = found == null ? asking(join, outer || !small, false, conf) : found;
-        boolean hopes = found == null && !outer && !near && Selective.is(small ? join.left() : join.right()); // that it is broadcast
+        LogicalPlan side = small ? join.left() : join.right();
+        boolean hopes = found == null && !outer && !near && Selective.is(side) && !Source.isLarge(side); // that it is broadcast
         return hopes ? asking(join, small, true, conf) : found;
     }
 

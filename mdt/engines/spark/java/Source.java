@@ -23,8 +23,11 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
 import scala.Tuple8;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
 
 final class Source {
+    private static final int LEAVES_MAX = 12; // a question holds a copy of what it asks, with the questions in it, and so on: Spark plans each
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
     final int number; // of the one with the values
@@ -33,6 +36,22 @@ final class Source {
         this.plan = plan;
         this.keys = keys;
         this.number = number;
+    }
+
+    /** Returns whether a plan, with what it asks, is so large that it takes longer to plan it again than can be gained. */
+    static boolean isLarge(LogicalPlan plan) {
+        Leaves leaves = new Leaves();
+        plan.foreachWithSubqueries(leaves);
+        return leaves.count > LEAVES_MAX;
+    }
+
+    private static final class Leaves extends AbstractFunction1 {
+        private int count = 0;
+
+        public Object apply(Object node) {
+            count += ((LogicalPlan) node).children().isEmpty() ? 1 : 0;
+            return BoxedUnit.UNIT;
+        }
     }
 
     /** Returns the keys of one side of a join, null if it has none that are compared by equality. */
@@ -62,7 +81,7 @@ final class Source {
     static boolean isAsked(Join join, boolean left, SQLConf conf) {
         LogicalPlan side = left ? join.left() : join.right();
         boolean small = side.stats().sizeInBytes().compare(scala.math.BigInt.apply(conf.autoBroadcastJoinThreshold())) <= 0;
-        return (small || isHinted(left ? join.hint().leftHint() : join.hint().rightHint())) && Selective.is(side);
+        return (small || isHinted(left ? join.hint().leftHint() : join.hint().rightHint())) && Selective.is(side) && !isLarge(side);
     }
 
     /** Returns a side of a join below a plan that has all values of an expression over the plan's columns, null if there is none. */
