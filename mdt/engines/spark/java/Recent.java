@@ -26,10 +26,12 @@ final class Recent {
         return found == null ? null : found[0];
     }
 
-    /** Keeps a value of so many bytes, among at most so many. */
+    /** Keeps a value of so many bytes among at most so many, if it is not larger by itself. */
     synchronized void put(Object key, Object value, long bytes, long bytesMax) {
-        Object[] before = (Object[]) known.put(key, new Object[] {value, Long.valueOf(bytes)});
-        size += bytes - (before == null ? 0L : ((Long) before[1]).longValue());
+        if (bytes <= bytesMax) {
+            Object[] before = (Object[]) known.put(key, new Object[] {value, Long.valueOf(bytes)});
+            size += bytes - (before == null ? 0L : ((Long) before[1]).longValue());
+        }
         for (Iterator i = known.values().iterator(); size > bytesMax && i.hasNext(); ) {
             size -= ((Long) ((Object[]) i.next())[1]).longValue();
             i.remove();

@@ -101,7 +101,7 @@ final class Vectors implements Serializable {
     private ByteBuffer data(String object, long offset, int bytes) {
         try {
             long chunk = offset / CHUNK_BYTES;
-            if (far == null || bytes > SMALL_BYTES || (offset + bytes - 1) / CHUNK_BYTES != chunk) {
+            if (far == null || bytesMax < 2 * CHUNK_BYTES || bytes > SMALL_BYTES || (offset + bytes - 1) / CHUNK_BYTES != chunk) {
                 return ByteBuffer.wrap(part(object, offset, bytes));
             }
             List key = Arrays.asList(new Object[] {object, Long.valueOf(chunk)});
