@@ -173,6 +173,19 @@ PAST_SNAPSHOTS_CACHED_MAX = 8
 FOOTERS_OF_EXECUTOR_BYTES = 64 << 20
 """Footers of files on far stores that an executor of Spark keeps, unless a session says another number: some ten thousand files."""
 
+FAR_OBJECT_WHOLE_BYTES_MAX = 1 << 20
+"""An object store sends so much hardly later than its first byte: what is smaller is read in one request, and written beside others."""
+
+VECTORS_OF_EXECUTOR_BYTES = 64 << 20
+"""Deletion vectors that an executor of Spark keeps, unless a session says another number: of a million random positions some fifty."""
+
+INLINE_VECTOR_BYTES_MAX = 256
+"""A deletion vector up to this size goes from the driver to Spark's tasks by itself: 25 MB for 100,000 files.  Of larger ones a reference goes, which adds some
+300 bytes to a task of one file, and costs no CPU that could be seen on a local disk, but a far store may ask 30 ms for the bytes."""
+
+INLINE_VECTORS_PAGE_BYTES_MAX = FAR_OBJECT_WHOLE_BYTES_MAX
+"""None does whose page of the metadata is larger than this: a driver would read the page for them."""
+
 WARM_TABLES_MAX = 8
 """Tables that one process keeps loaded for queries of Spark: each may fill caches of its own, key maps up to a gibibyte."""
 
@@ -225,9 +238,6 @@ OPERATIONS_AT_ONCE_MAX = 16
 
 LOOKED_ONCE_ROWS_MAX = 100_000
 """Rows that are made ready in less time than an object store takes to say what has happened meanwhile."""
-
-FAR_OBJECT_WHOLE_BYTES_MAX = 1 << 20
-"""An object store sends so much hardly later than its first byte: what is smaller is read in one request, and written beside others."""
 
 FAR_FILES_READ_AT_ONCE = 8
 """Files that a scan of an object store reads at the same time where there are fewer cores: it waits for most of the time."""

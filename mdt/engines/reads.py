@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from mdt.limits import FOOTERS_OF_EXECUTOR_BYTES
+from mdt.limits import FOOTERS_OF_EXECUTOR_BYTES, VECTORS_OF_EXECUTOR_BYTES
 
 OPTIMIZES = ("joins", "statistics", "top", "totals")
 """What Spark's planner does with a table beside pruning by filters: "joins", the values of one side of a join prune the other;
@@ -23,12 +23,13 @@ class Reads:
 
     ``explains``: who is told of each plan: "log", Spark's, by the logger ``mdt.plan``; "metrics", those of Spark's UI.  ``affinity``: "on", "off",
     or "auto", which is on where the store is far: whether a file is read by the same executor as long as that lives.  ``footer_bytes``: of
-    footers of files on far stores that an executor keeps in memory, 0 for none.  ``optimizes``: which of OPTIMIZES Spark's planner does.
+    footers of files on far stores that an executor keeps in memory, 0 for none; ``vector_bytes``: of deletion vectors.  ``optimizes``: which of OPTIMIZES Spark's planner does.
     """
 
     explains: tuple[str, ...] = ()
     affinity: str = "auto"
     footer_bytes: int = FOOTERS_OF_EXECUTOR_BYTES
+    vector_bytes: int = VECTORS_OF_EXECUTOR_BYTES
     optimizes: tuple[str, ...] = OPTIMIZES
 
     def of_stream(self) -> Self:

@@ -112,15 +112,20 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
 
 
 def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> Layered[int, BitMap]:
-    """Return the deletion vectors after ``record``; what it says of segments that leave, ``gone``, is for those who read changes."""
+    """Return what deletion vectors have after ``record`` that the checkpoint's lack; what it says of segments that leave, ``gone``, is for those who read changes."""
     table, path = record.table("vectors"), paths.commit(record.seq)
     fresh: dict[int, BitMap] = {}
     changed = _file_numbers(snapshot, table["segment"], path)
     for number, data in zip(changed.tolist(), table["positions"].to_pylist(), strict=True):
         if number >= 0:
             rows = int(snapshot.files.value("rows", number).as_py())
-            old, new = snapshot.vector(number), positions(data, rows, path=path)
-            fresh[number] = new if old is None else old | new
+            since, old, new = (
+                snapshot.vectors_since.get(number),
+                snapshot.vector(number),
+                positions(data, rows, path=path),
+            )
+            new = new if old is None else new - old
+            fresh[number] = new if since is None else since | new
     return snapshot.vectors_since.adding({number: new for number, new in fresh.items() if number not in gone})
 
 

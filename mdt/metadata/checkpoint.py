@@ -6,11 +6,13 @@ numbers for files and file groups.  So a damaged column of a checkpoint can be m
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes import column_stats
 from indexes.buffers import column as column_of
@@ -52,7 +54,7 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     n = len(files)
     columns = {f"files/{name}": _column(files.select([name]), name) for name in FILES.names}
     columns["dead"] = Column(simple("dead", snapshot.dead_rows[snapshot.live]))
-    columns["vector"] = _paged(simple("vector", _vectors(snapshot)), SUMMARIES_PER_PAGE)
+    columns |= {name: _paged(table, SUMMARIES_PER_PAGE) for name, table in _vectors(snapshot).items()}
     groups, order = _groups(files)
     columns |= {name: _named(name, values) for name, values in groups.items()}
     ended = snapshot.definition.statistics_ended()
@@ -99,14 +101,20 @@ def _named(name: str, values: object) -> Column:
     return _paged(table, FILES_PER_PAGE) if name == "group_name" else Column(table)
 
 
-def _vectors(snapshot: Snapshot) -> list[bytes | None]:
-    """Return the deletion vector of each live file, None if it has no dead rows."""
+def _vectors(snapshot: Snapshot) -> dict[str, pa.Table]:
+    """Return the deletion vector of each live file, and how its bytes are known, null if it has no dead rows."""
     vectors: list[bytes | None] = [None] * len(snapshot)
+    crcs: list[int | None] = [None] * len(snapshot)
     numbers = snapshot.live_numbers
     for at in np.flatnonzero(snapshot.dead_rows[numbers]).tolist():
         vector = snapshot.vector(int(numbers[at]))
-        vectors[at] = None if vector is None else vector.serialize()
-    return vectors
+        if vector is not None:
+            data = vectors[at] = vector.serialize()
+            crcs[at] = zlib.crc32(data)
+    stored = simple("vector", vectors)
+    length = pc.binary_length(stored["value"]).cast(pa.int64())
+    ranges = pa.table([length, pa.array(crcs, pa.int64())], schema=schema_of("vector_range"))
+    return {"vector": stored, "vector_range": ranges}
 
 
 def _groups(files: pa.Table) -> tuple[dict[str, object], Mapping[str, int]]:

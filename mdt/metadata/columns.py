@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from indexes.bounds import Bounds
-from indexes.buffers import numbers
+from indexes.buffers import column, numbers
 from indexes.column_stats import STATS_SCHEMA
 from mdt.limits import METADATA_CACHE_BYTES_MAX
 from mdt.metadata.commit_log import KEY_PARTS, STATS, SUMMARIES, TOMBSTONES
+from mdt.metadata.deletion_vectors import StoredVectors, positions
 from mdt.metadata.file_group import FILES
 from mdt.metadata.recent import Recent
 
@@ -83,6 +86,7 @@ _FAMILIES: Mapping[str, pa.Schema] = {
     "stats": STATS_SCHEMA, "partition_stats": STATS_SCHEMA, "summaries": SUMMARY, "sizes": pa.schema([("size", pa.int64())]),
 }  # fmt: skip
 _TABLES: Mapping[str, pa.Schema] = {
+    "vector_range": pa.schema([("length", pa.int64()), ("crc", pa.int64())]),
     "row_groups": STATS,
     "history": HISTORY,
     "key_parts": NUMBERED_KEY_PARTS,
@@ -203,6 +207,30 @@ class Columns(ABC):
         if values.null_count:
             values = values.fill_null(0)
         return numbers(values)
+
+    def vector(self, file: int) -> BitMap:
+        """Return the dead positions of a file that has some, from memory while there is room; not to be changed.  Raises Corrupt."""
+        key = "dead positions", file
+        found: BitMap | None = self._recent.get(key)
+        if found is None:
+            data, rows = self.value("vector", file).as_py(), int(self.numpy("files/rows")[file])
+            found = self._recent.put(
+                key, positions(data, rows, path=f"checkpoint {self.seq}"), len(data) + MAPPED_BYTES
+            )
+        return found
+
+    def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
+        """Return where the deletion vectors of ``files``, which rise, stand; None if only their bytes can be had."""
+        return None
+
+    def vector_bytes(self, files: npt.NDArray[np.int64]) -> list[bytes | None]:
+        """Return the deletion vectors of ``files``, which rise, as they are stored, None where there is none: pages are checked, and no more."""
+        found: list[bytes | None] = []
+        while len(found) < len(files):
+            table, first = self.page("vector", int(files[len(found)]))
+            end = int(np.searchsorted(files, first + len(table)))
+            found += table["value"].take(column(files[len(found) : end] - first)).to_pylist()
+        return found
 
     def value(self, name: str, row: int) -> pa.Scalar:
         """Return the value of a one-valued column for file (or file group) ``row``; reads one page."""

@@ -374,7 +374,7 @@ class Metadata:
             snapshot = self._without_damaged_key_parts(snapshot)
             key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_part_payload, whole=whole)
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))
-        objects, entries, pages = write_pages(
+        objects, entries, starts, pages = write_pages(
             self.storage, columns, lambda n: paths.checkpoint_part(snapshot.seq, token, f"pages-{n}")
         )
         header = {
@@ -390,6 +390,7 @@ class Metadata:
             "shards": len(snapshot.live_shards),
             "objects": objects,
             "columns": entries,
+            "vector_starts": starts,
         }
         manifest = codec.frame(MANIFEST, VERSION, codec.pack(header, {"pages": codec.encode_ipc(pages)}))
         put = self.storage.replace if replacing else self.storage.put_if_absent

@@ -27,7 +27,6 @@ from mdt.metadata import additions as added
 from mdt.metadata.additions import Addition
 from mdt.metadata.columns import SUMMARY, Columns, no_rows
 from mdt.metadata.commit_log import STATS
-from mdt.metadata.deletion_vectors import positions
 from mdt.metadata.file_group import BASE, FILES, SummaryRef
 from mdt.metadata.file_groups import GROUPED, Groups
 from mdt.metadata.files import Files, one_chunk
@@ -51,7 +50,7 @@ class Snapshot:
     """A table at ``seq``.
 
     ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
-    left, rising.  ``vectors_since``: file number -> positions that are no longer live, where that changed.  ``starts``: seq
+    left, rising.  ``vectors_since``: file number -> positions that are no longer live, and were in the checkpoint.  ``starts``: seq
     -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
     groups of which the checkpoint's key parts say nothing any more, because a later key part has all keys.  ``pending``: what happened
     to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``known``: segments that this process has read, by id.
@@ -153,13 +152,11 @@ class Snapshot:
 
     def vector(self, number: int) -> BitMap | None:
         """Return the dead positions of a file, or None if there are none."""
-        found = self.vectors_since.get(number)
-        if found is None and number < self.checkpoint.rows and self.checkpoint.numpy("dead")[number]:
-            rows = int(self.checkpoint.numpy("files/rows")[number])
-            found = positions(
-                self.checkpoint.value("vector", number).as_py(), rows, path=f"checkpoint {self.checkpoint.seq}"
-            )
-        return found
+        since = self.vectors_since.get(number)
+        if number >= self.checkpoint.rows or not self.checkpoint.numpy("dead")[number]:
+            return since
+        found = self.checkpoint.vector(number)
+        return found if since is None else found | since
 
     @cached_property
     def dead_rows(self) -> Int64s:
@@ -169,7 +166,7 @@ class Snapshot:
             return self._of_live(known)
         counts = np.concatenate([known, np.zeros(self.numbered - len(known), np.int64)])
         for number, vector in self.vectors_since.items():
-            counts[number] = len(vector)
+            counts[number] += len(vector)
         counts[self.gone] = 0
         return counts
 
@@ -191,7 +188,8 @@ class Snapshot:
         dead = np.array([len(vector) for vector in changed.values()], np.int64)
         old, new = numbered < checkpoint.rows, numbered >= checkpoint.rows
         if old.any():
-            found[numbered[old]] = checkpoint.numpy("files/rows")[numbered[old]] > dead[old]
+            known_dead = checkpoint.numpy("dead")[numbered[old]]
+            found[numbered[old]] = checkpoint.numpy("files/rows")[numbered[old]] > known_dead + dead[old]
         found[numbered[new]] = fresh[numbered[new] - checkpoint.rows] > dead[new]
         found[self.gone] = False
         return np.asarray(found, np.bool_)

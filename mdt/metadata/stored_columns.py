@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.buffers import numbers
 from mdt.errors import Corrupt
 from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTES_MAX
-from mdt.metadata import codec
+from mdt.metadata import codec, paths
 from mdt.metadata.columns import MAPPED_BYTES, PAGES, Column, Columns, Ints, members_of, no_rows, schema_of
+from mdt.metadata.deletion_vectors import StoredVectors, first_vector
 from mdt.metadata.recent import Recent
 from mdt.stores.contract import Buffer
 from mdt.stores.storage import Storage
@@ -123,6 +126,27 @@ class StoredColumns(Columns):
         except Corrupt as error:
             return self._fall_back(error).page(name, row)
 
+    def vectors(self, files: npt.NDArray[np.int64]) -> StoredVectors | None:
+        if self._layout.vector_starts is None or "vector_range" not in self._layout.columns:
+            return None  # of an older checkpoint
+        if any(paths.checkpoint_of(path) is None for path in self._layout.objects):
+            return None  # nothing but parts of checkpoints is read because a manifest names it
+        place = self._layout.columns["vector"]
+        self.load(["vector_range"], files[:: max(1, place.every // 2)].tolist())
+        found: list[Ints] = []
+        for number in np.unique(files // place.every).tolist():
+            table, first = self.page("vector_range", number * place.every)
+            inside = files[np.searchsorted(files, first) : np.searchsorted(files, first + place.every)] - first
+            ranges = self._layout.vectors_of_page(
+                place, number, *(numbers(table[name].fill_null(0)) for name in table.column_names)
+            )
+            if ranges is None or self._rebuilt is not None:
+                return None
+            found.append(ranges[:, inside])
+        columns = np.concatenate(found, axis=1) if found else np.zeros((5, 0), np.int64)
+        objects = [(path, self._layout.end(path)) for path in self._layout.objects]
+        return StoredVectors(objects, *columns)
+
     def load(self, names: Sequence[str], rows: Sequence[int] | None = None) -> None:
         places = [self._layout.columns[name] for name in names]
         try:
@@ -224,7 +248,9 @@ class StoredColumns(Columns):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns."""
+    """What a manifest says.  ``owner``: the table's id; ``pages``: PAGES as numpy columns; ``vector_starts``: where in each page of ``vector`` the first vector
+    begins, None if it is not said.
+    """
 
     owner: str
     seq: int
@@ -234,6 +260,7 @@ class Layout:
     objects: Sequence[str]
     columns: Mapping[str, Placed]
     pages: Mapping[str, Ints]
+    vector_starts: Sequence[int] | None
 
     def page(self, number: int) -> tuple[str, int, int, int]:
         """Return path, offset, length and CRC-32 of a page."""
@@ -244,6 +271,16 @@ class Layout:
         """Return where the last page ends that stands in an object."""
         here = self.pages["object"] == self.objects.index(path)
         return int((self.pages["offset"] + self.pages["length"])[here].max())
+
+    def vectors_of_page(self, place: Placed, n: int, lengths: Ints, crcs: Ints) -> Ints | None:
+        """Return object, offset, length, crc and bytes of the page for each vector of page ``n`` -> int64[5, n]; None if they would not be in it."""
+        assert self.vector_starts is not None
+        start, (path, offset, size, _) = self.vector_starts[n], self.page(place.first + n)
+        if start < 0 or start + int(lengths.sum()) > size or bool((lengths < 0).any()):
+            return None
+        begin = offset + start + np.cumsum(lengths) - lengths
+        same = np.ones(len(lengths), np.int64)
+        return np.stack([same * self.objects.index(path), begin, lengths, crcs, same * size])
 
     def total(self, name: str) -> int:
         """Return how many values a column has: one for each file group, shard or file."""
@@ -277,7 +314,14 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
             "the page table of a checkpoint is impossible", path=path, expected=f"{first} pages", got=str(len(pages))
         )
     owner = str(header["definition"]["table_id"])
-    layout = Layout(owner, header["seq"], header["rows"], header["groups"], header["shards"], objects, columns, places)
+    starts = header.get("vector_starts")
+    if starts is not None and (
+        len(starts) != columns["vector"].count or any(type(start) is not int for start in starts)
+    ):
+        raise Corrupt("a checkpoint says of other pages where deletion vectors begin", path=path)
+    layout = Layout(
+        owner, header["seq"], header["rows"], header["groups"], header["shards"], objects, columns, places, starts
+    )
     for place in columns.values():
         total = layout.total(place.name)
         if place.count != (-(-total // place.every) if place.every else 1):
@@ -287,11 +331,11 @@ def parse_layout(header: Mapping[str, Any], pages: pa.Table, *, path: str) -> La
 
 def write_pages(
     storage: Storage, columns: Mapping[str, Column], name_of: Callable[[int], str]
-) -> tuple[list[str], list[tuple[str, int, int]], pa.Table]:
+) -> tuple[list[str], list[tuple[str, int, int]], list[int], pa.Table]:
     """Write columns as pages into as few objects as their size allows.
 
-    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of each column, and the
-    page table (PAGES).
+    ``name_of`` gives the n-th object's path.  Returns the paths, (name, files in a page, pages) of each column, where deletion
+    vectors begin in each page of theirs, and the page table (PAGES).
     """
     objects: list[str] = []
     parts: list[pa.Buffer] = []
@@ -305,12 +349,14 @@ def write_pages(
             storage.create(objects[-1], parts)
             parts, size = [], 0
 
-    entries = []
+    entries, starts = [], []
     for name, column in columns.items():
         pages = column.pages()
         entries.append((name, column.every, len(pages)))
         for page in pages:
             data = codec.encode_ipc(page)
+            if name == "vector":
+                starts.append(first_vector(data))
             if size + data.size > BASE_OBJECT_BYTES:
                 flush()
             rows.append((len(objects), size, data.size, zlib.crc32(data)))
@@ -320,4 +366,4 @@ def write_pages(
     table = pa.table(
         [pa.array(list(c), t) for c, t in zip(zip(*rows, strict=True), PAGES.types, strict=True)], schema=PAGES
     )
-    return objects, entries, table
+    return objects, entries, starts, table

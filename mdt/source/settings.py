@@ -149,5 +149,6 @@ _READS: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "affinity": ("affinity", lambda name, text: one_of(name, text.strip().lower(), ("auto", "on", "off"))),
     "optimize": ("optimizes", _optimized),
     "footers.bytes": ("footer_bytes", _bytes),
+    "vectors.bytes": ("vector_bytes", _bytes),
 }
 """Settings that say how tables are read: the member of Reads, and what a text becomes."""

@@ -25,7 +25,9 @@ a temporary file with the body, which the JVM deletes.
 * Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file, int64[n] bytes of the whole
   file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
   newest, int32[n] whether some positions are dead, int32[n] ends of the URIs; the URIs as UTF-8.
-* Dead rows, asked for by another call of those files that a query reads, once a version: int32[m] length of each bitmap of dead positions, the bitmaps.
+* Dead rows, asked for by another call of those m files that a query reads, once a version: int32[m] length of each bitmap of dead positions,
+  -1 for none, the bitmaps; int32[m] number of the object that has such a bitmap, too, -1 for none; int64[m] where it begins there, int32[m] its length,
+  int32[m] its CRC-32, int32[m] how many positions it has; int32 k, int64[k] bytes of the objects, int32[k] ends of their URIs; the URIs as UTF-8.
 * What the optimizer asks: JSON, as :mod:`mdt.engines.spark.answers` says.
 * Bitmaps are Roaring bitmaps of 32 bits in the portable form.
 """
@@ -68,6 +70,31 @@ _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one que
 
 
 @dataclass(frozen=True, slots=True)
+class DeadRows:
+    """Which positions of m files are dead: those in a bitmap that stands here, and those in one that tasks read from an object.
+
+    ``bitmaps``: serialized, None for none.  ``objects``: URI, percent-encoded, and bytes of each object.  ``object``: the number of the
+    one that has a bitmap of a file, -1 for none; ``offset``, ``length``, ``crc``: its bytes there, and their CRC-32; ``rows``: how many positions it
+    has; int64[m].
+    """
+
+    bitmaps: Sequence[bytes | None]
+    objects: Sequence[tuple[str, int]]
+    object: npt.NDArray[np.int64]
+    offset: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+    crc: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+    @classmethod
+    def here(cls, bitmaps: Sequence[bytes | None]) -> DeadRows:
+        """Return dead rows of which none stands elsewhere."""
+        none = np.zeros((5, len(bitmaps)), np.int64)
+        none[0] = -1
+        return cls(bitmaps, [], *none)
+
+
+@dataclass(frozen=True, slots=True)
 class NativeFiles:
     """n files of Parquet data, or parts of files.
 
@@ -75,7 +102,7 @@ class NativeFiles:
     whole file, int64[n].  ``file_sizes``: of the files that hold them, int64[n].  ``footer_sizes``: bytes at the end that are
     compared with ``footer_crcs`` before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the older
     version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``: whether there are
-    positions that are not returned, bool[n].  ``dead``: gives their serialized bitmaps of such files, of which it is given the positions
+    positions that are not returned, bool[n].  ``dead``: says which these are of such files, of which it is given the positions
     in the list; it is called for files that a query reads, so what other files have is of no matter.
     """
 
@@ -87,7 +114,7 @@ class NativeFiles:
     footer_crcs: npt.NDArray[np.uint32]
     versions: npt.NDArray[np.int32]
     has_dead: npt.NDArray[np.bool_]
-    dead: Callable[[Sequence[int]], Sequence[bytes]]
+    dead: Callable[[Sequence[int]], DeadRows]
 
     @classmethod
     def whole(cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None) -> NativeFiles:
@@ -98,7 +125,7 @@ class NativeFiles:
         all_dead = dead or [b""] * n
         return cls(
             uris, bytes_of, np.full(n, -1, np.int64), bytes_of, none, none.astype(np.uint32), none - 1,
-            np.array([len(one) > 0 for one in all_dead], np.bool_), lambda at: [all_dead[i] for i in at],
+            np.array([len(one) > 0 for one in all_dead], np.bool_), lambda at: DeadRows.here([all_dead[i] for i in at]),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -156,14 +183,14 @@ class PlannerWarning(UserWarning):
 
 def relation(
     spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *,
-    does: Collection[str] = (), footer_bytes: int = 0,
+    does: Collection[str] = (), footer_bytes: int = 0, vector_bytes: int = 0,
 ) -> DataFrame:  # fmt: skip
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
     told of older versions of the columns (``java/Forms.java``), if files have some.  ``does``: "told", Spark's UI is told figures; "placed", a
-    file has an executor that it is read by, as long as that lives; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that an
-    executor keeps in memory, 0 for none; it then compares them when it reads them.
+    file has an executor that it is read by, as long as that lives; "far", its store is; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that
+    an executor keeps in memory, 0 for none; it then compares them when it reads them.  ``vector_bytes``: likewise of deletion vectors that stand elsewhere.
 
     The frame lives as long as a plan refers to it; ``lister`` must not hold a reference to it.  Raises Unsupported on Spark Connect, where
     the cluster does not let a session add a JAR, and where another reader of Parquet would take the place of ours.
@@ -173,7 +200,14 @@ def relation(
     planner = _Planner(lister, frozenset(schema.fieldNames()), root_uri)
     with refusals():
         java = factory.relation(
-            planner, private.java_session(spark), schema.json(), forms, root_uri, ",".join(does), footer_bytes
+            planner,
+            private.java_session(spark),
+            schema.json(),
+            forms,
+            root_uri,
+            ",".join(does),
+            footer_bytes,
+            vector_bytes,
         )
     return private.PlannedAnew(java, spark, factory.anew)
 
@@ -229,7 +263,7 @@ class _Planner:
     def _answer(self, asked: dict[str, Any]) -> bytes:
         if "dead" in asked:
             files = self._files_of(asked["version"], asked["query"])
-            return _sent(_lengths_and(files.dead(asked["dead"])))
+            return _sent(_dead(files.dead(asked["dead"])))
         for question in ("estimate", "totals", "top"):
             if question in asked:
                 return _sent(json.dumps(answers.answer(question, self.lister, asked, self._columns)).encode())
@@ -321,6 +355,23 @@ def _lengths_and(bitmaps: Sequence[bytes | None]) -> bytes:
     """Return the lengths of bitmaps, -1 for none, and the bitmaps."""
     lengths = np.array([-1 if one is None else len(one) for one in bitmaps], "<i4")
     return b"".join((lengths.tobytes(), *(one for one in bitmaps if one is not None)))
+
+
+def _dead(rows: DeadRows) -> bytes:
+    """Return the bytes of the dead rows of m files; the format is in the module's docstring."""
+    uris = [uri.encode() for uri, _ in rows.objects]
+    return b"".join(
+        (
+            _lengths_and(rows.bitmaps),
+            np.asarray(rows.object, "<i4").tobytes(),
+            np.asarray(rows.offset, "<i8").tobytes(),
+            *(np.asarray(numbers, "<u4").tobytes() for numbers in (rows.length, rows.crc, rows.rows)),
+            np.array([len(uris)], "<i4").tobytes(),
+            np.array([size for _, size in rows.objects], "<i8").tobytes(),
+            _ends(uris),
+            *uris,
+        )
+    )
 
 
 def _sent(body: bytes) -> bytes:

@@ -133,7 +133,12 @@ def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, sche
     named_in_queries(root)
     columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     placed = files.reads.affinity == "on" or (files.reads.affinity == "auto" and files.is_far)
-    does = [*files.reads.optimizes, *(["told"] if files.tells else []), *(["placed"] if placed else [])]
+    does = [
+        *files.reads.optimizes,
+        *(["told"] if files.tells else []),
+        *(["placed"] if placed else []),
+        *(["far"] if files.is_far else []),
+    ]
     return relation(
         spark,
         files,
@@ -142,6 +147,7 @@ def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, sche
         forms_text(definition),
         does=does,
         footer_bytes=files.footer_bytes,
+        vector_bytes=files.reads.vector_bytes,
     )
 
 
@@ -191,7 +197,7 @@ class _Files:
         self.log: Callable[[str], object] | None = None
         self.tells = "metrics" in self.reads.explains
         self._queries: dict[str, _Query] = {}
-        self._views: OrderedDict[tuple[int, int], SnapshotFiles] = OrderedDict()
+        self._views: OrderedDict[tuple[int, int, bool], SnapshotFiles] = OrderedDict()
         self._plans: Recent[tuple[int, int, Predicate], ScanPlan] = Recent(_PLANS_KEPT)
         self._distinct_values: Recent[tuple[int, str], int] = Recent(_DISTINCT_KEPT)
         self._samples = Samples(metadata)
@@ -320,11 +326,12 @@ class _Files:
     def view(self, snapshot: Snapshot) -> SnapshotFiles:
         """Return the files of a snapshot."""
         with self._lock:
-            key = snapshot.seq, snapshot.checkpoint.seq
+            refers = self.metadata.known().keeps_checkpoint(snapshot.checkpoint.seq)
+            key = snapshot.seq, snapshot.checkpoint.seq, refers
             view = self._views.get(key)
             if view is None:
                 view = self._views[key] = SnapshotFiles(
-                    snapshot, self.metadata.storage, compares=self.footer_bytes > 0 or not self.is_far
+                    snapshot, self.metadata.storage, compares=self.footer_bytes > 0 or not self.is_far, refers=refers
                 )
             self._views.move_to_end(key)
             while len(self._views) > _VIEWS_KEPT:

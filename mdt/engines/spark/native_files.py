@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from mdt.engines.spark.file_index import NativeFiles
+from mdt.engines.spark.file_index import DeadRows, NativeFiles
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.errors import Unsupported
-from mdt.limits import SEGMENTS_PER_COMMIT_MAX
+from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import paths
 from mdt.metadata.file_group import BASE
 from mdt.metadata.snapshot import Snapshot
@@ -39,18 +40,20 @@ class SnapshotFiles:
     """The files of ``snapshot`` with at least one live row; ``numbers``: their file numbers, rising.
 
     ``compares``: whether executors compare footers.  Remote stores compare what they send themselves, so there it is done for those alone that are kept.
+    ``refers``: whether they may read deletion vectors where these stand, in a checkpoint that is sure to be there.
     """
 
-    def __init__(self, snapshot: Snapshot, storage: Storage, *, compares: bool) -> None:
+    def __init__(self, snapshot: Snapshot, storage: Storage, *, compares: bool, refers: bool) -> None:
         self.snapshot = snapshot
         self._storage = storage
         self._compares = compares
+        self._refers = refers
         self.numbers: npt.NDArray[np.int64] = np.flatnonzero(snapshot.has_rows)
 
     @property
-    def version(self) -> tuple[int, int]:
-        """What tells the numbers of these files from those of other snapshots: the commit, and the checkpoint under it."""
-        return self.snapshot.seq, self.snapshot.checkpoint.seq
+    def version(self) -> tuple[int, int, bool]:
+        """What tells these files from those of other snapshots: the commit, the checkpoint under it, and whether this is referred to."""
+        return self.snapshot.seq, self.snapshot.checkpoint.seq, self._refers
 
     @cached_property
     def listing(self) -> NativeFiles:
@@ -79,13 +82,28 @@ class SnapshotFiles:
         return [folders[i] + quote(name) for i, name in zip(of_file, table["name"].to_pylist(), strict=True)]
 
     def _folder(self, partition: str) -> str:
-        scheme, _, rest = self._storage.uri(paths.partition_file(partition, "x")).partition("://")
-        return f"{scheme}://{quote(rest[:-1], safe='/=')}"
+        return _encoded(self._storage.uri(paths.partition_file(partition, "x")))[:-1]
 
-    def _dead(self, at: Sequence[int]) -> list[bytes]:
-        """Return the serialized bitmaps of the dead positions of files with some; ``at``: positions in ``numbers``."""
-        vectors = (self.snapshot.vector(int(number)) for number in self.numbers[list(at)])
-        return [b"" if vector is None else vector.serialize() for vector in vectors]
+    def _dead(self, at: Sequence[int]) -> DeadRows:
+        """Return the dead rows of files with some; ``at``: positions in ``numbers``, rising.  What tasks do not read they are given."""
+        snapshot, numbers = self.snapshot, self.numbers[list(at)]
+        columns = snapshot.checkpoint
+        old = np.flatnonzero(numbers < columns.rows)
+        old = old[columns.numpy("dead")[numbers[old]] > 0] if len(old) else old
+        stored = columns.vectors(numbers[old]) if self._refers else None
+        if stored is None:
+            return DeadRows.here([_serialized(snapshot.vector(number)) for number in numbers.tolist()])
+        is_small = (stored.length <= INLINE_VECTOR_BYTES_MAX) & (stored.page_bytes <= INLINE_VECTORS_PAGE_BYTES_MAX)
+        found = DeadRows.here([_serialized(snapshot.vectors_since.get(number)) for number in numbers.tolist()])
+        far, near = old[~is_small], old[is_small]
+        found.rows[far] = columns.numpy("dead")[numbers[far]]
+        for name in ("object", "offset", "length", "crc"):
+            getattr(found, name)[far] = getattr(stored, name)[~is_small]
+        bitmaps = list(found.bitmaps)
+        for i, data in zip(near.tolist(), columns.vector_bytes(numbers[near]), strict=True):
+            bitmaps[i] = data if bitmaps[i] is None else _serialized(snapshot.vector(int(numbers[i])))
+        objects = [(_encoded(self._storage.uri(path)), size) for path, size in stored.objects]
+        return replace(found, bitmaps=bitmaps, objects=objects)
 
     def keep(self, scans: Sequence[SegmentScan]) -> tuple[npt.NDArray[np.int32], list[bytes | None] | None]:
         """Return which of the files a plan reads, and for each the only rows that may match, None for any."""
@@ -116,6 +134,16 @@ class SnapshotFiles:
         found = BitMap(positions)
         found.run_optimize()
         return found.serialize()
+
+
+def _encoded(uri: str) -> str:
+    """Return a URI of the storage percent-encoded."""
+    scheme, _, rest = uri.partition("://")
+    return f"{scheme}://{quote(rest, safe='/=')}"
+
+
+def _serialized(vector: BitMap | None) -> bytes | None:
+    return None if vector is None else vector.serialize()
 
 
 def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:

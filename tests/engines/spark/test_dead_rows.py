@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from indexes.predicate import And, Leaf, Predicate, leaves
 from mdt.engines.spark.failures import TaskFailed
-from mdt.engines.spark.file_index import Listing, NativeFiles, _Planner, relation
+from mdt.engines.spark.file_index import DeadRows, Listing, NativeFiles, _Planner, relation
 
 SCHEMA = StructType([StructField("id", LongType())])
 
@@ -39,9 +39,9 @@ class Lister:
         wanted = [leaf.value for leaf in leaves(predicate) if isinstance(leaf, Leaf) and leaf.op == "="]
         return Listing(self.version, files, np.array([one // 10 for one in wanted], np.int32) if wanted else None)
 
-    def _dead(self, at: Sequence[int]) -> Sequence[bytes]:
+    def _dead(self, at: Sequence[int]) -> DeadRows:
         self.asked.append(list(at))
-        return [BitMap([0]).serialize() for _ in at]
+        return DeadRows.here([BitMap([0]).serialize() for _ in at])
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import mdt
+from mdt.limits import INLINE_VECTOR_BYTES_MAX
 
 
 def run(script: str, folder: Path, *arguments: str) -> Any:
@@ -40,7 +42,8 @@ def run(script: str, folder: Path, *arguments: str) -> Any:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_path: Path, compacted: bool) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("note", pa.string())])
 
     def rows(ids: range, plus: int = 0) -> pa.Table:
@@ -53,6 +56,9 @@ def test_executors_of_a_cluster_read_dirty_files_and_blocks_and_one_may_die(tmp_
     table.bulk_insert(rows(range(100_000)))
     table.upsert(rows(range(0, 30_000, 7), 3))
     table.delete(rows(range(500)).select(["id"]))
+    if compacted:  # then executors read deletion vectors where these stand
+        stored = table.metadata.compact().checkpoint.vectors(np.arange(5))
+        assert stored is not None and int(stored.length.max()) > INLINE_VECTOR_BYTES_MAX
     told = run("cluster_reads.py", tmp_path, table.path)
     every, some = table.scan().to_arrow(), table.scan("v in (5, 77)").to_arrow()
     expected = [

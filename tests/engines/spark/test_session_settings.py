@@ -76,6 +76,7 @@ def test_new_tables_are_what_the_session_says_and_those_that_are_there_keep_what
         ("spark.mdt.explain", "loud", "one of off, log, metrics"),
         ("spark.mdt.affinity", "perhaps", "one of auto, on, off"),
         ("spark.mdt.footers.bytes", "many", "spark.mdt.footers.bytes = 'many' is no number of bytes"),
+        ("spark.mdt.vectors.bytes", "-1", "spark.mdt.vectors.bytes = '-1' is no number of bytes"),
         ("spark.mdt.indexes.auto", "perhaps", "one of true, false"),
         ("spark.mdt.indexes.packages", "pandas_of_mars", "the package 'pandas_of_mars' is not installed"),
         ("spark.mdt.indexes.packages", "numpy", "the package 'numpy' announces no index"),

@@ -33,6 +33,10 @@ final class Answer {
         return found;
     }
 
+    boolean hasDead() {
+        return version.hasDead;
+    }
+
     int count() {
         return keep == null ? version.count() : keep.length;
     }
@@ -53,7 +57,7 @@ final class Answer {
 
     /** Keeps the dead rows of files that {@link #unknown} has named. */
     void know(List which, ByteBuffer reply) {
-        version.know(which, bitmaps(reply, which.size()));
+        version.know(which, reply);
     }
 
     /** Returns the files in Spark's form, after their dead rows are known. */

@@ -52,17 +52,18 @@ public class Factory {
 
     /**
      * Returns the frame of one relation. columns: schema as JSON; forms: of older versions of the columns (Forms.java); does: what is done
-     * for it, names of MdtFileIndex with commas between; footerBytes: of footers that an executor keeps.
+     * for it, names of MdtFileIndex with commas between; footerBytes, vectorBytes: of footers and of deletion vectors that an
+     * executor keeps.
      */
     public Dataset relation(Function planner, SparkSession session, String columns, String forms, String root, String does,
-            long footerBytes) {
+            long footerBytes, long vectorBytes) {
         shipment.to(session.sparkContext());
         install(session);
         Set all = new HashSet(Arrays.asList(does.split(",")));
-        FileSource source = new FileSource(planner, session.sparkContext(), root, all, footerBytes);
+        FileSource source = new FileSource(planner, session.sparkContext(), root, all, footerBytes, vectorBytes);
         StructType schema = (StructType) DataType.fromJson(columns);
         HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
-                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms), footerBytes), Scala.none(), session);
+                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms), source), Scala.none(), session);
         return session.baseRelationToDataFrame(relation);
     }
 

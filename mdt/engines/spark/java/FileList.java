@@ -7,6 +7,7 @@ import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
@@ -16,7 +17,9 @@ final class FileList {
     private static final long BLOCK_BYTES = 128L << 20; // what Hadoop says of local files; Spark asks for no more
     final long bytes; // of all files
     private final FileStatus[] files;
+    final boolean hasDead; // whether rows of some are dead
     private final byte[][] about; // what is to be known of each file, null: nothing
+    private final String[] elsewhere; // the object with dead rows of each file, null: none
     private final FileStatusWithMetadata[] whole; // each file, to be read as a whole; null: its dead rows are not known yet
 
     /** cached: whether executors keep the footers, and compare those that they read. */
@@ -33,8 +36,10 @@ final class FileList {
         int uris = from.position() + from.arrayOffset();
         this.files = new FileStatus[n];
         this.about = new byte[n][];
+        this.elsewhere = new String[n];
         this.whole = new FileStatusWithMetadata[n];
         long total = 0;
+        boolean some = false;
         for (int i = 0; i < n; i++) {
             int start = i == 0 ? 0 : uriEnds[i - 1];
             String uri = new String(from.array(), uris + start, uriEnds[i] - start, StandardCharsets.UTF_8);
@@ -45,13 +50,15 @@ final class FileList {
             }
             files[i] = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, 0L, new Path(URI.create(uri)));
             about[i] = Selection.about(far ? 0 : footerBytes[i], footerCrcs[i], versions[i]);
-            whole[i] = hasDead[i] != 0 ? null : new FileStatusWithMetadata(files[i], Selection.metadata(about[i], null));
+            whole[i] = hasDead[i] != 0 ? null : new FileStatusWithMetadata(files[i], Selection.metadata(about[i], null, null));
+            some |= hasDead[i] != 0;
             total += sizes[i];
         }
         this.bytes = total;
+        this.hasDead = some;
     }
 
-    /** Returns those of the files whose dead rows are not known yet. keep: positions in the list, null: all. */
+    /** Returns those of the files whose dead rows are not known yet, rising. keep: positions in the list, null: all. */
     synchronized List unknown(int[] keep) {
         List found = new ArrayList();
         for (int i = 0; i < (keep == null ? files.length : keep.length); i++) {
@@ -60,18 +67,42 @@ final class FileList {
                 found.add(Integer.valueOf(each));
             }
         }
+        Collections.sort(found);
         return found;
     }
 
-    /** Keeps the dead rows of files. */
-    synchronized void know(List which, byte[][] bitmaps) {
-        for (int i = 0; i < bitmaps.length; i++) {
+    /** Keeps the dead rows of files that {@link #unknown} has named, or where these stand. */
+    synchronized void know(List which, ByteBuffer reply) {
+        int m = which.size();
+        byte[][] bitmaps = Answer.bitmaps(reply, m);
+        int[] numbers = Reply.ints(reply, m);
+        long[] offsets = Reply.longs(reply, m);
+        int[] bytes = Reply.ints(reply, m);
+        int[] crcs = Reply.ints(reply, m);
+        int[] rows = Reply.ints(reply, m);
+        String[] objects = objects(reply);
+        for (int i = 0; i < m; i++) {
             int each = ((Integer) which.get(i)).intValue();
             if (whole[each] == null) { // else another query has asked, too
-                about[each] = Selection.withDead(about[each], bitmaps[i]);
-                whole[each] = new FileStatusWithMetadata(files[each], Selection.metadata(about[each], null));
+                byte[] where = numbers[i] < 0 ? null : ByteBuffer.allocate(Vectors.BYTES)
+                        .putLong(offsets[i]).putInt(bytes[i]).putInt(crcs[i]).putInt(rows[i]).array();
+                about[each] = Selection.withDead(about[each], where, bitmaps[i]);
+                elsewhere[each] = numbers[i] < 0 ? null : objects[numbers[i]]; // which all of its files share
+                whole[each] = new FileStatusWithMetadata(files[each], Selection.metadata(about[each], elsewhere[each], null));
             }
         }
+    }
+
+    private static String[] objects(ByteBuffer from) {
+        String[] found = new String[from.getInt()];
+        long[] bytes = Reply.longs(from, found.length);
+        int[] ends = Reply.ints(from, found.length);
+        for (int i = 0; i < found.length; i++) {
+            byte[] uri = new byte[ends[i] - (i == 0 ? 0 : ends[i - 1])];
+            from.get(uri);
+            found[i] = Vectors.object(new String(uri, StandardCharsets.UTF_8), bytes[i]);
+        }
+        return found;
     }
 
     int count() {
@@ -88,6 +119,6 @@ final class FileList {
             throw new IllegalStateException("dead rows of " + files[position].getPath() + " are not known");
         }
         return wanted == null ? whole[position]
-                : new FileStatusWithMetadata(files[position], Selection.metadata(about[position], wanted));
+                : new FileStatusWithMetadata(files[position], Selection.metadata(about[position], elsewhere[position], wanted));
     }
 }

@@ -8,11 +8,13 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.Function;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
@@ -25,17 +27,19 @@ final class FileSource {
     final String root;
     final Set does; // names of MdtFileIndex
     final long footerBytes; // of footers that an executor keeps, 0: none
+    final long vectorBytes; // of deletion vectors
     private final Function planner;
     private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> FileList, the oldest use first
     private int newest = -1;
     private volatile long bytesNewest = -1; // not known
 
-    FileSource(Function planner, SparkContext context, String root, Set does, long footerBytes) {
+    FileSource(Function planner, SparkContext context, String root, Set does, long footerBytes, long vectorBytes) {
         this.planner = planner;
         this.context = context;
         this.root = root;
         this.does = does;
         this.footerBytes = footerBytes;
+        this.vectorBytes = vectorBytes;
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
@@ -115,6 +119,15 @@ final class FileSource {
 
     static String json(scala.collection.immutable.Seq filters) {
         return CatalystJson.array(filters == null ? Collections.EMPTY_LIST : Scala.list(filters));
+    }
+
+    /** Returns what reads deletion vectors on executors. conf: of the query; it is sent only if it may be needed. */
+    Vectors vectors(Configuration conf) {
+        boolean some = false;
+        for (Iterator i = known().values().iterator(); i.hasNext(); ) {
+            some |= ((FileList) i.next()).hasDead;
+        }
+        return new Vectors(context, some && does.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
     }
 
     private synchronized Map known() {

@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.datasources.PartitionedFile;
 
 final class Footers extends LinkedHashMap {
     private static final int KNOWN_MAX = 100000; // some 20 MB
-    private static final Configuration CONF = new Configuration(SparkHadoopUtil.get().conf());
+    static final Configuration CONF = new Configuration(SparkHadoopUtil.get().conf());
     private static final Map RIGHT = Collections.synchronizedMap(new Footers());
 
     static {

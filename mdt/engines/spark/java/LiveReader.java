@@ -17,7 +17,8 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
     Function1 newest; // Spark's reader for files of the newest version of the columns
     Form[] forms; // of older versions; null: their files are read as the newest ones
     Function1[] older; // Spark's readers for them
-    SQLMetric[] footers; // count those that are found in the executor's memory, and those that are read; null: nobody asks
+    Vectors vectors; // read dead positions that stand elsewhere
+    SQLMetric[] counters; // of what Recent counts, null: nobody asks for this one; null: nobody asks
 
     LiveReader(boolean vectorized, boolean batches, StructType required) {
         this.vectorized = vectorized;
@@ -27,7 +28,8 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
 
     public Object apply(Object split) {
         PartitionedFile file = (PartitionedFile) split;
-        Selection selection = Selection.of(file);
+        long[] counted = counters == null ? null : Recent.counted();
+        Selection selection = Selection.of(file, vectors);
         selection.checkFooter(file);
         if (BlockFileSystem.isBlock(file.toPath())) { // what input_file_name() says
             InputFileBlockHolder.set(BlockFileSystem.file(file.toPath()).toUri().toString(),
@@ -35,10 +37,11 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         }
         Form form = selection.version < 0 ? null : forms[selection.version];
         Function1 reader = form == null ? newest : older[selection.version];
-        long[] counted = footers == null ? null : FooterCache.counted();
         scala.collection.Iterator found = (scala.collection.Iterator) reader.apply(file);
         for (int i = 0; counted != null && i < counted.length; i++) {
-            footers[i].add(counted[i]);
+            if (counters[i] != null) {
+                counters[i].add(counted[i]);
+            }
         }
         return vectorized ? columns(found, selection, form) : rows(found, selection, form);
     }

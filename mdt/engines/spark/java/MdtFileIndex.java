@@ -32,6 +32,7 @@ import org.apache.spark.sql.types.StructType;
 public class MdtFileIndex implements FileIndex {
     static final String TOLD = "told"; // Spark's UI is told figures of each plan
     static final String PLACED = "placed"; // a file has an executor that it is read by
+    static final String FAR = "far"; // the store of the files is
     static final String STATISTICS = "statistics"; // Spark's optimizer is told what is left after pruning
     static final String TOP = "top"; // first rows are looked for where they may be
     static final String TOTALS = "totals"; // count, min and max are answered without files

@@ -5,7 +5,8 @@
 //     driver                                       executors, for each split
 //       MdtFileIndex.listFiles                       LiveReader.apply
 //         what is to be known of a file    ----->      Selection     dead and wanted positions, the footer's checksum, the version
-//         (FileStatusWithMetadata.metadata)            RowGroups     reads only row groups and pages with wanted rows (Skipping)
+//         (FileStatusWithMetadata.metadata)            Vectors       dead positions where they stand in the table's metadata
+//                                                      RowGroups     reads only row groups and pages with wanted rows (Skipping)
 //       MdtParquet                                     LiveBatches   takes dead rows out of batches of columns
 //         one function of Spark's for each  ----->      Form          makes the newest columns of those of an older file
 //         version of the table's columns             BlockFileSystem  lets a block inside a log file be a file
@@ -37,13 +38,11 @@ public class MdtParquet extends ParquetFileFormat {
     static final String POSITION = "_tmp_metadata_row_index"; // Spark's reader fills a column of this name with row numbers
     private static final String BATCHES = "returning_batch"; // whether the scan takes batches of columns, or rows
     private final transient Forms forms; // for the driver: executors get the Form of each version
+    private final transient FileSource source;
 
-    private final long footerBytes;
-
-    /** footerBytes: of footers that an executor keeps, 0: none. */
-    MdtParquet(Forms forms, long footerBytes) {
+    MdtParquet(Forms forms, FileSource source) {
         this.forms = forms;
-        this.footerBytes = footerBytes;
+        this.source = source;
     }
 
     /** Equal formats let Spark reuse the result of a scan. */
@@ -74,7 +73,7 @@ public class MdtParquet extends ParquetFileFormat {
             StructType required, scala.collection.immutable.Seq filters, scala.collection.immutable.Map options,
             Configuration conf) {
         BlockFileSystem.install(conf);
-        conf.setLong(BlockFileSystem.FOOTERS, footerBytes);
+        conf.setLong(BlockFileSystem.FOOTERS, source.footerBytes);
         conf.set("parquet.page.verify-checksum.enabled", "true");
         if (!Skipping.IS_RIGHT) {
             conf.set("parquet.filter.columnindex.enabled", "false"); // which would skip rows inside pages
@@ -91,7 +90,8 @@ public class MdtParquet extends ParquetFileFormat {
         scala.collection.immutable.Map inner = vectorized
                 ? (scala.collection.immutable.Map) options.updated(BATCHES, "true") : options;
         LiveReader reader = new LiveReader(vectorized, batches, required);
-        reader.footers = TableScan.footers();
+        reader.vectors = source.vectors(conf);
+        reader.counters = TableScan.counters();
         reader.newest = super.buildReaderWithPartitionValues(
                 session, data, partitions, vectorized ? required : numbered(required), filters, inner,
                 new Configuration(conf));

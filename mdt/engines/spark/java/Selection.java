@@ -2,14 +2,13 @@
 // the splits of the file. Integers are big-endian; bitmaps are Roaring bitmaps in the portable form that Python writes.
 package mdt.spark;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.roaringbitmap.RoaringBitmap;
 
 final class Selection {
-    private static final String ABOUT = "mdt"; // length and CRC-32 of the footer, version, then the bitmap of dead positions
+    private static final String ABOUT = "mdt"; // length and CRC-32 of the footer, version; where dead positions stand, if they stand elsewhere; a bitmap of some
+    private static final String ELSEWHERE = "mdt_vectors"; // the object in which they stand
     private static final String WANTED = "mdt_wanted"; // the bitmap of the positions that may match the query's conditions
     private static final int ABOUT_BYTES = 12;
     private static final int FEW = 8; // single rows are told from the dead ones at once if at most one of so many is wanted
@@ -21,12 +20,14 @@ final class Selection {
     private final int footerBytes; // 0: not compared
     private final int footerCrc;
 
-    private Selection(ByteBuffer about, byte[] chosen) {
+    private Selection(ByteBuffer about, byte[] chosen, String elsewhere, Vectors vectors) {
         this.footerBytes = about.getInt();
         this.footerCrc = about.getInt();
         this.version = about.getInt();
-        RoaringBitmap gone = about.hasRemaining() ? bitmap(about) : null;
-        RoaringBitmap kept = chosen.length > 0 ? bitmap(ByteBuffer.wrap(chosen)) : null;
+        RoaringBitmap gone = elsewhere == null ? null : vectors.read(elsewhere, about);
+        RoaringBitmap more = about.hasRemaining() ? Vectors.bitmap(about, null, 0L) : null;
+        gone = gone == null ? more : more == null ? gone : RoaringBitmap.or(gone, more); // others use what was read, too
+        RoaringBitmap kept = chosen.length > 0 ? Vectors.bitmap(ByteBuffer.wrap(chosen), null, 0L) : null;
         if (gone != null && kept != null && (kept.isEmpty() || kept.getLongCardinality() * FEW <= kept.last())) {
             kept.andNot(gone);
             gone = null;
@@ -43,38 +44,33 @@ final class Selection {
         return ByteBuffer.allocate(ABOUT_BYTES).putInt(footerBytes).putInt(footerCrc).putInt(version).array();
     }
 
-    /** Driver: returns the bytes for a file with dead rows. dead: their bitmap. */
-    static byte[] withDead(byte[] about, byte[] dead) {
-        ByteBuffer to = ByteBuffer.allocate(ABOUT_BYTES + dead.length);
-        return to.put(about == null ? PLAIN : about).put(dead).array();
+    /** Driver: returns the bytes for a file with dead rows. where: of those that stand elsewhere; dead: a bitmap of the others; null: none. */
+    static byte[] withDead(byte[] about, byte[] where, byte[] dead) {
+        ByteBuffer to = ByteBuffer.allocate(ABOUT_BYTES + (where == null ? 0 : where.length) + (dead == null ? 0 : dead.length));
+        to.put(about == null ? PLAIN : about).put(where == null ? NOTHING : where).put(dead == null ? NOTHING : dead);
+        return to.array();
     }
 
-    /** Driver: returns the metadata of a file. */
-    static scala.collection.immutable.Map metadata(byte[] about, byte[] wanted) {
+    /** Driver: returns the metadata of a file. elsewhere: the object with its dead positions, null: none. */
+    static scala.collection.immutable.Map metadata(byte[] about, String elsewhere, byte[] wanted) {
         Object none = scala.collection.immutable.Map$.MODULE$.empty();
         scala.collection.immutable.Map found = (scala.collection.immutable.Map) none;
         if (about != null) {
             found = (scala.collection.immutable.Map) found.updated(ABOUT, about);
         }
+        if (elsewhere != null) {
+            found = (scala.collection.immutable.Map) found.updated(ELSEWHERE, elsewhere);
+        }
         return wanted == null ? found : (scala.collection.immutable.Map) found.updated(WANTED, wanted);
     }
 
-    /** Executor: returns what the driver has said of the file of a split. */
-    static Selection of(PartitionedFile file) {
+    /** Executor: returns what the driver has said of the file of a split. vectors: reads what stands elsewhere. */
+    static Selection of(PartitionedFile file, Vectors vectors) {
         scala.collection.immutable.Map told = file.otherConstantMetadataColumnValues();
         byte[] about = told.contains(ABOUT) ? (byte[]) told.apply(ABOUT) : PLAIN;
         byte[] wanted = told.contains(WANTED) ? (byte[]) told.apply(WANTED) : NOTHING;
-        return new Selection(ByteBuffer.wrap(about), wanted);
-    }
-
-    private static RoaringBitmap bitmap(ByteBuffer from) {
-        RoaringBitmap found = new RoaringBitmap();
-        try {
-            found.deserialize(from);
-        } catch (IOException failure) {
-            throw new UncheckedIOException(failure);
-        }
-        return found;
+        String elsewhere = told.contains(ELSEWHERE) ? (String) told.apply(ELSEWHERE) : null;
+        return new Selection(ByteBuffer.wrap(about), wanted, elsewhere, vectors);
     }
 
     boolean isAll() {

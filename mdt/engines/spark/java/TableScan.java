@@ -22,7 +22,10 @@ import org.apache.spark.sql.execution.metric.SQLMetrics;
 import scala.Option;
 
 public class TableScan extends SparkPlan {
-    private static final String[] FOOTERS = {"footers found in executors", "footers read by executors"};
+    private static final String[] COUNTED = { // in the order of Recent
+        "footers found in executors", "footers read by executors",
+        "deletion vectors found in executors", "deletion vectors read by executors"
+    };
     private static final ThreadLocal RUNNING = new ThreadLocal(); // the one whose scan is being made in this thread
     private final SparkPlan scan;
     private final scala.collection.immutable.Seq questions; // to other sides of joins
@@ -75,15 +78,15 @@ public class TableScan extends SparkPlan {
         return found instanceof MdtFileIndex ? (MdtFileIndex) found : null;
     }
 
-    /** Returns the figures of the plan; it was made for the optimizer, or is kept until the files are listed. Null without. */
-    private Figures figures(boolean running) {
+    /** Returns the plan with its figures; it was made for the optimizer, or is kept until the files are listed. Null without. */
+    private Answer answer(boolean running) {
         MdtFileIndex index = index(scan);
         if (index == null || !index.does(MdtFileIndex.TOLD)) {
             return null;
         }
         try {
             scala.collection.immutable.Seq conditions = ((FileSourceScanExec) scan).dataFilters();
-            return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, MdtFileIndex.ALL).figures;
+            return index.source.ask(index.pin, index.pin.key, running ? with(conditions) : conditions, MdtFileIndex.ALL);
         } catch (py4j.Py4JException failure) {
             return null; // it will say so again when the files are to be read
         }
@@ -92,34 +95,40 @@ public class TableScan extends SparkPlan {
     /** Spark wants to know which ones there are before the query runs. */
     public synchronized scala.collection.immutable.Map metrics() {
         if (metrics == null) {
-            Figures figures = figures(false);
-            metrics = figures == null ? Scala.none() : figures.metrics(sparkContext());
-            for (int i = 0; figures != null && index(scan).source.footerBytes > 0 && i < FOOTERS.length; i++) {
-                metrics = (scala.collection.immutable.Map) metrics.updated(
-                        FOOTERS[i], SQLMetrics.createMetric(sparkContext(), FOOTERS[i]));
+            Answer answer = answer(false);
+            boolean told = answer != null && answer.figures != null;
+            metrics = told ? answer.figures.metrics(sparkContext()) : Scala.none();
+            for (int i = 0; told && i < COUNTED.length; i++) {
+                if (i < 2 ? index(scan).source.footerBytes > 0 : answer.hasDead()) {
+                    metrics = (scala.collection.immutable.Map) metrics.updated(
+                            COUNTED[i], SQLMetrics.createMetric(sparkContext(), COUNTED[i]));
+                }
             }
         }
         return metrics;
     }
 
     private void tell() {
-        Figures figures = figures(true);
-        if (figures != null) {
-            SQLMetric[] told = figures.set(metrics());
+        Answer answer = answer(true);
+        if (answer != null && answer.figures != null) {
+            SQLMetric[] told = answer.figures.set(metrics());
             String execution = sparkContext().getLocalProperty(SQLExecution$.MODULE$.EXECUTION_ID_KEY());
             SQLMetrics.postDriverMetricUpdates(sparkContext(), execution, Scala.seq(told));
         }
     }
 
-    /** Returns what tasks of the scan that is being made count footers by, null if nobody asks. */
-    static SQLMetric[] footers() {
+    /** Returns what tasks of the scan that is being made count by, as Recent does, null if nobody asks. */
+    static SQLMetric[] counters() {
         TableScan running = (TableScan) RUNNING.get();
-        if (running == null || !running.metrics().contains(FOOTERS[0])) {
-            return null;
+        SQLMetric[] found = new SQLMetric[COUNTED.length];
+        boolean some = false;
+        for (int i = 0; running != null && i < found.length; i++) {
+            if (running.metrics().contains(COUNTED[i])) {
+                found[i] = (SQLMetric) running.metrics().apply(COUNTED[i]);
+                some = true;
+            }
         }
-        return new SQLMetric[] {
-            (SQLMetric) running.metrics().apply(FOOTERS[0]), (SQLMetric) running.metrics().apply(FOOTERS[1])
-        };
+        return some ? found : null;
     }
 
     private RDD executed(boolean columnar) {

@@ -1,0 +1,148 @@
+// Deletion vectors that stand in the table's metadata: the driver tells where, and executors read them, compare their checksum, and
+// keep them decoded. Of a far store, where a request takes longer than a megabyte, small ones are read with all that stands around
+// them: a checkpoint has the vectors of neighbouring files beside each other.
+//
+//     the driver tells of a file                          an executor
+//       Selection   offset, bytes, CRC-32, count   --->     Recent.VECTORS   decoded, by exactly these numbers
+//                   the object, as a path of a block          else one read of the object, or of a chunk of it
+package mdt.spark;
+
+import java.io.EOFException;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.util.Arrays;
+import java.util.List;
+import java.util.zip.CRC32;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.SparkContext;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.util.SerializableConfiguration;
+import org.roaringbitmap.BatchIterator;
+import org.roaringbitmap.RoaringBitmap;
+
+final class Vectors implements Serializable {
+    static final int BYTES = 20; // of what the driver tells of one
+    private static final int CHUNK_BYTES = 1 << 20; // a store sends so much hardly later than its first byte
+    private static final int SMALL_BYTES = 1 << 16; // sixteen and more of them stand in a chunk
+    private static final int ENTRY_BYTES = 256; // of a key and a bitmap, beside its containers
+    private static final String REPAIR = "the metadata can be made again from the log: t.repair(), or mdt repair";
+    private final Broadcast far; // the configuration of the query, null: of a near store, where that of the executor does
+    private final long bytesMax; // that an executor keeps
+
+    /** conf: null, if the store is near. */
+    Vectors(SparkContext context, Configuration conf, long bytesMax) {
+        this.far = conf == null ? null : context.broadcast(
+                new SerializableConfiguration(new Configuration(conf)), scala.reflect.ClassTag$.MODULE$.apply(SerializableConfiguration.class));
+        this.bytesMax = bytesMax;
+    }
+
+    /** Driver: returns the path by which executors know an object. bytes: of all of it. */
+    static String object(String uri, long bytes) {
+        return BlockFileSystem.path(uri, 0L, bytes, bytes, 0, 0);
+    }
+
+    /** Executor: returns the dead rows of which the driver has told where in an object they stand. */
+    RoaringBitmap read(String object, ByteBuffer told) {
+        long offset = told.getLong();
+        int bytes = told.getInt();
+        int crc = told.getInt();
+        int count = told.getInt();
+        List key = Arrays.asList(new Object[] {object, Long.valueOf(offset), Integer.valueOf(bytes), Integer.valueOf(crc)});
+        RoaringBitmap found = (RoaringBitmap) Recent.VECTORS.get(key);
+        Recent.VECTORS.count(found != null);
+        if (found == null) {
+            ByteBuffer data = data(object, offset, bytes);
+            CRC32 sum = new CRC32();
+            sum.update(data.array(), data.position(), bytes);
+            if ((int) sum.getValue() != crc) {
+                throw damaged(object, offset, "expected " + Integer.toHexString(crc) + ", got " + Long.toHexString(sum.getValue()), null);
+            }
+            found = bitmap(data, object, offset);
+            if (found.getLongCardinality() != count) {
+                throw damaged(object, offset, "expected " + count + " rows, got " + found.getLongCardinality(), null);
+            }
+            Recent.VECTORS.put(key, found, found.getLongSizeInBytes() + ENTRY_BYTES, bytesMax);
+        }
+        return found;
+    }
+
+    /** Returns the positions in a serialized bitmap. Fails for other bytes: positions rise, and are as many as it says. */
+    static RoaringBitmap bitmap(ByteBuffer from, String object, long offset) {
+        RoaringBitmap found = new RoaringBitmap();
+        try {
+            found.deserialize(from);
+        } catch (Exception failure) {
+            throw damaged(object, offset, failure.toString(), failure);
+        }
+        int[] positions = new int[1024];
+        long last = -1;
+        long count = 0;
+        for (BatchIterator i = found.getBatchIterator(); i.hasNext(); ) {
+            int some = i.nextBatch(positions);
+            for (int at = 0; at < some; at++) {
+                long position = positions[at] & 0xffffffffL;
+                if (position <= last) {
+                    throw damaged(object, offset, "positions do not rise", null);
+                }
+                last = position;
+            }
+            count += some;
+        }
+        if (count != found.getLongCardinality()) {
+            throw damaged(object, offset, count + " positions for " + found.getLongCardinality(), null);
+        }
+        return found;
+    }
+
+    private ByteBuffer data(String object, long offset, int bytes) {
+        try {
+            long chunk = offset / CHUNK_BYTES;
+            if (far == null || bytesMax < 2 * CHUNK_BYTES || bytes > SMALL_BYTES || (offset + bytes - 1) / CHUNK_BYTES != chunk) {
+                return ByteBuffer.wrap(part(object, offset, bytes));
+            }
+            List key = Arrays.asList(new Object[] {object, Long.valueOf(chunk)});
+            byte[] whole = (byte[]) Recent.VECTORS.get(key);
+            if (whole == null) {
+                long begin = chunk * CHUNK_BYTES;
+                whole = part(object, begin, (int) Math.min((long) CHUNK_BYTES, BlockFileSystem.bytes(new Path(object)) - begin));
+                Recent.VECTORS.put(key, whole, whole.length + ENTRY_BYTES, bytesMax);
+            }
+            int at = (int) (offset - chunk * CHUNK_BYTES);
+            if (at + bytes > whole.length) {
+                throw new EOFException(whole.length + " bytes");
+            }
+            return ByteBuffer.wrap(whole, at, bytes);
+        } catch (FileNotFoundException gone) {
+            throw new Failure("Missing", "the deletion vectors of data files are gone [" + name(object) + "]",
+                    "the state was cleaned while it was read: begin with a new DataFrame; if it was not, " + REPAIR, gone);
+        } catch (EOFException end) {
+            throw damaged(object, offset, "the object ends before", end);
+        } catch (IOException failure) {
+            throw new Failure("Unavailable", "deletion vectors cannot be read [" + name(object) + "]: " + failure, "run the query again", failure);
+        }
+    }
+
+    private byte[] part(String object, long offset, int bytes) throws IOException {
+        byte[] data = new byte[bytes];
+        FSDataInputStream in = FarStream.opened(new Path(object), far == null ? Footers.CONF : ((SerializableConfiguration) far.value()).value());
+        try {
+            in.readFully(offset, data);
+        } finally {
+            in.close();
+        }
+        return data;
+    }
+
+    private static Failure damaged(String object, long offset, String why, Throwable cause) {
+        String where = object == null ? "" : " [" + name(object) + " at byte " + offset + "]";
+        return new Failure("Corrupt", "the deletion vector of a data file is not as it was written" + where + " (" + why + ")", REPAIR, cause);
+    }
+
+    private static String name(String object) {
+        return BlockFileSystem.file(new Path(object)).toString();
+    }
+}

@@ -1,0 +1,166 @@
+"""Where the deletion vectors of a checkpoint stand: whoever knows it reads one of them without the rest of the page."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+import mdt
+from mdt.metadata import checkpoint, codec, commit_log, paths
+from mdt.metadata.checkpoints import MANIFEST, VERSION
+from mdt.metadata.deletion_vectors import first_vector
+from mdt.metadata.snapshot import Snapshot
+from mdt.stores.storage import MemoryStorage
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+FILES, LOGS = 11, 7
+PAGES = 6
+OPTIONS = {"mdt.metadata.compact.records": 1000}
+
+
+def rows(ids: range, plus: int = 0) -> pa.Table:
+    return pa.table([list(ids), [i * 7919 % 977 + plus for i in ids]], schema=SCHEMA)
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> mdt.Table:
+    """Eleven base files, and log files, in pages of three; rows of most base files are dead."""
+    monkeypatch.setattr(checkpoint, "SUMMARIES_PER_PAGE", 3)
+    made = mdt.create(
+        MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options={**OPTIONS, "mdt.small.file.bytes": 0}
+    )
+    for n in range(FILES):
+        made.insert(rows(range(1000 * n, 1000 * (n + 1))))
+    made.delete({"id": [1000 * n + i * i for n in range(FILES) if n not in (3, 6, 7, 8) for i in range(n + 2)]})
+    made.metadata.compact()
+    assert len(made.files()) == LOGS + FILES
+    return made
+
+
+def stood_on(table: mdt.Table) -> Snapshot:
+    """Return the newest state as another process has it."""
+    found = mdt.open(table.storage, OPTIONS).snapshot()
+    assert found.checkpoint.rows
+    return found
+
+
+def test_each_vector_is_found_by_its_range(table: mdt.Table) -> None:
+    snapshot = stood_on(table)
+    every = np.arange(FILES)
+    for files in (every, every[2:7], every[::4], every[3:4]):
+        found = snapshot.checkpoint.vectors(files)
+        assert found is not None and len(found.length) == len(files)
+        for at, file in enumerate(files.tolist()):
+            path, size = found.objects[found.object[at]]
+            assert size == table.storage.size(path)
+            data = table.storage.read(path, int(found.offset[at]), int(found.length[at]))
+            vector = snapshot.vector(file)
+            assert (not data) == (vector is None) == (file in (3, 6, 7, 8))
+            if vector is not None:
+                assert BitMap.deserialize(data) == vector and zlib.crc32(data) == found.crc[at]
+                assert found.length[at] < found.page_bytes[at] < 2000
+        expected = [vector and vector.serialize() for vector in map(snapshot.vector, files.tolist())]
+        assert snapshot.checkpoint.vector_bytes(files) == expected
+
+
+@pytest.mark.parametrize("tables", [[[b"abc", None, b"de"]], [[None, None]], [[b""], [b"x"]]])
+def test_a_page_tells_where_its_first_vector_begins(tables: list[list[bytes | None]]) -> None:
+    page = codec.encode_ipc(pa.table({"value": pa.chunked_array([pa.array(one, pa.binary()) for one in tables])}))
+    begin = first_vector(page)
+    text = b"".join(value or b"" for value in tables[0])
+    assert begin == -1 if len(tables) > 1 else page.to_pybytes()[begin : begin + len(text)] == text
+
+
+def test_a_slice_of_a_column_is_a_page_of_its_own() -> None:
+    values = pa.table({"value": pa.array([b"abc", b"defg", None, b"hi"], pa.binary())})
+    page = codec.encode_ipc(values.slice(1, 3))
+    begin = first_vector(page)
+    assert page.to_pybytes()[begin : begin + 6] == b"defghi"
+
+
+def rewritten(table: mdt.Table, **header: Any) -> None:
+    """Change the header of the manifest; None takes a field away."""
+    path = paths.checkpoint_manifest(table.snapshot().checkpoint.seq)
+    known, sections = codec.unpack(
+        codec.unframe(table.storage.read(path), MANIFEST, path=path, version_max=VERSION), path=path
+    )
+    known = {name: value for name, value in {**known, **header}.items() if value is not None}
+    table.storage.replace(path, codec.frame(MANIFEST, VERSION, codec.pack(known, sections)))
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        None,
+        [-1] * PAGES,
+        [1 << 40] * PAGES,
+        [[]],
+        ["1"] * PAGES,
+        [1.5] * PAGES,
+        {"a": 1},
+        7,
+        [True] * PAGES,
+        [0] * (PAGES + 1),
+    ],
+)
+def test_a_manifest_that_says_nothing_or_nonsense_costs_no_row(table: mdt.Table, starts: object) -> None:
+    before = table.scan().to_arrow()
+    rewritten(table, vector_starts=starts)
+    snapshot = mdt.open(table.storage, OPTIONS).snapshot()
+    assert snapshot.checkpoint.vectors(np.arange(FILES)) is None
+    assert mdt.open(table.storage, OPTIONS).scan().to_arrow().equals(before)
+
+
+def test_objects_that_are_no_parts_of_checkpoints_are_not_referred_to(table: mdt.Table) -> None:
+    columns = stood_on(table).checkpoint
+    object.__setattr__(columns._layout, "objects", [".hoodie/.mdt/checkpoints/../../secret"])  # type: ignore[attr-defined]
+    assert columns.vectors(np.arange(FILES)) is None
+
+
+def test_ranges_that_are_damaged_are_made_again_and_not_referred_to(table: mdt.Table) -> None:
+    storage, columns = table.storage, stood_on(table).checkpoint
+    place = columns._layout.columns["vector_range"]  # type: ignore[attr-defined]
+    path, offset, length, _ = columns._layout.page(place.first)  # type: ignore[attr-defined]
+    data = bytearray(storage.read(path))
+    data[offset + length - 20] ^= 4
+    storage.replace(path, bytes(data))
+    snapshot = stood_on(table)
+    assert snapshot.checkpoint.vectors(np.arange(FILES)) is None
+    assert snapshot.vector(10) == BitMap([i * i for i in range(12)])
+
+
+def test_what_commits_add_is_what_the_checkpoint_lacks(table: mdt.Table) -> None:
+    table.delete({"id": [10_001, 10_002, 10_003, 3_007]})
+    table.upsert(rows(range(10_005, 10_008), 1))
+    snapshot = stood_on(table)
+    assert snapshot.vectors_since.get(10) == BitMap([2, 3, 5, 6, 7]), (
+        "1 was dead before, and was told to be again by nobody"
+    )
+    assert snapshot.vectors_since.get(3) == BitMap([7]) and snapshot.vectors_since.get(4) is None
+    assert snapshot.vector(10) == BitMap([i * i for i in range(12)]) | BitMap([2, 3, 5, 6, 7])
+    assert snapshot.dead_rows[10] == 12 + 5 and snapshot.dead_rows[3] == 1
+    snapshot.check()
+    assert table.check().ok
+
+
+def test_a_row_that_records_kill_twice_is_counted_once(table: mdt.Table) -> None:
+    snapshot = stood_on(table)
+    segment = int(snapshot.segment_ids[10])
+    whole = BitMap(range(999))
+    for positions in (BitMap(range(500)), BitMap(range(300, 999))):
+        newest = table.metadata.newest()
+        header = {
+            "txn": table.storage.random_hex(16), "instant": str(int(newest.last_instant) + 1), "action": "rollback",
+            "operation": "forged", "begun_at": newest.seq, "token": newest.seq + 1, "counts": {},
+        }  # fmt: skip
+        vectors = pa.table([[segment], [positions.serialize()]], schema=commit_log.VECTORS)
+        assert commit_log.append(table.storage, commit_log.CommitRecord(newest.seq + 1, header, {"vectors": vectors}))
+    snapshot = stood_on(table)
+    assert snapshot.vector(10) == whole and snapshot.dead_rows[10] == 999 and snapshot.has_rows[10]
+    snapshot.check()
+    assert table.scan("id >= 10000").to_arrow()["id"].to_pylist() == [10_999], "the row that nobody killed is there"
