@@ -33,8 +33,9 @@ settings.register_profile("nightly", parent=settings.get_profile("quick"), max_e
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java process that lives for minutes: compiling for speed, and collecting in parallel, costs more than it gains."""
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -Xmn400m"
+"""For a Java process that lives for minutes: compiling for speed, and collecting in parallel, costs more than it gains.  The code of
+some thousand queries does not fit into the 48 MB that go with it, and the JVM then sweeps them without end: an eighth of its time."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -190,6 +191,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, example_package: Path) -> It
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.driver.memory", "1g")
+        .config("spark.python.daemon.module", "spark_workers")
         .config("spark.driver.extraJavaOptions", JVM)
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
