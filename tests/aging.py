@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,7 +23,25 @@ def grown(
     commits: int, table_type: str = MOR, *, storage: Storage | None = None, **options: Any
 ) -> tuple[Table, dict[int, State]]:
     """Return a table with so many upserts, every fifth followed by a compaction, and what it held after each commit."""
-    table = make(storage or MemoryStorage(), table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
+    if storage is not None:
+        return _grown(commits, table_type, storage, options)
+    start, past = _in_memory(commits, table_type, tuple(sorted(options.items())))
+    return mdt.open(start.copy()), dict(past)
+
+
+@cache
+def _in_memory(
+    commits: int, table_type: str, options: tuple[tuple[str, Any], ...]
+) -> tuple[MemoryStorage, dict[int, State]]:
+    """Make a table once for all tests that begin with it."""
+    storage = MemoryStorage()
+    return storage, _grown(commits, table_type, storage, dict(options))[1]
+
+
+def _grown(
+    commits: int, table_type: str, storage: Storage, options: Mapping[str, Any]
+) -> tuple[Table, dict[int, State]]:
+    table = make(storage, table_type, "record", **{"mdt.metadata.compact.records": 3, **options})
     past: dict[int, State] = {0: {}}
     for n in range(commits):
         upsert(table, past, range(n % 5, n % 5 + 4), n + 1)

@@ -117,6 +117,33 @@ def ours(storage: Storage) -> State:
     return _seen_by_us[objects]
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a table says of its commits: the newest, all of the history, their transactions, and how many are under way."""
+
+    seq: int
+    seqs: list[int]
+    txns: set[str]
+    pending: int
+
+
+_told: dict[Objects, Told] = {}
+
+
+def told(storage: Storage) -> Told:
+    """Open the table anew and return what it says of its commits."""
+    objects = objects_of(storage)
+    if objects is not None and objects in _told:
+        return _told[objects]
+    table = mdt.open(storage)
+    history = table.history()
+    seqs, txns = history["seq"].to_pylist(), set(history["txn"].to_pylist())
+    found = Told(table.snapshot().seq, seqs, txns, len(pending(table.metadata)))
+    if objects is not None:
+        _told[objects] = found
+    return found
+
+
 def replayed(table: Table) -> State:
     """Return what all changes since the oldest state that can be read, applied one after the other, make of it."""
     horizon = table.snapshot().retention.horizon

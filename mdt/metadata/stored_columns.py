@@ -160,9 +160,7 @@ class StoredColumns(Columns):
             self._fall_back(error)
 
     def _read_pages(self, wanted: Sequence[tuple[Placed, int]]) -> list[pa.Table]:
-        if self._is_mapped or len(wanted) < 2:
-            return [self._page(place, n) for place, n in wanted]
-        if self._storage.is_remote and self._are_near(wanted):
+        if not self._storage.is_remote or len(wanted) < 2 or self._are_near(wanted):
             return [self._page(place, n) for place, n in wanted]
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
             return list(pool.map(lambda work: self._page(*work), wanted))

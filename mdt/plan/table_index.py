@@ -180,7 +180,7 @@ class TableIndex:
 
         if not len(shards):
             return []
-        if self.work.metadata.storage.local_path("") is not None or len(shards) == 1:
+        if not self.work.metadata.storage.is_remote or len(shards) == 1:
             return list(answer(range(len(shards))))
         size = -(-len(shards) // REMOTE_THREADS)
         parts = [range(at, min(at + size, len(shards))) for at in range(0, len(shards), size)]

@@ -20,7 +20,7 @@ from mdt.metadata import paths
 from mdt.parquet.page_map import OFFSET, SIZE
 from mdt.stores.storage import MemoryStorage
 
-CASES = 510
+CASES = 255
 NIGHTLY_CASES = 10_020
 """Multiples of the codecs."""
 REPLAY = "MDT_FLIPS"

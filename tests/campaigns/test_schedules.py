@@ -39,12 +39,12 @@ from worlds import (
     ours,
     spread,
     theirs,
+    told,
 )
 
 import mdt
 from mdt.commit import conflicts, publish
 from mdt.commit.conflicts import Footprint
-from mdt.commit.recovery import pending
 from mdt.errors import MdtError
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import LOG
@@ -83,14 +83,12 @@ def upserted_first() -> State:
 
 def assert_serial(actors: Sequence[Actor], run: Run) -> None:
     """Assert that the run left what its actors, one after the other in the order of their commits, would leave."""
-    table = mdt.open(run.storage)
-    history = table.history()
-    assert history["seq"].to_pylist() == list(range(table.snapshot().seq + 1)), run.schedule
-    expected = states(actors, run, table.snapshot().seq)[-1]
-    assert as_state(table.scan().to_arrow()) == expected, run.schedule
-    assert not pending(table.metadata), run.schedule
+    commits = told(run.storage)
+    assert commits.seqs == list(range(commits.seq + 1)), run.schedule
+    assert ours(run.storage) == states(actors, run, commits.seq)[-1], run.schedule
+    assert not commits.pending, run.schedule
     acknowledged = {e.record.txn for e in run.ended.values() if e.seq >= 0}
-    assert acknowledged <= set(history["txn"].to_pylist()), run.schedule
+    assert acknowledged <= commits.txns, run.schedule
 
 
 def explored(

@@ -17,7 +17,8 @@ from hudi import HudiTable
 
 import mdt
 
-SECONDS = int(os.environ.get("MDT_SOAK_SECONDS", "60"))
+SECONDS = int(os.environ.get("MDT_SOAK_SECONDS", "25"))
+"""By day: the actors take every processor meanwhile.  At night it is half an hour."""
 MEGABYTES_MAX = 60
 """Of the directory, at the end of a soak of any length."""
 ENDED = ("services", "reads", "followed")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +33,22 @@ def rows(*found: tuple[str, str, int, int]) -> pa.Table:
 
 
 @pytest.fixture(params=KINDS, ids=str)
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
+def table(
+    request: pytest.FixtureRequest, tmp_path: Path, made: Callable[[tuple[str, str, str, str | None]], Path]
+) -> mdt.Table:
     """Return a table with updates, inserts, deletes, a key that returned, and services between them."""
-    kind, key_index, scope, ordering = request.param
+    return mdt.open(shutil.copytree(made(request.param), tmp_path / "t"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, str, str, str | None]], Path]:
+    """Return what makes the table of a kind, once."""
+    return cache(lambda kind: _made(tmp_path_factory.mktemp("restoring") / "t", *kind))
+
+
+def _made(path: Path, kind: str, key_index: str, scope: str, ordering: str | None) -> Path:
     found = mdt.create(
-        tmp_path / "t", SCHEMA, ["id"], partition_by=["city"], ordering=ordering, table_type=kind, key_index=key_index,
+        path, SCHEMA, ["id"], partition_by=["city"], ordering=ordering, table_type=kind, key_index=key_index,
         scope=scope, indexes=["bitmap(n)"], options={"mdt.services.auto": False},
     )  # fmt: skip
     found.upsert(rows(("a", "x", 1, 1), ("b", "x", 1, 2), ("c", "y", 1, 3), ("d", "y", 1, 4)))
@@ -42,7 +56,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> mdt.Table:
     found.delete(rows(("b", "x", 0, 0), ("d", "y", 0, 0)))
     found.compact()
     found.upsert(rows(("b", "x", 5, 20), ("c", "y", 6, 30), ("f", "x", 7, 6)))
-    return found
+    return path
 
 
 def states(table: mdt.Table) -> list[Any]:

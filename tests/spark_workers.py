@@ -1,0 +1,18 @@
+"""What Spark's Python workers are forked from: PySpark's own daemon, with what our tasks need imported already.
+
+A worker that begins with PySpark's daemon spends a second of a processor on imports, and Spark ends those that fail or are
+idle for a minute.
+"""
+
+from __future__ import annotations
+
+import pyarrow.compute
+from pyspark import daemon
+
+import mdt.engines.spark.engine
+import mdt.engines.spark.index_tasks
+
+__all__ = ["daemon", "mdt", "pyarrow"]
+
+if __name__ == "__main__":
+    daemon.manager()
