@@ -281,9 +281,7 @@ def _encodings(table: pa.Table, repetitive: AbstractSet[str], compression: str) 
 @lru_cache(maxsize=64)
 def _texts(schema: pa.Schema) -> frozenset[str]:
     """Return the columns of texts and bytes."""
-    return frozenset(
-        field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
-    )
+    return frozenset(field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type))
 
 
 def _prefixed(sample: pa.Table) -> list[str]:
