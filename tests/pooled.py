@@ -74,7 +74,7 @@ def merged_by(engine: LocalEngine, table: mdt.Table, source: Any) -> tuple[pa.Ta
 class ThreadTable(mdt.Table):
     """A table into which tasks merge rows, on one thread."""
 
-    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(thread(), self, source)
 
 
@@ -93,7 +93,7 @@ class PooledTable(mdt.Table):
         operation = deleting.delete(processes(), self.metadata, self.options, [rows], rows.schema, progress)
         return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 
-    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
         return merged_by(processes(), self, source)
 
     def _choosing_on(self, spark: Any) -> Callable[..., EngineConditional]:

@@ -36,6 +36,6 @@ class SpilledTable(mdt.Table):
         count("deletes through scratch files")
         return super()._delete_rows(in_pieces(to_table(keys, self.schema)), progress)
 
-    def _to_merge(self, source: Any) -> Any:
+    def _to_merge(self, source: Any, *, looks: bool = False) -> Any:
         count("merges of what came in pieces")
         return super()._to_merge(in_pieces(to_table(source, self.schema)))

@@ -21,6 +21,7 @@ from indexes.hashing import hash_keys
 from mdt.metadata.additions import summary_sizes
 from mdt.metadata.columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.metadata.commit_log import STATS
+from mdt.metadata.deletion_vectors import serialized
 from mdt.metadata.file_group import BASE, FILES
 from mdt.metadata.file_groups import NAME_SEED
 from mdt.metadata.key_parts import KeyPart, numbered_table
@@ -109,7 +110,7 @@ def _vectors(snapshot: Snapshot) -> dict[str, pa.Table]:
     for at in np.flatnonzero(snapshot.dead_rows[numbers]).tolist():
         vector = snapshot.vector(int(numbers[at]))
         if vector is not None:
-            data = vectors[at] = vector.serialize()
+            data = vectors[at] = serialized(vector)
             crcs[at] = zlib.crc32(data)
     stored = simple("vector", vectors)
     length = pc.binary_length(stored["value"]).cast(pa.int64())

@@ -43,6 +43,18 @@ def positions(data: bytes | None, rows: int, *, path: str) -> BitMap:
         raise Corrupt(f"a deletion vector cannot be read: {error}", path=path) from error
 
 
+def serialized(vector: BitMap) -> bytes:
+    """Return a deletion vector in the portable format: equal ones as equal bytes, whatever they were put together from.
+
+    >>> pieces = BitMap(range(100, 140)) | BitMap([7])
+    >>> serialized(pieces) == serialized(BitMap(pieces.to_array()))
+    True
+    """
+    best = vector.copy()
+    best.run_optimize()
+    return best.serialize()
+
+
 def first_vector(page: pa.Buffer) -> int:
     """Return where in a page of deletion vectors, an Arrow IPC stream, the first of them begins; -1 if they do not follow each other."""
     values = pa.ipc.open_stream(pa.BufferReader(page)).read_all().column(0)

@@ -17,7 +17,6 @@ from mdt.filters.column import col
 from mdt.filters.where import parse_where
 from mdt.source import writing
 from mdt.source.words import Words
-from mdt.table.merging import merging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -132,7 +131,7 @@ def _merged(
     """Carry out edits by a merge.  ``on``: columns by which rows are found; None: by the record key, nulls being equal."""
     from mdt.engines.spark.statement import NEW, NUMBERS  # as above
 
-    merge = merging(table, edits, on, looks=True)
+    merge = table._merging(edits, on, looks=True)
     for clause in clauses:
         said = f"source.{NUMBERS[clause.side]} = {clause.number}"
         values = {name: col(f"source.{value}") for name, value in clause.values.items()}

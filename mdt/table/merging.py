@@ -30,15 +30,13 @@ Whole: TypeAlias = "Callable[[], pa.Table]"
 Params = Mapping[str, object] | None
 
 
-def merging(table: Handle, source: Any, on: Any, *, looks: bool = False) -> Merging:
-    """Return a merge of ``source`` without clauses, as :meth:`mdt.Table.merge` does.
+def source_of(table: Handle, source: Any, *, looks: bool) -> tuple[pa.Table, Runner | None, Whole | None]:
+    """Return the rows of a merge, which are held in memory; of a large source its columns, what merges it, and what brings it into memory.
 
     ``looks``: whether the first rows of a Spark DataFrame are looked at, too, where Spark takes them for many, as it does of joins; they are
     looked at once.
     """
-    table._refuse_the_past()
-    rows, runner, whole = _spark_rows(table, source, looks) if is_spark(source) else _rows(table, source)
-    return Merging.of(table, rows, on, runner, whole)
+    return _spark_rows(table, source, looks) if is_spark(source) else _rows(table, source)
 
 
 def _spark_rows(table: Handle, source: Any, looks: bool) -> tuple[pa.Table, Runner | None, Whole | None]:

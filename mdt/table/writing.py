@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mdt.query import Where
     from mdt.schema.definition import TableDefinition
-    from mdt.table.merging import Merging
+    from mdt.table.merging import Merging, Runner, Whole
     from mdt.table.writer import Writer
     from mdt.write.blending import Kept
     from mdt.write.conditional import Conditional
@@ -171,9 +171,19 @@ class Writing(Handle):
         >>> done.updated, done.inserted, t.get("b")["fare"]
         (1, 1, 6.5)
         """
-        from mdt.table.merging import merging
+        return self._merging(source, on)
 
-        return merging(self, source, on)
+    def _merging(self, source: Any, on: Any, *, looks: bool = False) -> Merging:
+        from mdt.table.merging import Merging
+
+        self._refuse_the_past()
+        rows, runner, whole = self._to_merge(source, looks=looks)
+        return Merging.of(self, rows, on, runner, whole)
+
+    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
+        from mdt.table.merging import source_of
+
+        return source_of(self, source, looks=looks)
 
     def _where(
         self,

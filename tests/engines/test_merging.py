@@ -75,7 +75,7 @@ def unique(table: pa.Table, kind: dict[str, Any]) -> pa.Table:
 class ScratchTable(mdt.Table):
     """A table into which rows are merged that lie in scratch files."""
 
-    def _to_merge(self, source: Any) -> tuple[pa.Table, Runner | None, Whole | None]:
+    def _to_merge(self, source: Any, *, looks: bool = False) -> tuple[pa.Table, Runner | None, Whole | None]:
         engine = SpillingEngine(1, "", 2, name="scratch")
         given = partial(merging.merge, engine, self.metadata, self.options, engine.spread(source), source.schema)
         return source.schema.empty_table(), given, None

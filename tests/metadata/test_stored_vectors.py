@@ -164,3 +164,15 @@ def test_a_row_that_records_kill_twice_is_counted_once(table: mdt.Table) -> None
     assert snapshot.vector(10) == whole and snapshot.dead_rows[10] == 999 and snapshot.has_rows[10]
     snapshot.check()
     assert table.scan("id >= 10000").to_arrow()["id"].to_pylist() == [10_999], "the row that nobody killed is there"
+
+
+def test_a_checkpoint_has_the_bytes_that_the_log_gives_whatever_vectors_were_put_together_from() -> None:
+    made = mdt.create(MemoryStorage(), SCHEMA, ["id"], table_type="MERGE_ON_READ", options=OPTIONS)
+    made.insert(rows(range(2000)))
+    made.delete({"id": list(range(0, 400, 7))})
+    made.metadata.compact()
+    made.delete({"id": list(range(100, 140))})
+    made.delete({"id": list(range(1000, 1900))})
+    assert made.check().ok and mdt.open(made.metadata.storage).check().ok
+    made.metadata.compact()
+    assert mdt.open(made.metadata.storage).check().ok
