@@ -73,6 +73,9 @@ def _of_table(table: pa.Table, definition: TableDefinition) -> pa.Table:
     missing = [name for name in names if name not in table.column_names]
     if missing:
         raise Invalid(f"the key columns {', '.join(missing)} are missing", hint=_hint(definition))
+    repeated = [name for name in names if table.column_names.count(name) > 1]
+    if repeated:
+        raise Invalid(f"the table of keys has several columns {', '.join(repeated)}", hint=_hint(definition))
     return _stored(table.select(names), definition)
 
 

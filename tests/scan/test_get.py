@@ -187,3 +187,9 @@ def test_keys_are_found_without_page_maps(tmp_path: Path) -> None:
     assert again.get(["k00007", "k02999"]).equals(expected)
     assert paths.PRIVATE in str(files.column("key_map_path").to_pylist()[0])
     assert pc.sum(expected["fare"]).as_py() == pytest.approx(7.1 + 2999.1, abs=0.5)
+
+
+def test_a_table_of_keys_with_a_column_twice_is_refused(tmp_path: Path) -> None:
+    table = mdt.create(tmp_path / "t", SCHEMA, key=["id"])
+    with pytest.raises(Invalid, match="several columns id"):
+        table.get(pa.table([pa.array(["a"]), pa.array(["b"])], names=["id", "id"]))
