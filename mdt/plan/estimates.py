@@ -79,8 +79,20 @@ def estimate(found: ScanPlan, columns: Sequence[str], distinct: Distinct, *, his
 
     ``columns``: names, or paths of fields; those without statistics are left out.
     """
-    snapshot, kept = found.snapshot, Kept.of(found)
-    files, rows = kept.files, _rows(snapshot, found.segments)
+    return _told(Kept.of(found), _rows(found.snapshot, found.segments), columns, distinct, histograms)
+
+
+def estimate_whole(
+    snapshot: Snapshot, columns: Sequence[str], distinct: Distinct, *, histograms: bool = False
+) -> TableEstimate:
+    """Return what a scan of everything returns: :func:`estimate` of its plan, which need not be made."""
+    kept = Kept.everything(snapshot)
+    return _told(kept, snapshot.rows[kept.files], columns, distinct, histograms)
+
+
+def _told(kept: Kept, rows: Int64Array, columns: Sequence[str], distinct: Distinct, histograms: bool) -> TableEstimate:
+    """``rows``: of each file, how many are looked at."""
+    snapshot, files = kept.snapshot, kept.files
     share = rows / np.maximum(1, snapshot.rows[files])
     size = snapshot.files.numpy("size")[files] if len(files) else np.zeros(0, np.int64)
     total = int(np.minimum(rows, kept.live).sum())

@@ -13,7 +13,7 @@ import pytest
 import mdt
 from indexes import values
 from indexes.key_numbers import as_numbers
-from mdt.plan.estimates import HISTOGRAM_BINS, TableEstimate, edges_of, estimate
+from mdt.plan.estimates import HISTOGRAM_BINS, TableEstimate, edges_of, estimate, estimate_whole
 from mdt.plan.planner import plan
 
 SCHEMA = pa.schema(
@@ -50,6 +50,11 @@ def estimated(table: mdt.Table, where: str | None, **options: bool) -> TableEsti
     scan = table.scan(where)
     found = plan(scan.metadata, scan.snapshot, scan.predicate)
     return estimate(found, SCHEMA.names, {"id": 398}.get, **options)
+
+
+def test_a_scan_of_everything_is_estimated_without_its_plan(table: mdt.Table) -> None:
+    found = estimate_whole(table.scan().snapshot, SCHEMA.names, {"id": 398}.get)
+    assert found == estimated(table, None) and found.rows == 398
 
 
 def test_all_rows_and_bounds_are_told_without_a_filter(table: mdt.Table) -> None:

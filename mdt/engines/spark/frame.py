@@ -36,7 +36,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
 from mdt.plan import proofs
-from mdt.plan.estimates import TableEstimate, estimate
+from mdt.plan.estimates import TableEstimate, estimate, estimate_whole
 from mdt.plan.planner import Figure, ScanPlan, SegmentScan, explain, hit_rates, plan
 from mdt.plan.position_search import RemotePruner, conjuncts_of
 from mdt.plan.proofs import Kept, Totals
@@ -228,8 +228,10 @@ class _Files:
     def estimate(self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool) -> TableEstimate:
         """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""
         snapshot = self.query(query).snapshot
-        found = self._planned(snapshot, self._with_hidden(predicate))
-        told = estimate(found, columns, partial(self._distinct, snapshot), histograms=histograms)
+        wanted, distinct = self._with_hidden(predicate), partial(self._distinct, snapshot)
+        if wanted == _EVERYTHING:
+            return estimate_whole(snapshot, columns, distinct, histograms=histograms)
+        told = estimate(self._planned(snapshot, wanted), columns, distinct, histograms=histograms)
         unknown = unknown_to_statistics(predicate) if columns and told.rows else None
         return told if unknown is None else told.scaled(self._samples.share(snapshot, unknown))
 

@@ -52,17 +52,17 @@ public class JoinPruning extends Rule {
         boolean inner = type.equals(Inner$.MODULE$);
         boolean semi = type.equals(LeftSemi$.MODULE$);
         boolean outer = type.equals(LeftOuter$.MODULE$) || type.equals(LeftAnti$.MODULE$); // of these the left side keeps its rows
-        if (!(inner || semi || outer) || Source.keys(join, true) == null
+        if (!(inner || semi || outer) || AskedSide.keys(join, true) == null
                 || Questions.are(join.left(), join.right()) || Questions.are(join.right(), join.left())) {
             return null;
         }
-        boolean small = inner && Source.broadcastsLeft(join); // which side Spark broadcasts, if any
-        boolean near = !outer && Source.isAsked(join, small, conf);
+        boolean small = inner && AskedSide.broadcastsLeft(join); // which side Spark broadcasts, if any
+        boolean near = !outer && AskedSide.isAsked(join, small, conf);
         Join found = near ? asking(join, small, true, conf) : null;
         found = found == null && !outer ? asking(join, small, false, conf) : found;
         found = found == null ? asking(join, outer || !small, false, conf) : found;
         LogicalPlan side = small ? join.left() : join.right();
-        boolean hopes = found == null && !outer && !near && Selective.is(side) && !Source.isLarge(side); // that it is broadcast
+        boolean hopes = found == null && !outer && !near && Selective.is(side) && !AskedSide.isLarge(side); // that it is broadcast
         return hopes ? asking(join, small, true, conf) : found;
     }
 
@@ -76,12 +76,12 @@ public class JoinPruning extends Rule {
         if (Stateful.is(from)) {
             return null;
         }
-        List keys = Source.keys(join, left);
-        List others = Source.keys(join, !left);
+        List keys = AskedSide.keys(join, left);
+        List others = AskedSide.keys(join, !left);
         LogicalPlan asking = to;
         for (int i = 0; i < keys.size(); i++) {
-            Source source = near ? new Source(from, keys, i) : Source.below(from, (Expression) keys.get(i), conf);
-            LogicalPlan next = source == null ? null : new Lineage(source, !near).asking(asking, (Expression) others.get(i));
+            AskedSide asked = near ? new AskedSide(from, keys, i) : AskedSide.below(from, (Expression) keys.get(i), conf);
+            LogicalPlan next = asked == null ? null : new Lineage(asked, !near).asking(asking, (Expression) others.get(i));
             asking = next == null ? asking : next;
         }
         return asking == to ? null : join.copy(left ? from : asking, left ? asking : from, join.joinType(), join.condition(), join.hint());

@@ -2,24 +2,21 @@
 // several times as long. Spark's generated code knows it as a LongPredicate: a class of ours is unknown where Spark compiles that code.
 package mdt.spark;
 
-import java.io.Serializable;
 import java.util.function.LongPredicate;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
-final class KnownNumbers implements KnownValues, LongPredicate, Serializable {
+final class KnownNumbers extends KnownValues implements LongPredicate {
     private static final int VALUES_MAX = 100000; // 2 MiB go to the tasks of a stage
     private static final long SPREAD = 0x9E3779B97F4A7C15L; // 2^64 by the golden ratio: Knuth, The Art of Computer Programming 3, 6.4
-    private final transient Expression question;
     private long[] slots; // null: everything passes; 0: free
     private boolean zero;
     private int shift;
 
-    /** question: whose answer the values are. */
     KnownNumbers(Expression question) {
-        this.question = question;
+        super(question);
     }
 
-    public void know(Object[] values) {
+    void know(Object[] values) {
         if (values.length > VALUES_MAX) {
             slots = null;
             return;
@@ -50,18 +47,5 @@ final class KnownNumbers implements KnownValues, LongPredicate, Serializable {
             at = at + 1 & in.length - 1;
         }
         return at;
-    }
-
-    /** Equal questions have equal answers: Spark runs equal parts of a plan once. */
-    public boolean equals(Object other) {
-        return this == other || question != null && other instanceof KnownNumbers && question.equals(((KnownNumbers) other).question);
-    }
-
-    public int hashCode() {
-        return question == null ? 0 : question.hashCode();
-    }
-
-    public String toString() {
-        return "values of a join";
     }
 }

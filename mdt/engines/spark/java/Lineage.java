@@ -23,12 +23,12 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 
 final class Lineage {
-    private final Source source;
+    private final AskedSide side;
     private boolean far; // something between the join and the relation has work with each row
 
-    /** source: what is asked for values. far: whether rows are worked on before they come to the join. */
-    Lineage(Source source, boolean far) {
-        this.source = source;
+    /** side: what is asked for values. far: whether rows are worked on before they come to the join. */
+    Lineage(AskedSide side, boolean far) {
+        this.side = side;
         this.far = far;
     }
 
@@ -64,7 +64,7 @@ final class Lineage {
 
     /** Returns a relation, below a filter or null, with the question: of its files, and once more, above, if of its rows, too. */
     private LogicalPlan asked(Filter filter, LogicalPlan relation, Expression key) {
-        Expression question = Internals.dynamicPruning(key, source.plan, Scala.seq(source.keys), source.number);
+        Expression question = Internals.dynamicPruning(key, side.plan, Scala.seq(side.keys), side.number);
         Filter ofFiles = filter == null ? new Filter(question, relation)
                 : filter.copy(new And(filter.condition(), question), relation);
         return far ? new Filter(question, ofFiles) : ofFiles;

@@ -24,13 +24,13 @@ import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
 import scala.Tuple8;
 
-final class Source {
+final class AskedSide {
     private static final int LEAVES_MAX = 12; // a question holds a copy of what it asks, with the questions in it, and so on: Spark plans each
     final LogicalPlan plan;
     final List keys; // of the join that broadcasts it
     final int number; // of the one with the values
 
-    Source(LogicalPlan plan, List keys, int number) {
+    AskedSide(LogicalPlan plan, List keys, int number) {
         this.plan = plan;
         this.keys = keys;
         this.number = number;
@@ -74,7 +74,7 @@ final class Source {
     }
 
     /** Returns a side of a join below a plan that has all values of an expression over the plan's columns, null if there is none. */
-    static Source below(LogicalPlan plan, Expression key, SQLConf conf) {
+    static AskedSide below(LogicalPlan plan, Expression key, SQLConf conf) {
         if (key.references().isEmpty() || !key.deterministic() || !key.references().subsetOf(plan.outputSet())) {
             return null;
         }
@@ -90,7 +90,7 @@ final class Source {
         return plan instanceof Join ? ofJoin((Join) plan, key, conf) : null;
     }
 
-    private static Source ofJoin(Join join, Expression key, SQLConf conf) {
+    private static AskedSide ofJoin(Join join, Expression key, SQLConf conf) {
         JoinType type = join.joinType();
         boolean inner = type.equals(Inner$.MODULE$);
         boolean semi = type.equals(LeftSemi$.MODULE$);
@@ -100,9 +100,9 @@ final class Source {
         boolean small = inner && broadcastsLeft(join); // which side
         int number = inner || semi ? same(join, key) : -1;
         if (number >= 0 && isAsked(join, small, conf)) {
-            return new Source(small ? join.left() : join.right(), keys(join, small), number);
+            return new AskedSide(small ? join.left() : join.right(), keys(join, small), number);
         }
-        Source found = below(join.left(), key, conf);
+        AskedSide found = below(join.left(), key, conf);
         return found == null && inner ? below(join.right(), key, conf) : found;
     }
 
