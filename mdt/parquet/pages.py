@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mdt.errors import Corrupt
+from mdt.parquet.decimals import as_decimals, as_stored
 from mdt.parquet.digests import digests
 from mdt.parquet.footer import MAGIC, Chunks, Leaf, footer, leaves
 from mdt.parquet.page_map import CODEC, DICTIONARY, DICTIONARY_DIGEST, DIGEST, OFFSET, ROW, ROWS, SIZE, START, PageMap
@@ -101,17 +102,19 @@ def read_pages(storage: Storage, wanted: Sequence[Wanted], schema: pa.Schema) ->
     number_of = {name: number for number, name in enumerate(known.columns)}
     numbers = np.array([number_of[name] for name in schema.names], dtype=np.int64)
     pages = _touched(wanted, numbers)
-    described = leaves(schema)
+    stored = as_stored(schema)
+    described = leaves(stored)
     before = _dictionaries(pages)
     end, groups = _footer(pages, before, [described[name] for name in schema.names])
     data = _joined(storage, wanted, pages, before, end)
     position = np.concatenate([w.positions for w in wanted])
     try:
-        columns = _columns(data, groups, schema, pages, position)
+        columns = _columns(data, groups, stored, pages, position)
     except (pa.ArrowException, OSError, ValueError) as error:
         several = f" and {len(wanted) - 1} others" if len(wanted) > 1 else ""
         raise Corrupt(f"pages of a data file{several} cannot be read: {error}", path=wanted[0].path) from error
-    return pa.table(columns, schema=schema)
+    numbers_too = [as_decimals(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.table(numbers_too, schema=schema)
 
 
 def _touched(wanted: Sequence[Wanted], numbers: Int64Array) -> _Pages:

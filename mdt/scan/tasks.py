@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from mdt.errors import Corrupt
-from mdt.limits import PAGE_ROWS_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.parquet.page_map import PageMap
 from mdt.parquet.pages import Wanted
@@ -23,6 +22,8 @@ UNIT_ROWS = 262_144
 """Rows after which a segment is cut into several tasks, so that memory stays bounded and threads busy."""
 _BATCH_ROWS_MIN = 65_536
 """Decoding fewer rows than this is not worth a thread."""
+_BLOCK_ROWS_MIN = 512
+"""Rows that are decoded for one, at least, when pages are weighed against files: long texts have fewer in a page, which costs more a row."""
 _OPEN_ROWS = 2_048
 """What opening a file and its footer costs, in rows to decode."""
 
@@ -169,7 +170,7 @@ def rows_in(row_group_rows: Sequence[int], row_groups: Sequence[int] | None) -> 
 
 def _block_rows(page_map: PageMap) -> int:
     """Return how many rows are decoded for one, on average over the columns."""
-    return max(PAGE_ROWS_MAX, page_map.rows * len(page_map.columns) // page_map.count)
+    return max(_BLOCK_ROWS_MIN, page_map.rows * len(page_map.columns) // page_map.count)
 
 
 def _decoded(positions: Int64Array, block: int) -> int:

@@ -1,0 +1,49 @@
+"""Decimals of which few are wanted: decoded as the bytes that the file has, and made numbers when they are known.
+
+A file has a decimal as two's complement, its first byte the highest, in as few bytes as its precision needs
+(https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#decimal).  parquet-cpp takes half the time to hand out those bytes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ARROW_BYTES = 16
+
+
+@lru_cache(maxsize=64)
+def as_stored(schema: pa.Schema) -> pa.Schema:
+    """Return ``schema`` with each 128-bit decimal as the fixed_size_binary that it is in a file."""
+    return pa.schema([f.with_type(_stored(f.type)) for f in schema])
+
+
+def _stored(type: pa.DataType) -> pa.DataType:
+    if not pa.types.is_decimal128(type):
+        return type
+    bits = (10**type.precision - 1).bit_length() + 1
+    return pa.binary(-(-bits // 8))
+
+
+def as_decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    """Return a column of :func:`as_stored` with the decimal ``type`` that it had; one that has its type as it is."""
+    if column.type == type:
+        return column
+    return pa.chunked_array([_decimals(chunk, type) for chunk in column.chunks], type)
+
+
+def _decimals(stored: pa.FixedSizeBinaryArray, type: pa.DataType) -> pa.Array:
+    width = stored.type.byte_width
+    first = stored.offset * width
+    data = stored.buffers()[1].slice(first, len(stored) * width)
+    highest_first = np.frombuffer(data, np.uint8).reshape(len(stored), width)
+    lowest_first = np.empty((len(stored), _ARROW_BYTES), np.uint8)
+    lowest_first[:, :width] = highest_first[:, ::-1]
+    lowest_first[:, width:] = np.where(highest_first[:, :1] & 0x80, 0xFF, 0)
+    decimals = pa.Array.from_buffers(type, len(stored), [None, pa.py_buffer(lowest_first)])
+    if not stored.null_count:
+        return decimals
+    return pc.if_else(stored.is_valid(), decimals, pa.scalar(None, type))
