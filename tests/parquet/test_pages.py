@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from mdt.errors import Corrupt
 from mdt.hudi import base_file
+from mdt.limits import PAGE_ROWS_MAX
 from mdt.parquet import page_map
 from mdt.parquet import pages as page_reader
 from mdt.parquet.pages import Wanted, read_pages
@@ -236,9 +237,9 @@ def test_pages_are_small_where_a_table_is_large() -> None:
         encoded(table_of(20_000, 2, dict.fromkeys(VALUES, "many")), row_group_rows=1 << 20, page_bytes=2048)
     )
     pages = found.info
-    assert int(pages[:, page_map.ROWS].max()) <= 512
+    assert int(pages[:, page_map.ROWS].max()) <= PAGE_ROWS_MAX
     text = pages[(found.keys >> 32) == list(VALUES).index("text")]
-    assert int(text[:, page_map.ROWS].max()) < 512
+    assert int(text[:, page_map.ROWS].max()) < PAGE_ROWS_MAX
     small = page_map.build(encoded(table_of(1000, 2)))
     assert small.count == len(VALUES)
 
