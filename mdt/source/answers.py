@@ -64,12 +64,23 @@ class TableAnswers:
         said = known_settings(spark)
         return streaming.Stream(said.under(words(options)), said.reads)
 
-    def stream_write(
+    def sink(self) -> TableSink:
+        """Return what the batches of one query are written by."""
+        return TableSink()
+
+
+class TableSink:
+    """Writes the batches of one query to a table, which is open between them."""
+
+    def __init__(self) -> None:
+        self._sink = streaming.Sink()
+
+    def write(
         self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
     ) -> None:
-        """Write a batch once.  Raises as :func:`mdt.source.streaming.write` does."""
+        """Write a batch once.  Raises as :meth:`mdt.source.streaming.Sink.write` does."""
         said = known_settings(spark)
-        _maintain(spark, said, streaming.write(said.under(words(options)), mode, batch, rows))
+        _maintain(spark, said, self._sink.write(said.under(words(options)), mode, batch, rows))
 
 
 def known_settings(spark: SparkSession) -> Settings:

@@ -67,7 +67,7 @@ BUILDER = Builder()
 
 
 def _fulfil(wish: _Wish) -> None:
-    table = wish.table
+    table = wish.table.anew()  # whoever has written goes on with the other one in a thread of its own
     if wish.advised:
         for advice in table.advise():
             if advice.action == "create":

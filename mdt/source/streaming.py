@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +17,7 @@ from mdt.arguments import one_of
 from mdt.changes import ChangeStream
 from mdt.engines.reads import Reads
 from mdt.errors import Invalid, MdtError
+from mdt.metadata import commit_log
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.points import seq_at
 from mdt.metadata.snapshot import Snapshot
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 T = TypeVar("T")
+
+_Place = tuple[str, dict[str, str], dict[str, str]]
 
 _COMPLETE = "insert_overwrite_table"
 _MODES = ("Append", "Update", "Complete")
@@ -149,11 +154,61 @@ class Stream:
         return frame.scan(spark, table.metadata, state, scan.predicate, scan.columns, reads=self._reads)
 
 
-def write(asked: Words, mode: str, number: tuple[str, int], rows: DataFrame) -> tables.Table:
-    """Write a batch, (stream, number), and return the table, which is made if it is not there; nothing is written of a batch that it has.
+class Sink:
+    """The batches of one query as commits of a table, which stays open between them.
 
-    Raises Invalid for a mode that the operation does not fit, and as :func:`mdt.source.writing.write` does.
+    A table is more than its path: another one may stand there when the next batch comes, or an older copy of this one.  So before each batch
+    the newest commit that the open table knows is read again.  If it is not there, or another one, the table is opened as for a first batch.
     """
+
+    def __init__(self) -> None:
+        self._kept: _Kept | None = None
+
+    def write(self, asked: Words, mode: str, number: tuple[str, int], rows: DataFrame) -> tables.Table:
+        """Write a batch, (stream, number), and return the table, which is made if it is not there; nothing is written of a batch that it has.
+
+        Raises Invalid for a mode that the operation does not fit, and as :func:`mdt.source.writing.write` does.
+        """
+        kept, self._kept = self._kept, None  # which an error leaves behind
+        table = kept.table if kept is not None and kept.place == _place(asked) and kept.still_stands() else None
+        written = _write(asked, mode, number, rows, table)
+        self._kept = _Kept.of(asked, written)
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A table that a batch was written to.  ``place``: what was asked for when it was opened.  ``newest``: the newest commit that it knows."""
+
+    table: tables.Table
+    place: _Place
+    newest: CommitRecord
+
+    @classmethod
+    def of(cls, asked: Words, table: tables.Table) -> _Kept | None:
+        """Return the table to be used again, None if its newest commit has left the log."""
+        metadata = table.metadata
+        newest = metadata.record(metadata.known().seq)
+        return None if newest is None else cls(table, _place(asked), newest)
+
+    def still_stands(self) -> bool:
+        """Return whether the newest commit is in the log as it was: no other table stands there, and no other state of this one.
+
+        One request.  An error is told by whoever opens the table.
+        """
+        with suppress(MdtError):
+            found = commit_log.read(self.table.storage, self.newest.seq)
+            return found is not None and found.txn == self.newest.txn
+        return False
+
+
+def _place(asked: Words) -> _Place:
+    return asked.path, dict(asked.options), dict(asked.storage)
+
+
+def _write(
+    asked: Words, mode: str, number: tuple[str, int], rows: DataFrame, table: tables.Table | None
+) -> tables.Table:
     how = one_of("the output mode", mode, _MODES)
     if how == "Complete" and asked.operation not in (None, _COMPLETE):
         raise Invalid(
@@ -164,7 +219,7 @@ def write(asked: Words, mode: str, number: tuple[str, int], rows: DataFrame) -> 
         asked.operation = _COMPLETE
     kept = rows.persist()  # rows of a stream may cost more, or be others, when they are made a second time
     try:
-        return writing.write(asked, "Append", kept, number)
+        return writing.write(asked, "Append", kept, number, table)
     finally:
         kept.unpersist()
 

@@ -29,10 +29,12 @@ _PARTITIONS, _TABLE = "insert_overwrite", "insert_overwrite_table"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
-def write(asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None = None) -> tables.Table:
+def write(
+    asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None = None, table: tables.Table | None = None
+) -> tables.Table:
     """Write ``rows`` and return the table, which is made if it is not there.
 
-    ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.
+    ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of ``asked``, if it is open.
 
     ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
     "overwrite" put the rows in the place of all others in one commit, or in the place of the partitions that they touch if
@@ -42,7 +44,7 @@ def write(asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None
     _check(asked)
     operation = _operation(asked, how, rows)
     given = rows.drop(*(name for name in META_FIELDS if name in rows.columns))
-    if not _is_there(asked):
+    if table is None and not _is_there(asked):
         if operation == "delete":
             raise Invalid(f"there is no table at {asked.path} to delete from", hint="check the path for typing errors")
         _write(_created(asked, given), operation, asked, given, batch)
@@ -51,7 +53,7 @@ def write(asked: Words, how: str, rows: DataFrame, batch: tuple[str, int] | None
         raise Invalid(
             f"there is a table at {asked.path} already", hint='mode("append") writes to it, mode("overwrite") replaces its rows'
         )  # fmt: skip
-    table = opened(asked)
+    table = opened(asked) if table is None else table
     if how != "Ignore":
         _agree(table.definition, asked)
         _write(table, operation, asked, given, batch)

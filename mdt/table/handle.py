@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -109,7 +108,7 @@ class Handle:
         Whatever others have committed since then conflicts with them as if they had begun there: they raise Conflict, and nothing is
         written, if a row that they change, or a key that they found absent, is another one now.
         """
-        found = copy(self)
+        found = self._twin()
         found._rests_on = seq
         return found
 
@@ -130,8 +129,18 @@ class Handle:
         """
         if not is_stream(stream):
             raise Invalid(f"a stream has printable text as its name, not {shown(stream)}", hint="t.once('orders', 7)")
-        found = copy(self)
+        found = self._twin()
         found._batch = (stream, _batch_number(batch))
+        return found
+
+    def anew(self) -> Self:
+        """Return the table as it is now, opened anew with the same options: for another thread."""
+        return type(self)(self._storage, self._metadata.overrides)
+
+    def _twin(self) -> Self:
+        """Return the same open table once more: what is known of it is known to both, and nothing is opened, as a copy would be."""
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
         return found
 
     def __repr__(self) -> str:

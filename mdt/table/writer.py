@@ -64,7 +64,7 @@ class Writer:
             text = f"a writer of {shown(max_rows)} rows and {shown(max_seconds)} seconds"
             raise Invalid(text, hint="max_rows is at least 1, max_seconds at least 0")
         self._max_rows, self._max_seconds = max_rows, max_seconds
-        self._table = type(table)(table.storage, table.metadata.overrides)
+        self._table = table.anew()
         self._definition = self._table.definition
         self._changed = threading.Condition()
         self._groups: deque[_Group] = deque()

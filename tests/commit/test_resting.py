@@ -12,6 +12,7 @@ import mdt
 from mdt.errors import Conflict, Invalid
 from mdt.stores.memory import MemoryStorage
 from mdt.table import Table
+from mdt.testing.slow import CountingStorage
 
 SCHEMA = pa.schema({"id": pa.string(), "city": pa.string(), "n": pa.int64(), "ts": pa.int64()})
 
@@ -107,3 +108,20 @@ def test_rows_that_come_in_pieces_rest_on_the_state_too() -> None:
     with pytest.raises(Conflict, match="changed file group"):
         mdt.open(table.storage, options).resting_on(seq).upsert(rows.to_reader())
     assert table.history()["operation"].to_pylist().count("upsert") == 2 and table.check().ok
+
+
+def test_who_says_how_a_table_is_written_opens_it_not_again_and_takes_nothing_back_that_was_said() -> None:
+    storage = CountingStorage(filled().storage)
+    table = mdt.open(storage)
+    asked = storage.rounds
+    once = table.resting_on(1).once("numbers", 0)
+    assert storage.rounds == asked
+    table.upsert([row("a", "Oslo", 5, 5)])
+    with pytest.raises(Conflict):
+        once.merge([row("a", "Oslo", 2)]).when_matched().update({"n": "source.n"}).execute()
+    assert not table.snapshot().streams.has("numbers", 0)
+    again = table.once("numbers", 0).resting_on(2)
+    assert [
+        again.merge([row("a", "Oslo", 6)]).when_matched().update({"n": "source.n"}).execute().updated for _ in "ab"
+    ] == [1, 0]
+    assert table.snapshot().streams.has("numbers", 0) and not table.check().problems

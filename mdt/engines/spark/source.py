@@ -10,7 +10,7 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -23,6 +23,8 @@ from mdt.engines.spark.functions import patterns_of
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError
+
+_Of = TypeVar("_Of")
 
 _SEPARATOR = "\x1e"
 """Between texts of an answer, as ``Python.java`` has it."""
@@ -45,6 +47,15 @@ class Stream(Protocol):
 
     def batch(self, spark: SparkSession, start: str | None, end: str, expected: StructType) -> DataFrame:
         """Return the rows from the offset ``start``, None for the beginning, to ``end``; they have the columns ``expected``."""
+
+
+class Sink(Protocol):
+    """Writes the batches of one query, one after the other; it may keep their table open.  It holds nothing of the JVM's, which holds it."""
+
+    def write(
+        self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
+    ) -> None:
+        """Write a batch, (id of a query, number), unless the table has it; ``mode``: "Append", "Update", "Complete"."""
 
 
 class Answers(Protocol):
@@ -78,10 +89,8 @@ class Answers(Protocol):
     def stream(self, spark: SparkSession, options: Mapping[str, str]) -> Stream:
         """Return the stream that ``options`` ask for, its table open."""
 
-    def stream_write(
-        self, spark: SparkSession, options: Mapping[str, str], mode: str, batch: tuple[str, int], rows: DataFrame
-    ) -> None:
-        """Write a batch, (id of a query, number), unless the table has it; ``mode``: "Append", "Update", "Complete"."""
+    def sink(self) -> Sink:
+        """Return what the batches of one query are written by."""
 
 
 class _Function:
@@ -102,19 +111,20 @@ class _Function:
         return _answered(lambda spark: _ANSWERED[what](self._answers, spark, dict(options), text, more), session)
 
 
-class _Stream:
-    """The java.util.function.Function that ``java/MdtStream.java`` asks, as long as its query runs."""
+class _Open(Generic[_Of]):
+    """The java.util.function.Function that ``java/MdtStream.java`` or ``java/MdtSink.java`` asks, as long as its query runs."""
 
     class Java:
         implements = ("java.util.function.Function",)
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self, of: _Of, told: Mapping[str, Callable[[_Of, SparkSession, Any, Any], _Answer]]) -> None:
+        self._of = of
+        self._told = told
 
     def apply(self, request: Any) -> Any:
         """Answer a request, as :class:`_Function` does."""
         what, session, text, more = request
-        return _answered(lambda spark: _TOLD[what](self._stream, spark, text, more), session)
+        return _answered(lambda spark: self._told[what](self._of, spark, text, more), session)
 
 
 def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
@@ -128,13 +138,13 @@ def _answered(answer: Callable[[SparkSession], _Answer], session: Any) -> Any:
         if java is None:
             raise
         return java
-    if isinstance(found, _Stream):
+    if isinstance(found, _Open):
         return found
     return private.java_frame(found) if isinstance(found, DataFrame) else "=" + _SEPARATOR.join(found)
 
 
 _Options = dict[str, str]
-_Answer = DataFrame | Sequence[str] | _Stream
+_Answer = DataFrame | Sequence[str] | _Open[Any]
 
 
 def _columns(text: str | None) -> StructType | None:
@@ -167,7 +177,11 @@ def _change(answers: Answers, spark: SparkSession, options: _Options, text: str,
 
 
 def _opened(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
-    return _Stream(answers.stream(spark, options))
+    return _Open(answers.stream(spark, options), _TOLD)
+
+
+def _sink(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    return _Open(answers.sink(), _WRITTEN)
 
 
 def _stream_columns(stream: Stream, spark: SparkSession, text: str | None, more: Any) -> _Answer:
@@ -187,14 +201,15 @@ def _stream_batch(stream: Stream, spark: SparkSession, text: str, more: Any) -> 
     return stream.batch(spark, more[0], text, StructType.fromJson(json.loads(more[1])))
 
 
-def _stream_write(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
-    answers.stream_write(spark, options, text, (str(more[0]), int(more[1])), private.frame_of_java(more[2]))
+def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answer:
+    options, query, number, rows = more
+    sink.write(spark, dict(options), text, (str(query), int(number)), private.frame_of_java(rows))
     return []
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
     "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change,
-    "stream": _opened, "stream write": _stream_write,
+    "stream": _opened, "sink": _sink,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""
 
@@ -202,6 +217,9 @@ _TOLD: Mapping[str, Callable[[Stream, SparkSession, Any, Any], _Answer]] = {
     "columns": _stream_columns, "newest": _stream_newest, "offset": _stream_offset, "batch": _stream_batch,
 }  # fmt: skip
 """The same for what a stream is asked."""
+
+_WRITTEN: Mapping[str, Callable[[Sink, SparkSession, Any, Any], _Answer]] = {"write": _sink_write}
+"""The same for a sink."""
 
 
 _enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()

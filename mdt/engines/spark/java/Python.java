@@ -1,6 +1,6 @@
 // The way of the data source to Python, which opens, reads and writes tables (mdt/source): one function that Python hands
 // over, called with an array of what is asked. It answers with a frame, with a text that begins with "=", or with one that says
-// what is wrong; and for a stream, whose table it opens once, with another function, which is asked from then on.
+// what is wrong; and for a stream, or for its batches, whose table it keeps open, with another function, which is asked from then on.
 package mdt.spark;
 
 import java.util.HashMap;
@@ -61,9 +61,16 @@ final class Python {
         return (Dataset) asked(stream, new Object[] {"batch", session, end, new Object[] {start, columns}});
     }
 
+    /** Returns what batches of a query are written by. */
+    static Function sink(SparkSession session) {
+        return (Function) asked(new Object[] {"sink", session, new HashMap(), null, null});
+    }
+
     /** Writes a batch of a stream, unless the table has it. */
-    static void batch(SparkSession session, scala.collection.immutable.Map options, String mode, String query, long number, Dataset rows) {
-        told(new Object[] {"stream write", session, options(options), mode, new Object[] {query, Long.valueOf(number), rows}});
+    static void batch(Function sink, SparkSession session, scala.collection.immutable.Map options, String mode, String query, long number,
+            Dataset rows) {
+        Object[] batch = {options(options), query, Long.valueOf(number), rows};
+        told(sink, new Object[] {"write", session, mode, batch});
     }
 
     /** Adds columns, JSON of a schema, and returns the frame of the table. */
