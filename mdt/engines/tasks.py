@@ -147,21 +147,29 @@ def _metadata(
     return Metadata(open_storage(url, durable=durable, storage_options=dict(storage_options)), dict(options))
 
 
+def kept(source: Source, *, anew: bool = False) -> Metadata:
+    """Return what this worker keeps of a table, of whatever state; ``anew``: as storage has it now, because what was kept may be of an older copy."""
+    if anew:
+        _metadata.cache_clear()
+    return _metadata(source.url, source.table_id, source.options, source.storage_options)
+
+
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
     """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
     if isinstance(source, Here):
         return source.metadata, source.snapshot
-    metadata = _metadata(source.url, source.table_id, source.options, source.storage_options)
+    metadata = kept(source)
     try:
         snapshot = metadata.at(source.seq, source.checkpoint_seq)
     except Invalid as error:
-        raise _elsewhere(source) from error
+        raise elsewhere(source) from error
     if snapshot.definition.table_id != source.table_id:
-        raise _elsewhere(source)
+        raise elsewhere(source)
     return metadata, snapshot
 
 
-def _elsewhere(source: Source) -> Unsupported:
+def elsewhere(source: Source) -> Unsupported:
+    """Return the error of a worker that sees another table than the driver, or none."""
     return Unsupported(
         f"a worker does not find at {source.url} the table that the driver sees",
         hint="use a path or URL that the driver and all executors share",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,11 +35,9 @@ from mdt.scan.history_range import (
     CommitRows,
     Events,
     HistoryRange,
-    history_range,
 )
 from mdt.scan.reader import read_at
 from mdt.scan.tasks import rows_in
-from mdt.stores.storage import Storage
 
 CHANGE = pa.schema([("_change", pa.string()), ("_seq", pa.int64()), ("_instant", pa.string())])
 """Columns that say of a row what changed it."""
@@ -92,12 +89,6 @@ class ChangedRows:
     threads: int
     before: bool = True
     hint: Predicate | None = None
-
-    def __reduce__(self) -> Any:
-        """A pickle is the table's place, the range and what was asked for; who loads it has the changes."""
-        place = self.metadata.storage, dict(self.metadata.overrides)
-        asked = self.is_net, self.names, self.predicate, self.threads, self.before
-        return _again, (*place, self.of.since, self.of.until, *asked)
 
     def changes(self) -> Iterator[Changed]:
         """Yield what may match, in batches: commits in their order (net: all at once), first what died."""
@@ -223,15 +214,6 @@ class ChangedRows:
         if scan.positions is not None or scan.row_groups is None:
             return scan.positions
         return rows_in(self.of.view.segment(scan.file).row_groups, scan.row_groups)
-
-
-def _again(
-    storage: Storage, overrides: Mapping[str, object], since: int, until: int, is_net: bool, names: Sequence[str],
-    predicate: Predicate | None, threads: int, before: bool,
-) -> ChangedRows:  # fmt: skip
-    """Return what was pickled.  Raises Expired if its range was cleaned."""
-    metadata = Metadata(storage, overrides)
-    return ChangedRows(metadata, history_range(metadata, since, until), is_net, names, predicate, threads, before)
 
 
 def _codes(values: pa.ChunkedArray) -> Int64Array:

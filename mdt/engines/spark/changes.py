@@ -1,14 +1,16 @@
 """Changes as a Spark DataFrame: the driver finds out which rows changed, and tasks read them.
 
-What a task gets names rows by segment and position, which are the same in every process.
+What a task gets names rows by segment and position, which are the same in every process.  A worker opens the table once, and keeps it for
+the tasks and queries that follow.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from indexes.predicate import And, Predicate, bind, matches
+from mdt.engines import tasks
 from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.failures import in_task, named_in_queries
@@ -24,17 +27,24 @@ from mdt.engines.spark.frame import shown
 from mdt.engines.spark.private import from_arrow_schema, map_in_arrow
 from mdt.engines.spark.schema import in_micros
 from mdt.engines.spark.session import classic
+from mdt.engines.tasks import Source, source_of
+from mdt.errors import Invalid, MdtError
 from mdt.hudi.schema import with_meta
 from mdt.metadata import codec
+from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.plan.position_search import conjuncts_of
 from mdt.scan.changed_rows import CHANGE, Changed, ChangedRows
+from mdt.scan.history_range import HistoryRange, history_range
 from mdt.schema.convert import convert
 
 _PIECE = pa.schema([("kind", pa.int8()), ("seq", pa.int64()), ("segment", pa.int64()), ("position", pa.int64())])
 
 _SPREAD_BYTES_MAX = 16 << 20
 """Up to so many bytes Spark spreads rows that it is given over its processors; more of them make one partition."""
+
+_RANGES_KEPT = 2
+"""A worker keeps what happened in so many ranges; tasks of one query ask for one, a stream for another in each batch."""
 
 _QUERIES_KEPT = 4
 """Spark plans a part of a query twice, and one frame may be asked again: which rows changed is found out once."""
@@ -85,13 +95,15 @@ class _Asked:
             pieces = self._pieces.put(filters, self._found(json.loads(filters)))
         schema = pa.schema([self.schema.field(name) for name in names or CHANGE.names[:1]])
         of_rows = [name for name in schema.names if name not in CHANGE.names]
-        wanted = replace(self._changes, names=of_rows, threads=1, hint=None)
         work = spark.createDataFrame(pa.table({"piece": pa.array(pieces, pa.binary())}))
         if sum(map(len, pieces)) > _SPREAD_BYTES_MAX:
             work = work.repartition(len(pieces))  # which runs a job while a query is planned
         columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-        opened, asked = wanted.__reduce__()
-        return map_in_arrow(work, partial(_read, opened, asked, schema), columns)
+        return map_in_arrow(work, partial(_read, _Place.of(self._changes), self._read_as(of_rows), schema), columns)
+
+    def _read_as(self, names: Sequence[str]) -> tuple[bool, Sequence[str], Predicate | None, int, bool]:
+        """Return what a task makes :class:`ChangedRows` of, beside the table and the range."""
+        return self._changes.is_net, names, self._changes.predicate, 1, self._changes.before
 
     def _found(self, filters: list[Any]) -> list[bytes]:
         """Return the changes for which conditions may hold, as tasks are told them."""
@@ -128,12 +140,57 @@ def _encoded(changed: Changed, segments: np.ndarray[tuple[int], np.dtype[np.int6
     return codec.encode_ipc(pa.table([pa.array(column) for column in columns], schema=_PIECE)).to_pybytes()
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a task finds what changed: in a table, after the commit ``since`` up to ``until``, after which the newest instant was ``instant``."""
+
+    source: Source
+    since: int
+    until: int
+    instant: str
+
+    @classmethod
+    def of(cls, changes: ChangedRows) -> _Place:
+        """Return the place of changes.  Raises Unsupported for a table that no other process can open."""
+        metadata, view = changes.metadata, changes.of.view
+        metadata.storage.__reduce__()
+        source = source_of(metadata, view, metadata.options(view.definition))
+        return cls(source, changes.of.since, changes.of.until, view.last_instant)
+
+    def range_of(self, metadata: Metadata) -> HistoryRange | None:
+        """Return what happened, None if it happened to another table, or to another copy of this one."""
+        found = history_range(metadata, self.since, self.until)
+        is_same = found.view.definition.table_id == self.source.table_id and found.view.last_instant == self.instant
+        return found if is_same else None
+
+
+@lru_cache(maxsize=_RANGES_KEPT)
+def _opened(place: _Place) -> tuple[Metadata, HistoryRange]:
+    """Return the table and what changed in it; the worker keeps both.
+
+    What it has kept may be of a copy that stands there no more, so the table is opened anew before an error is raised.  Raises Expired if
+    the range was cleaned, Unsupported if this worker sees another table, or none.
+    """
+    metadata, found = tasks.kept(place.source), None
+    with suppress(MdtError):
+        found = place.range_of(metadata)
+    if found is None:
+        metadata = tasks.kept(place.source, anew=True)
+        try:
+            found = place.range_of(metadata)
+        except Invalid as error:
+            raise tasks.elsewhere(place.source) from error
+    if found is None:
+        raise tasks.elsewhere(place.source)
+    return metadata, found
+
+
 def _read(
-    opened: Callable[..., ChangedRows], asked: Sequence[Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+    place: _Place, asked: Sequence[Any], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the pieces in ``batches``, in a task.  ``opened``, ``asked``: a pickle of the changes, loaded where its errors are told."""
+    """Read the pieces in ``batches``, in a task.  ``asked``: the rest of :class:`ChangedRows`."""
     with in_task():
-        changes = opened(*asked)
+        changes = ChangedRows(*_opened(place), *asked)
         for batch in batches:
             for piece in batch.column(0).to_pylist():
                 matching, found = changes.read(_decoded(piece, changes.of.view.segment_ids))

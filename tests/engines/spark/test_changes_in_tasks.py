@@ -1,0 +1,171 @@
+"""A worker opens a table once for all tasks that read its changes, and what it keeps is never that of another table, or of another copy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from reader import bag
+
+import mdt
+from mdt.engines import tasks
+from mdt.engines.spark import changes
+from mdt.engines.spark.failures import TaskFailed
+from mdt.errors import Unsupported
+from mdt.services import cleaning
+from mdt.stores.storage import MemoryStorage, open_storage
+from mdt.table import Table
+from mdt.testing.slow import CountingStorage
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CountingStorage]]:
+    """The storages that a new worker opens; this process is one."""
+    made: list[CountingStorage] = []
+
+    def opened(place: Any, **more: Any) -> Any:
+        made.append(CountingStorage(open_storage(place, **more)))
+        return made[-1]
+
+    monkeypatch.setattr(tasks, "open_storage", opened)
+    forget()
+    yield made
+    forget()
+
+
+def forget() -> None:
+    tasks._metadata.cache_clear()
+    changes._opened.cache_clear()
+
+
+def table_at(path: Path, *values: int, **options: Any) -> Table:
+    """Return a table with a commit for each value, which updates and adds rows."""
+    table = mdt.create(path, SCHEMA, ["id"], options=options)
+    for value in values:
+        put(table, value)
+    return table
+
+
+def put(table: Table, value: int) -> None:
+    table.upsert({"id": [0, value, value + 1], "v": [value] * 3})
+
+
+class Query:
+    """What tasks of a query are told: a piece each."""
+
+    def __init__(self, table: Table, since: int, mode: str = "all") -> None:
+        self.stream = table.changes(since, mode=mode)
+        self.of = changes._Asked(self.stream._rows())
+        self.pieces = self.of._found([])
+        self.place = changes._Place.of(self.of._changes)
+
+    def run(self, task: int = 0) -> pa.Table:
+        """Return what a task reads."""
+        batch = pa.record_batch([pa.array([self.pieces[task]], pa.binary())], ["piece"])
+        asked = self.of._read_as(SCHEMA.names)
+        schema = pa.schema([*changes.CHANGE, *SCHEMA])
+        return pa.Table.from_batches(changes._read(self.place, asked, schema, iter([batch])), schema)
+
+    def is_right(self) -> bool:
+        found = pa.concat_tables([self.run(n) for n in range(len(self.pieces))])
+        expected = self.stream.to_arrow().select(found.column_names)
+        return bool(bag(found) == bag(expected.cast(found.schema)))
+
+
+def test_a_worker_opens_a_table_once_for_all_tasks_and_looks_for_newer_commits_once_a_query(
+    tmp_path: Path, counted: list[CountingStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdt.scan.changed_rows._BATCH_ROWS", 2)
+    table = table_at(tmp_path / "t", 10, 20, 30)
+    query = Query(table, 0)
+    assert len(query.pieces) > 4 and query.is_right()
+    assert len(counted) == 1
+    before = len(counted[0].made)
+    assert query.is_right() and query.is_right()
+    assert all(".parquet" in what for _, what in counted[0].made[before:]), "data alone is read again"
+    put(table, 40)
+    later = Query(table, 3)
+    assert later.is_right() and Query(table, 0).is_right()
+    assert len(counted) == 1 and not any("hint" in what for _, what in counted[0].made[before:])
+
+
+@pytest.mark.parametrize("mode", ["all", "net"])
+def test_an_older_copy_that_went_on_otherwise_is_not_taken_for_what_stood_there(
+    tmp_path: Path, counted: list[CountingStorage], mode: str
+) -> None:
+    path, aside = tmp_path / "t", tmp_path / "aside"
+    table = table_at(path, 10, 20)
+    shutil.copytree(path, aside)
+    put(table, 30)
+    assert Query(table, 1, mode).is_right()
+    shutil.rmtree(path)
+    shutil.copytree(aside, path)
+    table = mdt.open(path)
+    put(table, 77)
+    query = Query(table, 1, mode)
+    assert query.is_right() and 77 in query.run()["id"].to_pylist()
+
+
+def test_another_table_at_the_path_is_another_one_and_that_of_an_older_query_is_gone(
+    tmp_path: Path, counted: list[CountingStorage]
+) -> None:
+    path = tmp_path / "t"
+    old = Query(table_at(path, 10, 20), 0)
+    assert old.is_right()
+    shutil.rmtree(path)
+    new = Query(table_at(path, 50, 60, 70), 0)
+    assert new.is_right()
+    forget()
+    with pytest.raises(TaskFailed, match="a worker does not find at .* the table that the driver sees"):
+        old.run()
+    shutil.rmtree(path)
+    forget()
+    with pytest.raises(TaskFailed, match="a worker does not find at .* the table that the driver sees"):
+        new.run()
+
+
+def test_a_range_that_was_cleaned_has_expired_in_a_worker_that_knew_the_table_and_in_one_that_did_not(
+    tmp_path: Path, counted: list[CountingStorage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "ARCHIVE_RECORDS_MIN", 2)
+    table = table_at(tmp_path / "t", 10, 20, **{"mdt.metadata.compact.records": 3})
+    query = Query(table, 0)
+    other = Query(table, 1)
+    assert other.is_right()
+    for value in range(30, 42):
+        put(table, value)
+    table.compact()
+    table.clean(retain_commits=1)
+    for _ in range(2):
+        with pytest.raises(TaskFailed, match="Expired"):
+            query.run()
+        forget()
+    put(table, 99)
+    assert Query(table, table.snapshot().seq - 1).is_right()
+
+
+def test_a_table_in_memory_is_in_no_worker(counted: list[CountingStorage]) -> None:
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"])
+    put(table, 1)
+    with pytest.raises(Unsupported, match="lives in this process only"):
+        Query(table, 0)
+
+
+def test_workers_of_spark_read_what_changed_whatever_they_have_read_before(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for first in (10, 1000):
+        table = table_at(path, first, first + 10)
+        for value in (first + 20, first + 5):
+            for mode in ("all", "net"):
+                expected = table.changes(0, mode=mode).to_arrow()
+                found = table.changes(0, mode=mode).to_spark(spark).toArrow()
+                assert bag(found.cast(expected.schema)) == bag(expected)
+            put(table, value)
+        shutil.rmtree(path)
