@@ -1,5 +1,10 @@
 // The source of a MERGE where it is small: its rows are made once, and say which rows of the table they can match, so that the
 // indexes find these and the table is not read as a whole.
+//
+// Where there are more rows than ROWS_MAX the look was for nothing: 0.15 s of CPU beside a MERGE of 2.5 s whose source is 100,000 rows of
+// files, and 0.35 s beside one of 1.0 s whose source is an aggregate of 1.5 million rows (24 MB), since all of it is made for the first row.
+// BYTES_MAX bounds that. What was made is not used again: a plan that begins with it hides filters, columns and joins of the source, by which
+// Catalyst chooses how it joins, and the table is pruned.
 package mdt.spark;
 
 import java.math.BigInteger;
