@@ -83,7 +83,7 @@ def sizing(entries: int, fpp: float) -> tuple[int, int]:
 def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
     """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.  O(n k)."""
     bits, hashes = sizing(entries, fpp)
-    row = _fill(_positions(byte_rows(keys), bits, hashes), np.zeros(len(keys), np.int64), 1, bits)[0]
+    row = _fill(byte_rows(keys), np.zeros(len(keys), np.int64), 1, bits, hashes)[0]
     return base64.b64encode(_encode_row(row, bits, hashes)).decode("ascii")
 
 
@@ -94,7 +94,7 @@ def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_e
     """
     bits, hashes = sizing(entries, fpp)
     row, rows, last = _rows_of(len(keys), entries, max_entries)
-    matrix = _fill(_positions(byte_rows(keys), bits, hashes), row, rows, bits)
+    matrix = _fill(byte_rows(keys), row, rows, bits, hashes)
     head = _DYNAMIC.pack(_VERSION, hashes, _MURMUR, bits, entries, last, rows)
     return base64.b64encode(head + b"".join(_encode_row(line, bits, hashes) for line in matrix)).decode("ascii")
 
@@ -218,10 +218,13 @@ def _hashed_on(state: int, words: list[int]) -> int:
     return state
 
 
-def _fill(positions: Int64Array, row: Int64Array, rows: int, bits: int) -> UInt8Array:
-    """Set the positions of each key in its row -> uint8[rows, ceil(bits / 8)]."""
+def _fill(keys: ByteRows, row: Int64Array, rows: int, bits: int, hashes: int) -> UInt8Array:
+    """Set the positions of each key in its row -> uint8[rows, ceil(bits / 8)].  Piece by piece: all positions of a key take 240 bytes."""
     matrix = np.zeros((rows, bits), np.bool_)
-    matrix[np.broadcast_to(row, positions.shape), positions] = True
+    flat = matrix.reshape(-1)
+    for start in range(0, len(keys), _PIECE_KEYS):
+        piece = slice(start, start + _PIECE_KEYS)
+        flat[_positions(keys.rows(piece), bits, hashes) + bits * row[piece]] = True
     return np.packbits(matrix, axis=1, bitorder="little")
 
 

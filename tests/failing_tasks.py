@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from mdt.engines import tasks
+from mdt.engines import write_tasks
 from mdt.engines.spark import index_tasks
 from mdt.errors import Corrupt
 from mdt.plan.position_search import Answer
 
-_write = tasks.write
+_write = write_tasks.write
 _answer = index_tasks.answer
 
 
-def fails_first(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def fails_first(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then lose what the first attempt would have told."""
     done = _write(work, batches, attempt)
     context = TaskContext.get()
@@ -27,14 +27,14 @@ def fails_first(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: in
     return done
 
 
-def finds_damage(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def finds_damage(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then meet an error of mdt."""
     if _write(work, batches, attempt):
         raise Corrupt("a block is damaged", path="p", offset=3, hint="restore it")
     return None
 
 
-def loses_its_executor(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def loses_its_executor(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then fail for a reason that is none of ours."""
     if _write(work, batches, attempt):
         raise RuntimeError("this executor was lost")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import mdt
-from mdt.engines import deleting, merging, tasks
+from mdt.engines import deleting, merging, write_tasks
 from mdt.engines import write as writes
 from mdt.engines.choosing import EngineConditional
 from mdt.engines.indexing import IndexRunner
@@ -31,16 +31,16 @@ from mdt.table.merging import Runner, Whole
 from mdt.testing.process_pool import process_engine
 from mdt.write.blending import Kept
 
-_write = tasks.write
+_write = write_tasks.write
 
 
-def finds_damage(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def finds_damage(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then meet an error of mdt."""
     _write(work, batches, attempt)
     raise Corrupt("a block is damaged", path="p", offset=3)
 
 
-def dies(work: tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+def dies(work: write_tasks.Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write, then die without a word."""
     _write(work, batches, attempt)
     os._exit(1)

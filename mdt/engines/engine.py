@@ -10,7 +10,7 @@ returned: tasks write under names that carry the number of their attempt, and wh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -31,12 +31,14 @@ class Deal:
 
     ``places``: table (place: string, number: int64, bounds: list<binary>, takers: list<int32>).  A row belongs to the place of its
     partition path if it is an insert, else to ``""``, and of its file group's number.  Of several takers, the one that
-    follows all bounds up to the row's sort key (:func:`mdt.hudi.keys.sort_keys`) by the columns ``key``.
+    follows all bounds up to the row's sort key (:func:`mdt.hudi.keys.sort_keys`) by the columns ``key``.  ``carried``: bucket -> bytes and number of
+    the rows that its task reads from the table to write them anew.
     """
 
     places: pa.Table
     key: tuple[str, ...]
     tasks: int
+    carried: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Engine(Protocol[R]):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, opened
+from mdt.engines.write_tasks import drained
 from mdt.errors import Conflict
 from mdt.metadata.buckets import homes
 from mdt.metadata.locate import Located
@@ -28,7 +28,7 @@ from mdt.write.files import WriteJob
 from mdt.write.normalize import Batch, normalize
 from mdt.write.operations import collect, in_key_order, not_new
 from mdt.write.overwriting import WITH_ROWS
-from mdt.write.slices import Fates, slice_of
+from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.transfer import encode
 from mdt.write.unchecked import INSERT_UNCHECKED
 
@@ -89,32 +89,40 @@ def changed() -> Conflict:
 def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
     """Write the buckets among the rows of one part, as they were given; return what was written, see :mod:`mdt.write.transfer`."""
     given = [batch for batch in batches if batch.num_rows]
-    return encode(_write(load, pa.Table.from_batches(given), attempt)) if given else None
+    return encode(_write(load, given, attempt)) if given else None
 
 
-def _write(load: Load, table: pa.Table, attempt: int) -> Changes:
+def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
+    """Write the rows of ``given``, which is emptied: what became a file's rows nobody else needs while it is made."""
     metadata, snapshot = opened(load.source)
     claim = Claim(load.claim.txn, load.claim.instant, load.claim.token, attempt)
     shared = WriteJob.of(metadata, snapshot, load.source.parsed(), claim)
+    late: list[int] = []
+    rows = drained(list(_of_buckets(pa.Table.from_batches(given), snapshot.definition)))
+    given.clear()
+    done = (shared.run(number, _slice(load, snapshot.definition, number, table, late)) for number, table in rows)
+    changes = collect(shared, done, threads=1, part=f"-{attempt}")
+    return replace(changes, counts={"late": sum(late)})
+
+
+def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the number of each bucket and its rows."""
     bucket = table[BUCKET].to_numpy()
     numbers = np.unique(bucket).tolist()
-    data = table.select(snapshot.definition.schema.names)
-    late: list[int] = []
+    data = table.select(definition.schema.names)
+    for number in numbers:
+        yield number, data if len(numbers) == 1 else data.filter(pa.array(bucket == number))
 
-    def written() -> Iterator[Any]:
-        for number in numbers:
-            rows = data if len(numbers) == 1 else data.filter(pa.array(bucket == number))
-            batch = _unique(load, snapshot.definition, rows)
-            late.append(batch.duplicates)
-            one = load.buckets[number]
-            if batch.partitions != (one.partition,):
-                raise changed()
-            inserts = in_key_order(batch.sort_keys, np.arange(len(batch)))
-            fates = Fates(_NONE, inserts, _NONE, _NONE)
-            yield shared.run(number, slice_of(batch, Located.absent(len(batch)), one, fates))
 
-    changes = collect(shared, written(), threads=1, part=f"-{attempt}")
-    return replace(changes, counts={"late": sum(late)})
+def _slice(load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]) -> Slice:
+    """Return what the file of a bucket gets; ``late``: gets the number of rows that repeat a key."""
+    batch = _unique(load, definition, rows)
+    late.append(batch.duplicates)
+    one = load.buckets[number]
+    if batch.partitions != (one.partition,):
+        raise changed()
+    inserts = in_key_order(batch.sort_keys, np.arange(len(batch)))
+    return slice_of(batch, Located.absent(len(batch)), one, Fates(_NONE, inserts, _NONE, _NONE))
 
 
 def _unique(load: Load, definition: TableDefinition, rows: pa.Table) -> Batch:

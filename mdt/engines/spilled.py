@@ -24,11 +24,16 @@ from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.local import hashed, thinned
 from mdt.progress import Progress
 from mdt.stores.scratch import Scratch
+from mdt.stores.unused import give_back
 
 PARTS = 256
 """Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of 8 GiB take no part by itself."""
 SHARE = 8
 """Part of the memory that rows may take of themselves; what is made of them takes the rest."""
+ROW_BYTES = 64
+"""What is made of a row besides its values, whatever its width (key, hashes, meta columns, positions), as a share of the rows' memory."""
+_ARROW_TIMES = 3
+"""How many times its bytes in a file rows take as Arrow."""
 _CODEC = "lz4_raw"
 PartOf = Callable[[pa.Table], Int64Array]
 """Which part each of n rows belongs to -> int64[n]."""
@@ -36,16 +41,20 @@ PartOf = Callable[[pa.Table], Int64Array]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a batch lies: ``start`` and ``size`` in the scratch file; ``memory``: its bytes as Arrow."""
+    """Where a batch lies: ``start`` and ``size`` in the scratch file; ``memory``: its bytes as Arrow; ``rows``: how many it has."""
 
     start: int
     size: int
     memory: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """Rows on disk.  ``by``: columns by whose values rows are grouped into parts, () if they are not.  ``names``: the columns that are shown."""
+    """Rows on disk.  ``by``: columns by whose values rows are grouped into parts, () if they are not.  ``names``: the columns that are shown.
+
+    ``beside``: part -> bytes of other rows that its task holds.
+    """
 
     scratch: Scratch
     schema: pa.Schema
@@ -53,6 +62,7 @@ class Spilled:
     names: tuple[str, ...] | None = None
     parts: dict[int, list[Block]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
+    beside: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def shown(self) -> pa.Schema:
@@ -64,7 +74,7 @@ class Spilled:
         for batch in table.combine_chunks().to_batches():
             plain = batch.serialize()
             data = pa.compress(plain, _CODEC)
-            block = Block(self.scratch.append(data), len(data), len(plain))
+            block = Block(self.scratch.append(data), len(data), len(plain), len(batch))
             with self.lock:
                 self.parts.setdefault(part, []).append(block)
 
@@ -81,8 +91,8 @@ class Spilled:
         return pa.Table.from_batches(self.batches(sorted(self.parts)), self.shown)
 
     def memory(self, part: int) -> int:
-        """Return the bytes that a part has as Arrow."""
-        return sum(block.memory for block in self.parts[part])
+        """Return the bytes that the rows of a part take, see :func:`weight`."""
+        return self.beside.get(part, 0) + sum(weight(block.memory, block.rows) for block in self.parts[part])
 
     def runs(self, memory_max: int) -> list[tuple[list[int], int]]:
         """Return the parts, neighbours together as far as they take no more than ``memory_max`` bytes, and what each run takes."""
@@ -94,6 +104,11 @@ class Spilled:
             else:
                 found.append(([part], size))
         return found
+
+
+def weight(memory: int, rows: int) -> int:
+    """Return the bytes that ``rows`` of ``memory`` bytes of Arrow count for."""
+    return memory + ROW_BYTES * rows
 
 
 class Spiller:
@@ -109,7 +124,7 @@ class Spiller:
     def add(self, table: pa.Table) -> None:
         """Take rows, in their order behind those before."""
         self._waiting.append(table)
-        self._memory += table.nbytes
+        self._memory += weight(table.nbytes, len(table))
         if self._memory > self._memory_max:
             self.flush()
 
@@ -254,7 +269,8 @@ class SpillingEngine:
             for dealt in tasks.bucketed(deal, iter([batch])):
                 spiller.add(pa.Table.from_batches([dealt]).drop_columns(list(tasks.DECIDED)))
         spiller.flush()
-        return found
+        stored = {bucket: weight(_ARROW_TIMES * size, rows) for bucket, (size, rows) in deal.carried.items()}
+        return replace(found, beside=stored)
 
     def results(self, rows: Spilled, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each part."""
@@ -290,7 +306,7 @@ class SpillingEngine:
             try:
                 return function(parts, attempt)
             finally:
-                pa.default_memory_pool().release_unused()
+                give_back()
                 done.append(len(parts))
                 room.leave(memory)
 

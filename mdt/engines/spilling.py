@@ -21,7 +21,7 @@ from mdt.engines import deleting
 from mdt.engines import write as writes
 from mdt.engines.deleting import EngineDelete
 from mdt.engines.merging import EngineMerge, merge
-from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine
+from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine, weight
 from mdt.engines.write import EngineWrite
 from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
@@ -35,7 +35,7 @@ from mdt.write.blending import Kept
 from mdt.write.normalize import columns_of_deletes, normalize_keys
 from mdt.write.said import SaidMerge
 
-_FILE_SHARE = 16
+_FILE_SHARE = 32
 """Part of the memory that a new file may have: its rows have some three times its bytes, and are held more than once while it is made."""
 _FILE_BYTES_MIN = 1 << 20
 """Smaller files would cost more than the memory that they save."""
@@ -153,7 +153,7 @@ def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.T
     memory_max = engine.memory_max // SHARE
     for piece in pieces:
         held.append(piece)
-        memory_max -= piece.nbytes
+        memory_max -= weight(piece.nbytes, len(piece))
         if memory_max < 0:
             return held, False
     return held, True

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Int64Array
-from mdt.commit.operation import Changes, Claim
+from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
 from mdt.errors import Invalid, Unsupported
@@ -27,29 +27,25 @@ from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.buckets import homes
-from mdt.metadata.deleted_keys import outlived, scope_of
+from mdt.metadata.deleted_keys import outlived
 from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
-from mdt.metadata.tombstones import marks_of, new_tombstones
-from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
 from mdt.services.indexing import UncoveredShard, summaries_of
 from mdt.services.rewriting import Rewrite
 from mdt.stores.storage import open_storage
-from mdt.write.assign import NEW, Assignment
+from mdt.write.assign import NEW
 from mdt.write.blending import BlendingUpsert, Kept, batch_of, blend_of
 from mdt.write.files import WriteJob
-from mdt.write.normalize import Batch, keyed_rows, normalize, partition_names, paths_of
+from mdt.write.normalize import Batch, normalize, partition_names, paths_of
 from mdt.write.operations import (
-    collect,
     decide,
     ended_besides,
-    in_key_order,
     locate_batch,
     new_here,
 )
-from mdt.write.slices import Fates, KeyedRows, slice_of
+from mdt.write.slices import KeyedRows
 from mdt.write.staying import in_place
 from mdt.write.summarize import placed
 from mdt.write.transfer import encode
@@ -356,61 +352,6 @@ def without_data(schema: pa.Schema, kind: int, **control: Any) -> pa.Table:
     return pa.table(columns, schema=found)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the write tasks share: the source, the claim, and the assignment of each bucket.
-
-    ``leaves_tombstones``: whether FURTHER rows were deleted, and so leave tombstones where the table keeps them.
-    """
-
-    source: Source
-    claim: Claim
-    buckets: Sequence[Assignment]
-    leaves_tombstones: bool = False
-
-
-def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
-    """Write the buckets among the rows of one part; return what was written, see :mod:`mdt.write.transfer`."""
-    additions = [batch for batch in batches if batch.num_rows]
-    if not additions:
-        return None
-    return encode(_write(work, pa.Table.from_batches(additions), attempt))
-
-
-def _write(work: Work, table: pa.Table, attempt: int) -> Changes:
-    metadata, snapshot = opened(work.source)
-    control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
-    group = table["__mdt_group"].to_numpy()
-    stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
-    data = table.select(stored.names)  # of deletes only what makes their keys
-    batch = keyed_rows(conform(data, stored, stored, first=None), snapshot.definition)
-    located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
-    claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
-    shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
-    numbers = np.unique(control[BUCKET]).tolist()
-    done = (shared.run(n, slice_of(batch, located, work.buckets[n], _fates(control, batch, n))) for n in numbers)
-    changes = collect(shared, done, threads=1, part=f"-{attempt}")
-    if work.leaves_tombstones and snapshot.definition.keeps_deletes:
-        rows = np.flatnonzero(control["__mdt_kind"] == FURTHER)
-        return replace(changes, tombstones=_tombstones(snapshot, batch, rows, group[rows]))
-    return changes
-
-
-def _tombstones(snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: Int64Array) -> pa.Table:
-    """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema TOMBSTONES."""
-    assert batch.ordering is not None, "tables keep the ordering values of deletes only if there are any"
-    partition = np.asarray(snapshot.file_groups.partitions(groups))
-    return new_tombstones(marks_of(batch.hashes.take(rows), scope_of(snapshot, partition)), batch.ordering[rows])
-
-
-def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
-    """Return the rows of one bucket among ``batch`` by what is done to them."""
-    mine = control[BUCKET] == bucket
-    kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
-    updates, inserts, returns, deletes = (np.flatnonzero(mine & np.isin(control["__mdt_kind"], kind)) for kind in kinds)
-    return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
-
-
 def chosen(rows: B, wanted: Mapping[str, Collection[Any]], names: Sequence[str]) -> B:
     """Return columns ``names`` of the rows whose values are among the ``wanted`` ones."""
     for name, values in wanted.items():
@@ -449,10 +390,19 @@ def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
     """Return rows of one place with the number of the bucket that takes each."""
     taker = np.zeros(len(rows), np.int64)
     if place["bounds"]:
-        keys = sort_keys(rows, deal.key).cast(pa.binary())
-        for bound in place["bounds"]:
-            taker += pc.less_equal(pa.scalar(bound, pa.binary()), keys).to_numpy(zero_copy_only=False)
+        taker = _followed(pa.array(place["bounds"], pa.binary()), sort_keys(rows, deal.key).cast(pa.binary()))
     return rows.append_column(BUCKET, pa.array(np.array(place["takers"], np.int32)[taker]))
+
+
+def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:
+    """Return how many of the sorted ``bounds`` each key does not precede -> int64[n].  O(n log bounds)."""
+    low, high = np.zeros(len(keys), np.int64), np.full(len(keys), len(bounds), np.int64)
+    for _ in range(len(bounds).bit_length()):
+        middle = (low + high) // 2
+        asked = bounds.take(pa.array(np.minimum(middle, len(bounds) - 1)))
+        follows = pc.less_equal(asked, keys).to_numpy(zero_copy_only=False) & (low < high)
+        low, high = np.where(follows, middle + 1, low), np.where(follows, high, middle)
+    return low
 
 
 @dataclass(frozen=True, slots=True)

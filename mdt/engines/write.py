@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
-from mdt.engines import loading, tasks
+from mdt.engines import loading, tasks, write_tasks
 from mdt.engines.absent import WrittenKeys
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
-from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, Work, source_of
+from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, source_of
+from mdt.engines.write_tasks import Work
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
@@ -173,7 +174,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         if plan.is_load:
             write_rows = partial(loading.write, Load(source, claim, plan.work, self.name))
         else:
-            write_rows = partial(tasks.write, Work(source, claim, plan.work, self.name == MERGE))
+            write_rows = partial(write_tasks.write, Work(source, claim, plan.work, self.name == MERGE))
         done = [decode(data) for data in self.engine.results(rows, write_rows)]
         changes = merged(done)
         if self.progress is not None:
@@ -229,7 +230,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
         columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
         wanted = max(TASKS_PER_PROCESSOR * self.engine.processors, -(-self._dealt_rows(plan) // _TASK_ROWS))
-        return Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), key, min(len(plan.work), wanted))
+        dealt = pa.table(columns, ["place", "number", "bounds", "takers"])
+        return Deal(dealt, key, min(len(plan.work), wanted), _carried(snapshot, plan.work))
 
     def _dealt_rows(self, plan: TaggedPlan[R]) -> int:
         """Return about how many rows tasks write."""
@@ -334,6 +336,16 @@ class EngineOverwrite(EngineWrite[R]):
         """Write the new files in tasks."""
         changes = EngineWrite.write(self, snapshot, plan, claim)
         return Ending.of(snapshot, plan.footprint.overwrites).added_to(snapshot, changes)
+
+
+def _carried(snapshot: Snapshot, work: Sequence[Assignment]) -> dict[int, tuple[int, int]]:
+    """Return bytes and number of the rows that each assignment of a new base file takes over from its file group."""
+    groups = snapshot.file_groups
+    return {
+        number: (groups.group(w.group).bytes, int(snapshot.rows[groups.members(w.group)].sum()))
+        for number, w in enumerate(work)
+        if w.group > NEW and not w.is_log
+    }
 
 
 def _row_bytes(counted: Sequence[Mapping[str, Any]]) -> float:

@@ -35,6 +35,9 @@ from mdt.services.repeated_keys import apart
 
 BUDGET_BYTES = 64 << 20
 """Bytes that one step reads at most, unless a single file group has more."""
+_BUDGET_BYTES_MIN = 1 << 20
+_BUDGET_SHARE = 16
+"""Part of the memory of writes (``mdt.write.memory.max``) that they are at most: a step takes place in the process of a writer, and rows some ten times their bytes."""
 STEP_BYTES = 16 << 20
 STEP_TIMES = 12
 """A compaction after a write reads no more than this, or so many times what the write has written if that is more: so it follows the writes, and
@@ -81,7 +84,7 @@ def compact(metadata: Metadata, snapshot: Snapshot, options: Options, *, everywh
     cutting = _cutting(metadata, snapshot, options, found.taken(np.flatnonzero(due(found) >= 0)))
     if cutting is not None:
         return run(metadata, cutting, attempts=options.commit_attempts).record is not None
-    budget = BUDGET_BYTES if everywhere else max(STEP_BYTES, STEP_TIMES * _written(metadata, snapshot))
+    budget = budget_bytes(options) if everywhere else max(STEP_BYTES, STEP_TIMES * _written(metadata, snapshot))
     operation = Compaction(metadata, options, strategy=due, budget_bytes=budget)
     return run(metadata, operation, attempts=options.commit_attempts).record is not None
 
@@ -190,11 +193,16 @@ def _joined(snapshot: Snapshot, options: Options, partition: str) -> list[Unit]:
     for small in snapshot.file_groups.small(partition, small_bytes(options)):
         size = size_of(small.bytes)
         total[size] = total.get(size, 0) + small.bytes
-        if total[size] <= BUDGET_BYTES:
+        if total[size] <= budget_bytes(options):
             by_size.setdefault(size, []).append(small.group)
     return [Unit(partition, tuple(groups)) for groups in by_size.values() if len(groups) >= JOINED_MIN]
 
 
 def small_bytes(options: Options) -> int:
     """Return from how many bytes on a file group is not joined any more."""
-    return min(BUDGET_BYTES // JOINED_MIN, options.max_file_bytes // 2)
+    return min(budget_bytes(options) // JOINED_MIN, options.max_file_bytes // 2)
+
+
+def budget_bytes(options: Options) -> int:
+    """Return how many bytes one step reads at most, unless a single file group has more."""
+    return min(BUDGET_BYTES, max(_BUDGET_BYTES_MIN, options.write_memory_max // _BUDGET_SHARE))

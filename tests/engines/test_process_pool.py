@@ -19,7 +19,7 @@ from strategies import Row
 from worlds import BASE_STATE, as_state, assert_clean, make, recovered, rows, upserted
 
 import mdt
-from mdt.engines import tasks
+from mdt.engines import write_tasks
 from mdt.errors import Corrupt, Invalid, Unavailable
 from mdt.stores.storage import LocalStorage, Storage
 from mdt.testing.process_pool import process_engine
@@ -109,7 +109,7 @@ def test_a_task_that_fails_after_it_wrote_commits_nothing(
 ) -> None:
     engine = process_engine(1)
     monkeypatch.setattr(pooled, "processes", lambda: engine)
-    monkeypatch.setattr(tasks, "write", fault)
+    monkeypatch.setattr(write_tasks, "write", fault)
     with pytest.raises(kind, match=why):
         upsert_mixed(on(start))
     monkeypatch.undo()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,8 @@ from mdt.stores.scratch import Scratch
 from mdt.stores.storage import MemoryStorage, Storage
 
 SMALL = {"mdt.write.memory.max": 1}
+MEMORY_BESIDE = 72 << 20
+"""What a write may take besides its limit: threads, readers and writers of Parquet, key maps that are mapped."""
 SCHEMA = pa.schema(
     [("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64()), ("note", pa.large_string()), ("at", pa.time64("ns"))]
 )  # fmt: skip
@@ -374,7 +380,7 @@ def test_parts_keep_the_order_of_rows_and_equal_keys_meet() -> None:
 
 
 def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
-    engine = SpillingEngine(spilled.SHARE * 100_000, "", 2)
+    engine = SpillingEngine(spilled.SHARE * 1_000_000, "", 2)
     table = pa.table({"k": np.arange(200_000)})
     raw = engine.empty(table.schema, ["k"])
     spiller = engine.spiller(raw, lambda rows: part_by(("k",), rows))
@@ -383,18 +389,56 @@ def test_no_more_rows_are_held_at_a_time_than_memory_is_for() -> None:
         spiller.add(piece)
         waiting.append(spiller._memory)
     spiller.flush()
-    assert max(waiting) <= 100_000
-    runs = raw.runs(50_000)
-    assert max(memory for _, memory in runs) <= 50_000
+    assert max(waiting) <= 1_000_000
+    runs = raw.runs(500_000)
+    assert max(memory for _, memory in runs) <= 500_000
     assert sorted(part for parts, _ in runs for part in parts) == list(range(spilled.PARTS))
     held, most = [0], [0]
 
     def hold(batches: Iterator[pa.RecordBatch], attempt: int) -> bytes:
-        mine = sum(batch.nbytes for batch in batches)
+        mine = sum(spilled.weight(batch.nbytes, len(batch)) for batch in batches)
         held[0] += mine
         most[0] = max(most[0], held[0])
         held[0] -= mine
         return b"1"
 
     assert len(engine.results(raw, hold)) == len(runs)
-    assert most[0] <= 100_000
+    assert most[0] <= 1_000_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured as Linux tells it")
+def test_writes_take_little_more_memory_than_they_may(tmp_path: Path) -> None:
+    """Of a generator, with all that is made of its rows; a process of its own, so that nobody else's memory is counted."""
+    limit, rows = 32 << 20, 600_000
+    command = [sys.executable, str(Path(__file__).with_name("memory_peaks.py")), str(tmp_path), str(limit), str(rows)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
+    peaks = json.loads(told)
+    assert set(peaks) == {"load", "upsert", "delete"}
+    assert max(peaks.values()) <= limit + MEMORY_BESIDE, peaks
+
+
+def test_a_file_that_is_written_anew_counts_for_the_memory_of_its_task() -> None:
+    """Its rows come from the table, and not from the parts of the input."""
+    engine, storage = SpillingEngine(spilled.SHARE * 1_000_000, "", 2), MemoryStorage()
+    rows = engine.spread(pa.table({"k": [1, 2, 3]}))
+    alone = rows.runs(10_000)
+    assert len(alone) == 1
+    beside = replace(rows, beside={0: 9_900, 1: 9_900})
+    assert [parts for parts, _ in beside.runs(10_000)] == [[0], [1]]
+    mdt.create(storage, SCHEMA, key=["id"], table_type=COW)
+    table = mdt.open(storage)
+    table.upsert(data(1))
+    (before,) = table.files().to_pylist()
+    deals: list[Any] = []
+    spilled_table = SpilledTable(storage)
+    dealt = SpillingEngine.dealt
+
+    def noted(engine: SpillingEngine, rows: Spilled, deal: Any) -> Spilled:
+        deals.append(deal)
+        return dealt(engine, rows, deal)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SpillingEngine, "dealt", noted)
+        spilled_table.upsert(data(1))
+    assert list(deals[0].carried.values()) == [(before["size"], before["rows"])]

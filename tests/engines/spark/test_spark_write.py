@@ -20,7 +20,7 @@ from trees import tree
 
 import mdt
 from mdt.commit.recovery import pending
-from mdt.engines import tasks
+from mdt.engines import tasks, write_tasks
 from mdt.engines import write as writes
 from mdt.engines.spark import engine, failures
 from mdt.errors import Conflict, Corrupt, Invalid, Unavailable, Unsupported
@@ -279,7 +279,7 @@ def test_an_attempt_that_was_lost_leaves_no_files(
 ) -> None:
     both = pair(spark, tmp_path, partition_by=["city"], key_index="record")
     both.run("upsert", rows(random.Random(1), range(0, 300, 2)))
-    monkeypatch.setattr(tasks, "write", failing_tasks.fails_first)
+    monkeypatch.setattr(write_tasks, "write", failing_tasks.fails_first)
     both.run("upsert", rows(random.Random(2), range(0, 400, 2)))
     both.run("delete", rows(random.Random(3), range(0, 500, 10)))
     assert_sound(both.on_spark)
@@ -291,11 +291,11 @@ def test_a_job_that_fails_is_rolled_back_and_says_why(
     both = pair(spark, tmp_path)
     both.run("upsert", rows(random.Random(1), range(0, 30, 2)))
     before = contents(tmp_path)
-    monkeypatch.setattr(tasks, "write", failing_tasks.finds_damage)
+    monkeypatch.setattr(write_tasks, "write", failing_tasks.finds_damage)
     with pytest.raises(Corrupt, match=r"a block is damaged \[p at byte 3\]\n  hint: restore it"):
         both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
     assert contents(tmp_path) == before
-    monkeypatch.setattr(tasks, "write", failing_tasks.loses_its_executor)
+    monkeypatch.setattr(write_tasks, "write", failing_tasks.loses_its_executor)
     with pytest.raises(Unavailable, match="could not write the files: RuntimeError: this executor was lost"):
         both.on_spark.upsert(frame_of(spark, arrow(rows(random.Random(2), range(0, 20, 2)))))
     assert len(both.on_spark.abort().rolled_back) == 1

@@ -1,0 +1,115 @@
+"""What tasks of any engine do to write: files of the rows that were tagged and dealt (:mod:`mdt.engines.tasks`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from indexes.base import Int64Array
+from mdt.commit.operation import Changes, Claim
+from mdt.engines.tasks import BUCKET, DELETE, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, opened
+from mdt.metadata.commit_log import NO_TOMBSTONES
+from mdt.metadata.deleted_keys import scope_of
+from mdt.metadata.locate import Located
+from mdt.metadata.snapshot import Snapshot
+from mdt.metadata.tombstones import marks_of, new_tombstones
+from mdt.schema.conform import conform
+from mdt.write.assign import Assignment
+from mdt.write.files import WriteJob
+from mdt.write.normalize import keyed_rows
+from mdt.write.operations import collect, in_key_order
+from mdt.write.slices import Fates, KeyedRows, Slice, slice_of
+from mdt.write.transfer import encode
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the write tasks share: the source, the claim, and the assignment of each bucket.
+
+    ``leaves_tombstones``: whether FURTHER rows were deleted, and so leave tombstones where the table keeps them.
+    """
+
+    source: Source
+    claim: Claim
+    buckets: Sequence[Assignment]
+    leaves_tombstones: bool = False
+
+
+def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes | None:
+    """Write the buckets among the rows of one part; return what was written, see :mod:`mdt.write.transfer`."""
+    given = [batch for batch in batches if batch.num_rows]
+    return encode(_write(work, given, attempt)) if given else None
+
+
+def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
+    """Write the rows of ``given``, which is emptied: rows of a single bucket are in its slice, and nobody else needs them while its file is made."""
+    metadata, snapshot = opened(work.source)
+    claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
+    shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
+    rows = _Dealt.of(snapshot, pa.Table.from_batches(given))
+    given.clear()
+    numbers = np.unique(rows.control[BUCKET]).tolist()
+    tombstones = NO_TOMBSTONES
+    if work.leaves_tombstones and snapshot.definition.keeps_deletes:
+        tombstones = rows.tombstones(snapshot)
+    slices: Iterator[tuple[int, Slice]] = ((n, rows.slice(n, work.buckets[n])) for n in numbers)
+    if len(numbers) == 1:
+        slices = drained(list(slices))
+        del rows
+    changes = collect(shared, (shared.run(*one) for one in slices), threads=1, part=f"-{attempt}")
+    return replace(changes, tombstones=tombstones)
+
+
+def drained(items: list[T]) -> Iterator[T]:
+    """Yield items that nobody holds but who gets them."""
+    while items:
+        yield items.pop(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dealt:
+    """Rows of buckets: the CONTROL columns that say what is done with each, int64[n], ``batch`` with the rows, and where older ones are."""
+
+    control: Mapping[str, Int64Array]
+    batch: KeyedRows
+    located: Located
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, table: pa.Table) -> _Dealt:
+        control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
+        group = table["__mdt_group"].to_numpy()
+        stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
+        data = table.select(stored.names)  # of deletes only what makes their keys
+        batch = keyed_rows(conform(data, stored, stored, first=None), snapshot.definition)
+        located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
+        return cls(control, batch, located)
+
+    def slice(self, bucket: int, one: Assignment) -> Slice:
+        """Return what the file of a bucket gets."""
+        return slice_of(self.batch, self.located, one, _fates(self.control, self.batch, bucket))
+
+    def tombstones(self, snapshot: Snapshot) -> pa.Table:
+        """Return the tombstones of deleted rows, schema TOMBSTONES."""
+        rows = np.flatnonzero(self.control["__mdt_kind"] == FURTHER)
+        return _tombstones(snapshot, self.batch, rows, self.located.group[rows])
+
+
+def _tombstones(snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: Int64Array) -> pa.Table:
+    """Return the tombstones of deleted ``rows`` that stood in file groups ``groups``, schema TOMBSTONES."""
+    assert batch.ordering is not None, "tables keep the ordering values of deletes only if there are any"
+    partition = np.asarray(snapshot.file_groups.partitions(groups))
+    return new_tombstones(marks_of(batch.hashes.take(rows), scope_of(snapshot, partition)), batch.ordering[rows])
+
+
+def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
+    """Return the rows of one bucket among ``batch`` by what is done to them."""
+    mine = control[BUCKET] == bucket
+    kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
+    updates, inserts, returns, deletes = (np.flatnonzero(mine & np.isin(control["__mdt_kind"], kind)) for kind in kinds)
+    return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)
