@@ -50,6 +50,10 @@ _HASHES_MAX = 1000
 _INT_MAX = 2**31 - 1
 _M = np.uint32(0x5BD1E995)
 _PIECE_KEYS = 16384
+_FEW_KEYS = 8
+"""Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all of them."""
+_FEW_BYTES_MAX = 64
+_WORD = struct.Struct("<I")
 _KEYS_ALONE = 8
 """Words that no more keys than this have are hashed key by key: numpy's fixed cost for one word of all keys is that of
 about eight words of one key."""
@@ -130,6 +134,8 @@ def _rows_of(keys: int, per_row: int, max_entries: int) -> tuple[Int64Array, int
 
 def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     """Bit positions of each key -> int64[hashes, n].  Every hash seeds the next."""
+    if len(rows) <= _FEW_KEYS and int(rows.lengths.max(initial=0)) <= _FEW_BYTES_MAX:
+        return np.array([_positions_of(key, bits, hashes) for key in _strings(rows)], np.int64).reshape(-1, hashes).T
     out = np.empty((hashes, len(rows)), np.int64)
     order = np.argsort(-(rows.lengths >> 2), kind="stable")
     rows = rows.rows(order)
@@ -139,6 +145,35 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
         seed = _murmur(seed, lengths, words, ends, tails)
         out[number, order] = np.abs(np.fmod(seed.view(np.int32).astype(np.int64), bits))
     return out
+
+
+def _strings(rows: ByteRows) -> list[bytes]:
+    data = rows.data
+    ends = (rows.starts + rows.lengths).tolist()
+    return [data[start:end].tobytes() for start, end in zip(rows.starts.tolist(), ends, strict=True)]
+
+
+def _positions_of(key: bytes, bits: int, hashes: int) -> list[int]:
+    """Bit positions of one key, without numpy."""
+    factor, low_half = int(_M), 0xFFFFFFFF
+    words, left, tail = [], len(key) & 3, 0
+    for (word,) in _WORD.iter_unpack(key[: len(key) - left]):
+        word = word * factor & low_half
+        words.append((word ^ word >> 24) * factor & low_half)
+    for back in range(1, left + 1):
+        byte = key[-back]
+        tail ^= (byte - (byte >> 7 << 8)) << 8 * (back - 1) & low_half
+    state, found = 0, []
+    for _ in range(hashes):
+        state ^= len(key)
+        for word in words:
+            state = (state * factor & low_half) ^ word
+        if left:
+            state = (state ^ tail) * factor & low_half
+        state = (state ^ state >> 13) * factor & low_half
+        state ^= state >> 15
+        found.append(abs(state - (state >> 31 << 32)) % bits)
+    return found
 
 
 def _mixed(words: npt.NDArray[Any]) -> UInt32Array:

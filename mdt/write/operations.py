@@ -65,6 +65,8 @@ def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
 
 def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
     """Return ``rows`` by rising key, so that key ranges of files are narrow.  ``keys``: as in ``Batch.sort_keys``."""
+    if len(rows) < 2:
+        return rows
     if len(rows) != len(keys):
         keys = keys.take(pa.array(rows))
     order = rising(keys)

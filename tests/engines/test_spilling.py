@@ -21,7 +21,7 @@ from spilled import SpilledTable, in_pieces
 from worlds import BASE_STATE, COW, MOR, assert_clean, filled, ours, recovered, rows, theirs, upserted
 
 import mdt
-from mdt.engines import spilled
+from mdt.engines import spilled, tasks
 from mdt.engines.spilled import Spilled, Spiller, SpillingEngine, part_by
 from mdt.errors import Invalid, MdtError, Unavailable
 from mdt.schema.input import to_table
@@ -442,3 +442,12 @@ def test_a_file_that_is_written_anew_counts_for_the_memory_of_its_task() -> None
         patch.setattr(SpillingEngine, "dealt", noted)
         spilled_table.upsert(data(1))
     assert list(deals[0].carried.values()) == [(before["size"], before["rows"])]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 40])
+def test_a_row_goes_to_the_last_taker_whose_bound_it_does_not_precede(count: int) -> None:
+    draw = np.random.default_rng(count)
+    bounds = sorted(b"%03d" % n for n in draw.integers(0, 200, count))  # some are equal
+    keys = [b"%03d" % n for n in range(-1, 201)]
+    found = tasks._followed(pa.array(bounds, pa.binary()), pa.array(keys, pa.binary()))
+    assert found.tolist() == [sum(bound <= key for bound in bounds) for key in keys]

@@ -135,7 +135,7 @@ def scalar_positions(key, bits, hashes):
         yield abs(seed - 2**32 if seed >= 2**31 else seed) % bits
 
 
-@given(st.lists(st.text(max_size=12), max_size=8), st.integers(1, 9))
+@given(st.lists(st.text(max_size=24), max_size=20), st.integers(1, 9))
 def test_a_simple_filter_sets_the_bits_of_the_recipe(keys, entries):
     bits, hashes = hudi_bloom.sizing(entries, 0.01)
     expected = bytearray((bits + 7) // 8)
@@ -146,6 +146,17 @@ def test_a_simple_filter_sets_the_bits_of_the_recipe(keys, entries):
     text = hudi_bloom.simple(array, entries, 0.01)
     assert base64.b64decode(text) == struct.pack(">iibi", -1, hashes, 1, bits) + expected
     assert hudi_bloom.may_contain(text, hudi_bloom.SIMPLE, array).all()
+
+
+def test_a_filter_is_the_same_however_its_keys_are_taken(monkeypatch):
+    """One by one, in pieces, or all at once."""
+    keys = pa.array([f"{n * 7919}é" for n in range(1000)])
+    found = set()
+    for few, piece in ((0, 10_000), (0, 3), (8, 3)):
+        monkeypatch.setattr(hudi_bloom, "_FEW_KEYS", few)
+        monkeypatch.setattr(hudi_bloom, "_PIECE_KEYS", piece)
+        found.add((hudi_bloom.simple(keys, 1000, 1e-9), hudi_bloom.dynamic_v0(keys, 100, 1e-9, 250)))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 25, 30, 31, 32, 47])
