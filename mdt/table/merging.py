@@ -43,7 +43,7 @@ def _spark_rows(table: Handle, source: Any, looks: bool) -> tuple[pa.Table, Runn
     """Return the rows of a merge, which are held in memory; of a large source its columns, and what merges it in tasks."""
     from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
-    found = engine.collect_if_small(source, table.options.spark_local_bytes_max, looks=looks)
+    found = engine.collect_if_small(source, table.options, looks=looks)
     if found is not None:
         return found, None, None
     columns = engine.schema_of(source)

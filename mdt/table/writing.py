@@ -339,7 +339,7 @@ class Writing(Handle):
         if is_spark(data):
             from mdt.engines.spark import engine  # pyspark takes a second to import; only Spark users pay for it
 
-            small = engine.collect_if_small(data, self.options.spark_local_bytes_max)
+            small = engine.collect_if_small(data, self.options)
             if small is None:
                 done = self._commit_rows(engine.write(self._metadata, self.options, data, name, progress, kept))
                 return self._tidied(WriteResult.of(done, engine="spark"))
@@ -393,7 +393,7 @@ class Writing(Handle):
 
             needed, more = columns_of_deletes(definition)
             keys = engine.narrowed(keys, [*needed, *more])
-            small = engine.collect_if_small(keys, self.options.spark_local_bytes_max)
+            small = engine.collect_if_small(keys, self.options)
             if small is None:
                 done = self._commit_rows(engine.delete(self._metadata, self.options, keys, progress))
                 return self._tidied(WriteResult.of(done, engine="spark"))

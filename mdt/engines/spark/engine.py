@@ -5,9 +5,11 @@ Small inputs are collected and written in process: the result is the same, an or
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -41,9 +43,11 @@ from mdt.engines.blocks import (
 )
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
+from mdt.engines.plain_files import PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
+from mdt.engines.spark.file_index import factory_of
 from mdt.engines.spark.private import BatchFunction as FrameFunction
 from mdt.engines.spark.private import (
     from_arrow_schema,
@@ -107,20 +111,40 @@ def _tasks(frame: DataFrame) -> int:
     return max(1, min(most, max(wanted, session.sparkContext.defaultParallelism)))
 
 
-def collect_if_small(frame: DataFrame, bytes_max: int, *, looks: bool = False) -> pa.Table | None:
+def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False) -> pa.Table | None:
     """Return the rows of ``frame`` if they are few (by Spark's estimate, or by a look at the first ones), else None.
 
     ``looks``: also where Spark takes them for many, as it does of joins.
     """
+    bytes_max = options.spark_local_bytes_max
     if bytes_max <= 0:
         return None
     size = _estimated_bytes(frame)
     if size <= bytes_max:
-        return frame.toArrow()
+        return _collected(frame, plain_files(frame) if options.spark_plain_files else None)
     if size < _UNKNOWN_BYTES and not looks:
         return None
     first = frame.limit(_PROBE_ROWS + 1).toArrow()
     return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
+
+
+def plain_files(frame: DataFrame) -> PlainFiles | None:
+    """Return the Parquet files that ``frame`` is nothing but columns of, None if Spark has to read it.
+
+    That is one that filters or computes, was cached, or reads files in a way of its own; see ``java/PlainFiles.java``.
+    """
+    found = factory_of(frame.sparkSession.sparkContext).plainFiles(java_frame(frame))
+    if found is None:
+        return None
+    told = json.loads(found)
+    return PlainFiles.of(told["files"], told["columns"], to_arrow(frame.schema))
+
+
+def _collected(frame: DataFrame, files: PlainFiles | None) -> pa.Table:
+    if files is not None:
+        with suppress(OSError, pa.ArrowException):  # Spark says what is wrong with them
+            return files.table()
+    return frame.toArrow()
 
 
 def write(
@@ -128,7 +152,7 @@ def write(
     kept: Kept | None = None,
 ) -> writes.EngineWrite[DataFrame]:  # fmt: skip
     """Return the operation that writes ``frame`` on Spark, as :func:`mdt.engines.write.write` does."""
-    engine = SparkEngine(frame.sparkSession)
+    engine = SparkEngine(frame.sparkSession, plain_files=options.spark_plain_files)
     return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
 
 
@@ -150,11 +174,15 @@ def merge(
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """An :class:`mdt.engines.engine.Engine` whose rows are DataFrames; what Spark does natively stays in the JVM."""
+    """An :class:`mdt.engines.engine.Engine` whose rows are DataFrames; what Spark does natively stays in the JVM.
+
+    ``plain_files``: whether tasks read rows that are nothing but columns of Parquet files themselves, if nobody brings them together before.
+    """
 
     session: SparkSession
     name: str = "spark"
     is_here: bool = False
+    plain_files: bool = False
 
     @property
     def processors(self) -> int:
@@ -178,7 +206,15 @@ class SparkEngine:
 
     def mapped(self, rows: DataFrame, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> DataFrame:
         """Return what ``function`` makes of each partition, as :mod:`mdt.engines.blocks`: Spark takes no row of it apart."""
-        blocks = map_in_arrow(rows, partial(_mapped, function, tuple(key)), _BLOCKS)
+        files = plain_files(rows) if self.plain_files else None
+        if files is None:
+            blocks = map_in_arrow(rows, partial(_mapped, function, tuple(key)), _BLOCKS)
+        else:
+            parts = [encoded(part) for part in files.dealt(_tasks(rows))]
+            work = self.session.createDataFrame(pa.table({"pieces": pa.array(parts, pa.string())}))
+            blocks = map_in_arrow(
+                work, partial(_mapped_files, replace(files, pieces=()), function, tuple(key)), _BLOCKS
+            )
         return blocks.persist(StorageLevel.MEMORY_AND_DISK)
 
     def dropped(self, rows: DataFrame) -> None:
@@ -273,6 +309,15 @@ def _mapped(function: BatchFunction, key: Sequence[str], batches: Iterator[pa.Re
     """Call ``function`` in a task and yield its rows as blocks."""
     with in_task():
         yield from blocks_of(function(batches, _attempt()), key)
+
+
+def _mapped_files(
+    files: PlainFiles, function: BatchFunction, key: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Call ``function`` in a task with the rows of the pieces of files that it is given, and yield its rows as blocks."""
+    with in_task():
+        pieces = [piece for batch in batches for told in batch.column(0).to_pylist() for piece in decoded(told)]
+        yield from blocks_of(function(files.batches(pieces), _attempt()), key)
 
 
 def _moved(function: FrameFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

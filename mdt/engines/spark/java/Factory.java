@@ -72,6 +72,11 @@ public class Factory {
         return session.baseRelationToDataFrame(new AskedRelation(session, rows, (StructType) DataType.fromJson(columns), bytes));
     }
 
+    /** Returns the Parquet files that a frame is nothing but columns of, null without: see PlainFiles. */
+    public String plainFiles(Dataset rows) throws Exception {
+        return PlainFiles.of(rows);
+    }
+
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */
     public Dataset anew(SparkSession session, LogicalPlan plan) {
         return Dataset.ofRows(session, plan);
