@@ -8,6 +8,7 @@ transaction's snapshot; a process keeps it for the next task.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from indexes.base import Int64Array
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
-from mdt.errors import Invalid, Unsupported
+from mdt.errors import Invalid, MdtError, Unsupported
 from mdt.hudi.keys import record_keys, sort_keys
 from mdt.metadata import paths
 from mdt.metadata.additions import summaries_table
@@ -93,7 +94,7 @@ _NO_GROUPS: Int64Array = np.empty(0, np.int64)
 class Source:
     """Where a task finds the table: path or URL, the table's id, seq of the snapshot, and this writer's options.
 
-    ``checkpoint_seq``: the checkpoint of the driver's snapshot, on which the numbers of files and file groups depend.  ``storage_options``: those that
+    ``instant``: the newest one in the snapshot: that of a copy which was put back and went on to the same seq is another one.  ``checkpoint_seq``: the checkpoint of the driver's snapshot, on which the numbers of files and file groups depend.  ``storage_options``: those that
     are no secrets; a task takes credentials from the environment of its own machine.
     """
 
@@ -102,7 +103,12 @@ class Source:
     seq: int
     options: tuple[tuple[str, str], ...]
     checkpoint_seq: int
+    instant: str
     storage_options: tuple[tuple[str, str], ...] = ()
+
+    def is_of(self, snapshot: Snapshot) -> bool:
+        """Return whether ``snapshot`` is the driver's, or one of its table that has the same newest commit."""
+        return snapshot.definition.table_id == self.table_id and snapshot.last_instant == self.instant
 
     def parsed(self) -> Options:
         """Return the options."""
@@ -127,7 +133,7 @@ def source_of(metadata: Metadata, snapshot: Snapshot, options: Options, *, is_he
     storage = metadata.storage
     place = (
         storage.url, snapshot.definition.table_id, snapshot.seq, tuple(options.to_mapping().items()), snapshot.checkpoint.seq,
-        tuple(storage.public_options.items()),
+        snapshot.last_instant, tuple(storage.public_options.items()),
     )  # fmt: skip
     if is_here:
         return Here(*place, metadata=metadata, snapshot=snapshot, given=options)
@@ -151,15 +157,24 @@ def kept(source: Source, *, anew: bool = False) -> Metadata:
 
 
 def opened(source: Source) -> tuple[Metadata, Snapshot]:
-    """Return the table at the transaction's snapshot.  Raises Unsupported if this worker sees another table, or none."""
+    """Return the table at the transaction's snapshot.
+
+    What this worker keeps may be of a copy that stands there no more, so the table is opened anew before an error is raised.  Raises
+    Unsupported if this worker sees another table, or none.
+    """
     if isinstance(source, Here):
         return source.metadata, source.snapshot
     metadata = kept(source)
+    with suppress(MdtError):
+        snapshot = metadata.at(source.seq, source.checkpoint_seq)
+        if source.is_of(snapshot):
+            return metadata, snapshot
+    metadata = kept(source, anew=True)
     try:
         snapshot = metadata.at(source.seq, source.checkpoint_seq)
     except Invalid as error:
         raise elsewhere(source) from error
-    if snapshot.definition.table_id != source.table_id:
+    if not source.is_of(snapshot):
         raise elsewhere(source)
     return metadata, snapshot
 

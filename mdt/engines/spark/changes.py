@@ -142,12 +142,11 @@ def _encoded(changed: Changed, segments: np.ndarray[tuple[int], np.dtype[np.int6
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a task finds what changed: in a table, after the commit ``since`` up to ``until``, after which the newest instant was ``instant``."""
+    """Where a task finds what changed: in a table, after the commit ``since`` up to ``until``."""
 
     source: Source
     since: int
     until: int
-    instant: str
 
     @classmethod
     def of(cls, changes: ChangedRows) -> _Place:
@@ -155,13 +154,12 @@ class _Place:
         metadata, view = changes.metadata, changes.of.view
         metadata.storage.__reduce__()
         source = source_of(metadata, view, metadata.options(view.definition))
-        return cls(source, changes.of.since, changes.of.until, view.last_instant)
+        return cls(source, changes.of.since, changes.of.until)
 
     def range_of(self, metadata: Metadata) -> HistoryRange | None:
         """Return what happened, None if it happened to another table, or to another copy of this one."""
         found = history_range(metadata, self.since, self.until)
-        is_same = found.view.definition.table_id == self.source.table_id and found.view.last_instant == self.instant
-        return found if is_same else None
+        return found if self.source.is_of(found.view) else None
 
 
 @lru_cache(maxsize=_RANGES_KEPT)

@@ -212,7 +212,12 @@ def test_an_index_that_a_worker_lacks_proves_nothing_there(table: Table, monkeyp
     snapshot = table.snapshot()
     options = tuple(table.metadata.options(snapshot.definition).to_mapping().items())
     source = Source(
-        table.metadata.storage.url, snapshot.definition.table_id, snapshot.seq, options, snapshot.checkpoint.seq
+        table.metadata.storage.url,
+        snapshot.definition.table_id,
+        snapshot.seq,
+        options,
+        snapshot.checkpoint.seq,
+        snapshot.last_instant,
     )
     question = Question(source, Leaf("n", "=", 33), ("bitmap/1(n)",), True)
     share = Share(snapshot.live_numbers, {0: BitMap([1]).serialize()})

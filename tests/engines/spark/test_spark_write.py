@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -333,17 +334,36 @@ def test_errors_keep_their_kind_from_task_to_driver() -> None:
 def test_a_worker_that_sees_another_table_refuses(tmp_path: Path) -> None:
     table = mdt.create(tmp_path / "t", SCHEMA, **PLAIN)
     for source in (
-        tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, (), -1),
-        tasks.Source(table.path, "another id", 0, (), -1),
-        tasks.Source(table.path, table.definition.table_id, 7, (), -1),
+        tasks.Source(str(tmp_path / "nowhere"), table.definition.table_id, 0, (), -1, ""),
+        tasks.Source(table.path, "another id", 0, (), -1, ""),
+        tasks.Source(table.path, table.definition.table_id, 7, (), -1, ""),
     ):
         with pytest.raises(Unsupported, match="does not find"):
             list(tasks.tag(source, iter(arrow(rows(random.Random(0), [1])).to_batches())))
 
 
-def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark: SparkSession, tmp_path: Path) -> None:
-    import shutil
+def test_a_worker_does_not_take_a_copy_that_was_put_back_for_the_table_that_it_keeps(tmp_path: Path) -> None:
+    path, aside = tmp_path / "t", tmp_path / "aside"
+    mdt.create(path, SCHEMA, **PLAIN)
+    shutil.copytree(path, aside)
 
+    def written(numbers: Sequence[int]) -> tasks.Source:
+        table = mdt.open(path, UNFLUSHED)
+        table.upsert(arrow(rows(random.Random(0), numbers)))
+        return tasks.source_of(table.metadata, table.metadata.newest(), table.options)
+
+    first = written(range(0, 10, 2))
+    assert int(tasks.opened(first)[1].rows.sum()) == 5
+    shutil.rmtree(path)
+    shutil.copytree(aside, path)
+    other = written(range(0, 18, 2))
+    assert (other.seq, other.table_id, other.checkpoint_seq) == (first.seq, first.table_id, first.checkpoint_seq)
+    assert int(tasks.opened(other)[1].rows.sum()) == 9
+    with pytest.raises(Unsupported, match="does not find"):
+        tasks.opened(first)
+
+
+def test_a_table_that_replaces_another_at_its_path_is_not_mistaken_for_it(spark: SparkSession, tmp_path: Path) -> None:
     for seed in (1, 2):
         both = pair(spark, tmp_path)
         both.run("upsert", rows(random.Random(seed), range(0, 30 * seed, 2)))
