@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mdt.errors import Conflict
@@ -24,15 +25,19 @@ _INSTANT = pa.timestamp("us", "UTC")
 """What Spark makes of 96 bits, of whose time zone the file says nothing."""
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _VERSION = b"org.apache.spark.version"
-_FIRST_WITH_ONE_CALENDAR = 3
+_ONE_CALENDAR, _ONE_CALENDAR_96 = b"3.0.0", b"3.1.0"
+"""The versions of Spark since which dates and times, and those of 96 bits, are in one calendar; compared as texts, as Spark compares them."""
+_INSTANTS_96 = (-210_866_803_200_000_000, 1 << 59)
+"""Microseconds, from 4713 BC to the year 20,000: of other times of 96 bits pyarrow makes wrong ones, few of which lie in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Row groups of one file, ``size`` bytes in all."""
+    """Row groups of one file, ``size`` bytes in all, last written at ``written_ns``."""
 
     path: str
     size: int
+    written_ns: int
     row_groups: tuple[int, ...]
 
 
@@ -46,14 +51,17 @@ class PlainFiles:
 
     @classmethod
     def of(cls, files: Sequence[tuple[str, int]], columns: Sequence[str], schema: pa.Schema) -> PlainFiles | None:
-        """Return files, (path, bytes), None if there is one whose values somebody else must make.  O(files): their footers are read."""
+        """Return files, (path, bytes), None if there is one whose values somebody else must make.  O(files): their footers are read.
+
+        The largest come first, as with Spark: where keys repeat, the last row wins.
+        """
         if len(files) > FILES_MAX or any(pa.types.is_nested(field.type) for field in schema):
             return None
         pieces: list[Piece] = []
-        for path, size in files:
+        for path, size in sorted(files, key=lambda file: -file[1]):
             try:
                 found = _pieces(path, size, columns, schema)
-            except (OSError, pa.ArrowException):
+            except (OSError, ValueError, pa.ArrowException):  # ValueError: names that are no UTF-8
                 return None  # which Spark will say in its own words
             if found is None:
                 return None
@@ -68,11 +76,16 @@ class PlainFiles:
         """Yield the rows of some pieces.  Raises as :meth:`table` does."""
         wanted = list(dict.fromkeys(self.columns))
         for piece in pieces:
-            with pq.ParquetFile(piece.path, pre_buffer=True, coerce_int96_timestamp_unit="us") as file:
-                if Path(piece.path).stat().st_size != piece.size:
+            with pq.ParquetFile(
+                piece.path, pre_buffer=True, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+            ) as file:
+                if _state(piece.path) != (piece.size, piece.written_ns):
                     raise Conflict(f"{piece.path} was written again while it was read", hint="run the write again")
                 found = file.iter_batches(_BATCH_ROWS, list(piece.row_groups), wanted, use_threads=use_threads)
+                instants = _instants(file)
                 for batch in found:
+                    for name in instants.intersection(wanted):
+                        _check_instants(batch[name], name, piece.path)
                     arrays = [
                         _cast(batch[name], field.type) for name, field in zip(self.columns, self.schema, strict=True)
                     ]
@@ -80,7 +93,7 @@ class PlainFiles:
 
     def dealt(self, parts: int) -> list[tuple[Piece, ...]]:
         """Return the pieces, a row group each, in at most ``parts`` parts that have about as many, neighbours together."""
-        single = [Piece(one.path, one.size, (group,)) for one in self.pieces for group in one.row_groups]
+        single = [replace(one, row_groups=(group,)) for one in self.pieces for group in one.row_groups]
         count = min(parts, len(single))
         bounds = [len(single) * part // max(1, count) for part in range(count + 1)]
         return [tuple(single[start:end]) for start, end in pairwise(bounds)]
@@ -88,22 +101,23 @@ class PlainFiles:
 
 def encoded(pieces: Sequence[Piece]) -> str:
     """Return pieces as JSON."""
-    return json.dumps([(one.path, one.size, one.row_groups) for one in pieces])
+    return json.dumps([(one.path, one.size, one.written_ns, one.row_groups) for one in pieces])
 
 
 def decoded(told: str) -> list[Piece]:
     """Return the pieces that :func:`encoded` has told."""
-    return [Piece(path, size, tuple(groups)) for path, size, groups in json.loads(told)]
+    return [Piece(path, size, written_ns, tuple(groups)) for path, size, written_ns, groups in json.loads(told)]
 
 
 def _pieces(path: str, size: int, columns: Sequence[str], schema: pa.Schema) -> list[Piece] | None:
     """Return the row groups of a file; none of one without rows.  None where its values are not sure to be those of Spark."""
-    if Path(path).stat().st_size != size:
+    known_size, written_ns = _state(path)
+    if known_size != size:
         return None
     with pq.ParquetFile(path) as file:
         stored, told = file.schema_arrow, file.metadata.metadata or {}
         groups = tuple(i for i in range(file.metadata.num_row_groups) if file.metadata.row_group(i).num_rows)
-        instants = {column.name for column in file.schema if column.physical_type == "INT96"}
+        instants = _instants(file)
     known = [name.lower() for name in stored.names]
     for name, field in zip(columns, schema, strict=True):
         if name not in stored.names or known.count(name.lower()) != 1:
@@ -113,17 +127,31 @@ def _pieces(path: str, size: int, columns: Sequence[str], schema: pa.Schema) -> 
         if name in instants or not _same(stored.field(name).type, field.type):
             return None
     has_times = any(pa.types.is_temporal(field.type) for field in schema)
-    if has_times and (any(key in told for key in _LEGACY) or _is_old(told.get(_VERSION))):
+    first = _ONE_CALENDAR_96 if instants.intersection(columns) else _ONE_CALENDAR
+    if has_times and (any(key in told for key in _LEGACY) or told.get(_VERSION, first) < first):
         return None
-    return [Piece(path, size, groups)] if groups else []
+    return [Piece(path, size, written_ns, groups)] if groups else []
 
 
-def _is_old(version: bytes | None) -> bool:
-    """Return whether a Spark with two calendars may have written a file; one that says nothing of Spark was written by others."""
-    if version is None:
-        return False
-    major = version.split(b".")[0]
-    return not major.isdigit() or int(major) < _FIRST_WITH_ONE_CALENDAR
+def _state(path: str) -> tuple[int, int]:
+    """Return the bytes of a file, and when it was last written."""
+    found = Path(path).stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _instants(file: pq.ParquetFile) -> set[str]:
+    """Return the paths of columns whose times have 96 bits; of a flat one it is the name."""
+    return {column.path for column in file.schema if column.physical_type == "INT96"}
+
+
+def _check_instants(times: pa.Array, name: str, path: str) -> None:
+    """Raise ArrowInvalid if times of 96 bits are not sure to be those that the file has."""
+    first, last = pc.min_max(times.cast(pa.int64())).values()
+    if first.is_valid and not _INSTANTS_96[0] < first.as_py() <= last.as_py() < _INSTANTS_96[1]:
+        raise pa.ArrowInvalid(
+            f"{path}: times of column {name!r} are before 4713 BC or after the year 20000: only Spark reads these; "
+            "write again with mdt.spark.plain.files=false"
+        )
 
 
 def _same(stored: pa.DataType, wanted: pa.DataType) -> bool:

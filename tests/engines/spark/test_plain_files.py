@@ -281,3 +281,96 @@ def test_row_groups_are_dealt_once_and_evenly(files: Path) -> None:
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
         found = [id for part in dealt for batch in known.batches(part) for id in batch["id"].to_pylist()]
         assert sorted(found) == list(range(3 * ROWS))
+
+
+def test_the_settings_are_those_of_the_frame_s_session(spark: SparkSession, files: Path) -> None:
+    other = spark.newSession()
+    other.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    assert plain_files(other.read.parquet(str(files))) is None
+    assert plain_files(spark.read.parquet(str(files))) is not None
+
+
+def test_who_has_keys_of_encrypted_columns_reads_them(spark: SparkSession, files: Path) -> None:
+    other = spark.newSession()
+    frame = other.read.parquet(str(files))
+    other.conf.set("parquet.crypto.factory.class", "of.some.Company")
+    assert plain_files(frame) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "has_days", "has_instants"), [("3", False, False), ("3.0.1", True, False), ("3.1.0", True, True)]
+)
+def test_calendars_of_versions(
+    spark: SparkSession, tmp_path: Path, version: str, has_days: bool, has_instants: bool
+) -> None:
+    data = pa.table({"day": pa.array([date(1200, 1, 1)]), "at": pa.array([datetime(1200, 1, 1)], pa.timestamp("us"))})
+    told = data.replace_schema_metadata({"org.apache.spark.version": version})
+    pq.write_table(told, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    frame = spark.read.parquet(str(tmp_path / "a.parquet"))
+    is_same = bag(frame.toArrow().cast(told.schema)) == bag(data)
+    assert is_same == (has_days and has_instants)
+    assert (plain_files(frame.select("day")) is not None) == has_days
+    assert (plain_files(frame) is not None) == has_instants
+
+
+@pytest.mark.parametrize("micros", [-300_000_000_000_000_000, -9_000_000_000_000_000_000])
+def test_times_of_96_bits_that_pyarrow_makes_others_of(spark: SparkSession, tmp_path: Path, micros: int) -> None:
+    frame = spark.sql(f"SELECT 1L AS id, timestamp_micros({micros}L) AS at")
+    frame.write.option("int96RebaseMode", "CORRECTED").parquet(str(tmp_path / "given"))
+    frame = spark.read.parquet(str(tmp_path / "given"))
+    known = plain_files(frame)
+    assert known is not None
+    with pytest.raises(pa.ArrowInvalid, match="plain.files=false"):
+        known.table()
+    table = mdt.create(tmp_path / "t", mdt_schema(frame), key=["id"], options={"mdt.durable": False})
+    table.upsert(frame)
+    assert table.scan().to_arrow()["at"].cast(pa.int64()).to_pylist() == [micros]
+
+
+def test_names_that_are_no_utf_8(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "zzzz": [2]}), file, store_schema=False)
+    file.write_bytes(file.read_bytes().replace(b"zzzz", b"\xff\xfezz"))
+    assert plain_files(spark.read.parquet(str(file)).select("id")) is None
+
+
+@pytest.mark.parametrize("options", EVERYWHERE, ids=["in process", "in tasks"])
+def test_a_value_that_is_another_one_by_now(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
+    writer = spark.range(0, 20_000, 1, 1).write.option("compression", "none")
+    writer.option("parquet.enable.dictionary", "false").parquet(str(tmp_path / "given"))
+    file = min((tmp_path / "given").glob("part-*"))
+    data = bytearray(file.read_bytes())
+    data[5000] ^= 4
+    file.write_bytes(data)
+    frame = spark.read.parquet(str(tmp_path / "given"))
+    table = mdt.create(tmp_path / "t", mdt_schema(frame), key=["id"], options={"mdt.durable": False, **options})
+    with pytest.raises((PySparkException, Py4JJavaError)):
+        table.upsert(frame)
+    assert len(table.scan().to_arrow()) == 0
+
+
+def test_a_file_that_is_another_one_of_the_same_size_by_now(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": range(100)}), file, compression="none", use_dictionary=False)
+    before = file.stat()
+    known = plain_files(spark.read.parquet(str(file)))
+    assert known is not None
+    other = pa.table({"id": pa.array(range(100), pa.float64())})
+    pq.write_table(other, file, compression="none", use_dictionary=False)
+    assert file.stat().st_size == before.st_size
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    with pytest.raises(Conflict):
+        known.table()
+
+
+def test_the_rows_come_in_the_order_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    for number, count in enumerate((20, 3000, 500)):
+        data = pa.table({"id": range(count), "of": pa.array([number] * count)})
+        pq.write_table(data, tmp_path / f"{number}.parquet", use_dictionary=False)
+    frame = spark.read.parquet(str(tmp_path)).coalesce(1)
+    expected = frame.toArrow().to_pylist()
+    found = sorted((str(file), file.stat().st_size) for file in tmp_path.glob("*.parquet"))
+    for given in (found, found[::-1]):  # a file system lists its files in an order of its own
+        known = PlainFiles.of(given, ["id", "of"], mdt_schema(frame))
+        assert known is not None
+        assert known.table().to_pylist() == expected

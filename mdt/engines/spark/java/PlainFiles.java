@@ -27,7 +27,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
-import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.internal.SessionState;
 import scala.jdk.javaapi.CollectionConverters;
 
 final class PlainFiles {
@@ -59,7 +59,7 @@ final class PlainFiles {
         }
         HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) plan).relation();
         List names = names(columns, Scala.list(plan.output()));
-        List files = isPlain(relation, plan.conf()) ? files((InMemoryFileIndex) relation.location()) : null;
+        List files = isPlain(relation, rows.sparkSession().sessionState()) ? files((InMemoryFileIndex) relation.location()) : null;
         if (names == null || files == null) {
             return null;
         }
@@ -92,14 +92,18 @@ final class PlainFiles {
         return found;
     }
 
-    private static boolean isPlain(HadoopFsRelation relation, SQLConf conf) {
+    // the state is that of the session that the frame is of: another one may be active
+    private static boolean isPlain(HadoopFsRelation relation, SessionState state) {
+        if (state.newHadoopConf().get("parquet.crypto.factory.class") != null) { // it has the keys of columns
+            return false;
+        }
         for (Iterator i = CollectionConverters.asJava((scala.collection.Map) relation.options()).keySet().iterator(); i.hasNext(); ) {
             if (!HARMLESS.contains(((String) i.next()).toLowerCase(Locale.ROOT))) {
                 return false;
             }
         }
         for (int i = 0; i < WANTED.length; i++) {
-            if (!WANTED[i][1].equalsIgnoreCase(conf.getConfString(WANTED[i][0]))) {
+            if (!WANTED[i][1].equalsIgnoreCase(state.conf().getConfString(WANTED[i][0]))) {
                 return false;
             }
         }
