@@ -183,7 +183,7 @@ def elsewhere(source: Source) -> Unsupported:
     """Return the error of a worker that sees another table than the driver, or none."""
     return Unsupported(
         f"a worker does not find at {source.url} the table that the driver sees",
-        hint="use a path or URL that the driver and all executors share",
+        hint="use a path or URL that the driver and all executors share; of a table that was deleted or replaced, make the DataFrame anew",
     )
 
 

@@ -28,7 +28,7 @@ from mdt.engines.spark.private import from_arrow_schema, map_in_arrow
 from mdt.engines.spark.schema import in_micros
 from mdt.engines.spark.session import classic
 from mdt.engines.tasks import Source, source_of
-from mdt.errors import Invalid, MdtError
+from mdt.errors import Invalid, MdtError, Missing
 from mdt.hudi.schema import with_meta
 from mdt.metadata import codec
 from mdt.metadata.metadata import Metadata
@@ -191,7 +191,7 @@ def _read(
         changes = ChangedRows(*_opened(place), *asked)
         for batch in batches:
             for piece in batch.column(0).to_pylist():
-                matching, found = changes.read(_decoded(piece, changes.of.view.segment_ids))
+                matching, found = _found_in(changes, piece, place)
                 labels = dict(zip(CHANGE.names, changes.labels(matching), strict=True))
                 columns = [labels[name] if name in labels else found[name] for name in schema.names]
                 converted = [_converted(column, field.type) for column, field in zip(columns, schema, strict=True)]
@@ -202,6 +202,16 @@ def _decoded(piece: bytes, segments: np.ndarray[tuple[int], np.dtype[np.int64]])
     table = codec.decode_ipc(piece, _PIECE, path="a piece of changes")
     kind, seq, segment, position = (column.to_numpy() for column in table.columns)
     return Changed(kind, seq, np.searchsorted(segments, segment), position, np.arange(len(seq)))
+
+
+def _found_in(changes: ChangedRows, piece: bytes, place: _Place) -> tuple[Changed, pa.Table]:
+    """Return what a piece says that changed, and its rows.  Raises Unsupported if their files went with the table."""
+    try:
+        return changes.read(_decoded(piece, changes.of.view.segment_ids))
+    except Missing:
+        _opened.cache_clear()
+        _opened(place)
+        raise
 
 
 def _converted(column: pa.Array | pa.ChunkedArray, type: pa.DataType) -> pa.Array:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from reader import bag
 
 import mdt
-from mdt.errors import Invalid, Missing
+from mdt.errors import Invalid, Missing, Unsupported
 
 SCHEMA = pa.schema(
     [
@@ -125,7 +125,7 @@ def test_frames_of_a_table_that_was_deleted_say_so(spark: SparkSession, tmp_path
     spark.newSession()  # which puts PySpark's own way of raising errors in the place of others
     with pytest.raises(Invalid, match="is not a table of mdt"), pytest.warns(UserWarning, match="is not a table"):
         newest.collect()
-    with pytest.raises(Invalid, match="is not a table of mdt"):
+    with pytest.raises(Unsupported, match=r"does not find at .* the table(.*\n.*)*make the DataFrame anew"):
         told.collect()
     for frame in (derived, past):
         with pytest.raises(
