@@ -23,16 +23,17 @@ class OverwritingRules(ConditionalRules):
 
     @rule(data=st.data(), whole=st.booleans())
     def insert_overwrite(self, data: st.DataObject, whole: bool) -> None:
-        """Rows of the partitions that occur go, wherever they stand; keys that live elsewhere move."""
+        """Rows of the partitions that rows are written to go, wherever they stand; keys that live elsewhere move."""
         batch = data.draw(st.one_of(self._rows(min_size=4, max_size=12), self._rows(min_size=0, max_size=2)))
-        replaced = {self.shape.partition(row) for row in batch}
+        counts, new = self._alone(batch)
+        replaced = {self.shape.partition(row) for row in new.values()}
         is_all = whole or not self.shape.partition_by
         gone = [one for one, row in self.model.items() if is_all or self.shape.partition(row) in replaced]
         before = len(self.model)
         for identity in gone:
             del self.model[identity]
         left = len(self.model)
-        counts = self._put_first(batch)
+        self.model |= new
         moved = left + counts["inserted"] - len(self.model)
         writer = self._writer(data)
         done = (writer.insert_overwrite_table if whole else writer.insert_overwrite)(self._arrow(batch))
@@ -72,14 +73,13 @@ class OverwritingRules(ConditionalRules):
         count("rows that the model drops with their partitions", len(gone))
         self._compare_pruned(data)
 
-    def _put_first(self, batch: list[Row]) -> dict[str, int]:
-        """Put rows into the model of which none comes late; return how many there are, and how many repeat a key."""
+    def _alone(self, batch: list[Row]) -> tuple[dict[str, int], dict[Any, Row]]:
+        """Return how many rows of a batch are written to an empty table, and how many repeat a key; and those that are written."""
         old, self.model = self.model, {}
         graves, self.graves = self.graves, {}
         counts = self._put(batch)
         new, self.model, self.graves = self.model, old, graves
-        self.model |= new
-        return {"inserted": counts["inserted"], "late": counts["late"]}
+        return {"inserted": counts["inserted"], "late": counts["late"]}, new
 
     def _rows(self, **sizes: int) -> st.SearchStrategy[list[Row]]:
         raise NotImplementedError

@@ -220,7 +220,7 @@ class Writing(Handle):
     def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
 
-        ``data``: as for :meth:`upsert`; of rows with the same key one stays.  File groups are replaced in one commit, and no row that goes is read;
+        ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition occurs.  File groups are replaced in one commit, and no row that goes is read;
         ``deleted`` counts these, and ``inserted`` the new ones, whether or not their keys were there: :meth:`changes` tells updates.  Under table
         scope a key that lives in another partition moves.  Whoever writes into these partitions meanwhile sends it back to the start.
         """
