@@ -187,12 +187,13 @@ class ScanPlan:
 
 def plan(
     metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, remote: RemotePruner | None = None,
-    *, among: BoolArray | None = None,
+    *, among: BoolArray | None = None, ended: BoolArray | None = None,
 ) -> ScanPlan:  # fmt: skip
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
 
     ``remote``: who is asked to look into large summaries, instead of this process.  ``among``: bool[numbered], the files that
     may be read, all of them with rows, whichever the newest ones are; the key index knows these only and is not asked.
+    ``ended``: bool[numbered], those of them that are live no more; an index that was built since then covers their shard, and knows nothing of them.
     """
     files = among
     if files is None:
@@ -210,13 +211,24 @@ def plan(
         else:
             _by_age(work)
             _by_statistics(work)
-            PositionSearch(work, remote).run()
+            _by_indexes(work, remote, ended)
     work.log()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
     else:
         segments = tuple(_segments(work))
     return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
+
+
+def _by_indexes(work: PlanState, remote: RemotePruner | None, ended: BoolArray | None) -> None:
+    """Ask the skipping indexes of all files but those that have ended."""
+    if ended is None:
+        PositionSearch(work, remote).run()
+        return
+    unknown = work.maybe & ended
+    work.maybe &= ~ended
+    PositionSearch(work, remote).run()
+    work.maybe |= unknown
 
 
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:

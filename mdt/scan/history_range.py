@@ -123,12 +123,14 @@ class HistoryRange:
     """The commits after ``since`` up to and with ``until``.
 
     ``oldest``: the state before them.  ``view``: the files of all their states.  ``commits``: what each did to rows, oldest first; those that did nothing are left out.
+    ``ended``: bool[numbered], files of the view without live rows at ``until``.
     """
 
     oldest: Snapshot
     until: int
     view: Snapshot
     commits: tuple[CommitRows, ...]
+    ended: BoolArray
 
     @property
     def since(self) -> int:
@@ -167,7 +169,7 @@ def history_range(metadata: Metadata, since: int, until: int, *, newest: Snapsho
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
     commits = (one.numbered(view, rows) for one in told)
-    return HistoryRange(oldest, until, view, tuple(commit for commit in commits if commit.rows))
+    return HistoryRange(oldest, until, view, tuple(commit for commit in commits if commit.rows), ~snapshot.has_rows)
 
 
 @dataclass(frozen=True, slots=True)
