@@ -185,7 +185,7 @@ def test_a_filter_holds_for_each_image_and_is_answered_by_indexes(
 
     monkeypatch.setattr(changed_rows, "rows_at", counted)
     assert told(table.changes(1, where="n = 10", mode="all")) == [("update_after", "a", 10), ("update_before", "a", 10)]
-    assert 2 <= sum(read) <= 3, "the bitmap knows the rows of the file that lives"
+    assert sum(read) == 2, "the bitmap knows the rows"
     assert told(table.changes(1, where="n > :low", params={"low": 10})) == [("update_after", "a", 11)]
     assert table.changes(1, where="n = 10").count() == 0
     assert table.changes(1, where="_hoodie_record_key = 'd'").count() == 1

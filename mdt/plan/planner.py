@@ -187,13 +187,13 @@ class ScanPlan:
 
 def plan(
     metadata: Metadata, snapshot: Snapshot, predicate: Predicate | None, remote: RemotePruner | None = None,
-    *, among: BoolArray | None = None, ended: BoolArray | None = None,
+    *, among: BoolArray | None = None, uncovered: BoolArray | None = None,
 ) -> ScanPlan:  # fmt: skip
     """Return what must be read of ``snapshot`` to answer ``predicate`` (None: all rows).  No data file is touched.
 
     ``remote``: who is asked to look into large summaries, instead of this process.  ``among``: bool[numbered], the files that
     may be read, all of them with rows, whichever the newest ones are; the key index knows these only and is not asked.
-    ``ended``: bool[numbered], those of them that are live no more; an index that was built since then covers their shard, and knows nothing of them.
+    ``uncovered``: bool[numbered], files of which indexes may know nothing although they cover their shards.
     """
     files = among
     if files is None:
@@ -211,7 +211,7 @@ def plan(
         else:
             _by_age(work)
             _by_statistics(work)
-            _by_indexes(work, remote, ended)
+            _by_indexes(work, remote, uncovered)
     work.log()
     if predicate is None:
         segments = tuple(SegmentScan(i) for i in np.flatnonzero(work.maybe).tolist())
@@ -220,15 +220,12 @@ def plan(
     return ScanPlan(snapshot, predicate, segments, tuple(work.notes))
 
 
-def _by_indexes(work: PlanState, remote: RemotePruner | None, ended: BoolArray | None) -> None:
-    """Ask the skipping indexes of all files but those that have ended."""
-    if ended is None:
-        PositionSearch(work, remote).run()
-        return
-    unknown = work.maybe & ended
-    work.maybe &= ~ended
+def _by_indexes(work: PlanState, remote: RemotePruner | None, uncovered: BoolArray | None) -> None:
+    """Ask the skipping indexes of all files but uncovered ones, which stay as they are."""
+    kept = np.zeros_like(work.maybe) if uncovered is None else work.maybe & uncovered
+    work.maybe &= ~kept
     PositionSearch(work, remote).run()
-    work.maybe |= unknown
+    work.maybe |= kept
 
 
 def key_literals(predicate: Predicate, snapshot: Snapshot) -> pa.Table | None:

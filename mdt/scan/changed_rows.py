@@ -207,7 +207,7 @@ class ChangedRows:
         asked = tuple(one for one in (self.predicate, self.hint) if one is not None)
         if not asked:
             return None
-        found = plan(self.metadata, self.of.view, And(asked), among=self.of.files(), ended=self.of.ended)
+        found = plan(self.metadata, self.of.view, And(asked), among=self.of.files(), uncovered=self.of.uncovered)
         return {scan.file: self._positions(scan) for scan in found.segments}
 
     def _positions(self, scan: SegmentScan) -> BitMap | None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array
+from indexes.buffers import numbers
 from mdt.errors import Corrupt
 from mdt.limits import SEGMENTS_PER_COMMIT_MAX
 from mdt.metadata import paths
@@ -123,14 +124,15 @@ class HistoryRange:
     """The commits after ``since`` up to and with ``until``.
 
     ``oldest``: the state before them.  ``view``: the files of all their states.  ``commits``: what each did to rows, oldest first; those that did nothing are left out.
-    ``ended``: bool[numbered], files of the view without live rows at ``until``.
+    ``uncovered``: bool[numbered], files that had ended at ``until`` and whose shards got summaries in the range: built of files that lived then,
+    these may know nothing of them.
     """
 
     oldest: Snapshot
     until: int
     view: Snapshot
     commits: tuple[CommitRows, ...]
-    ended: BoolArray
+    uncovered: BoolArray
 
     @property
     def since(self) -> int:
@@ -161,15 +163,19 @@ def history_range(metadata: Metadata, since: int, until: int, *, newest: Snapsho
     oldest = snapshot = metadata.at(since, newest=newest)
     if since < min(until, newest.retention.horizon):
         raise newest.expired(f"what happened after commit {since} was cleaned, a tag keeps the state alone")
-    told = []
+    told, built = [], [_NO_ROWS]
     with metadata.reading(oldest):
         for record in metadata.records(since + 1, until):
             snapshot = apply(snapshot, record)
             told.append(_Told.by(record))
+            built.append(numbers(record.table("covers")["shard"]))
     view = replace(snapshot, gone=_NO_ROWS, vectors_since=Layered())
     rows = view.files.numpy("rows")
     commits = (one.numbered(view, rows) for one in told)
-    return HistoryRange(oldest, until, view, tuple(commit for commit in commits if commit.rows), ~snapshot.has_rows)
+    shards = snapshot.shards
+    is_built = np.isin(shards.number, np.concatenate(built))[shards.of_file]
+    uncovered = is_built & ~snapshot.has_rows
+    return HistoryRange(oldest, until, view, tuple(commit for commit in commits if commit.rows), uncovered)
 
 
 @dataclass(frozen=True, slots=True)
