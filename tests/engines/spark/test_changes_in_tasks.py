@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from counted_storages import counted_storages
 from pyspark.sql import SparkSession
 from reader import bag
 
@@ -18,7 +19,7 @@ from mdt.engines.spark import changes
 from mdt.engines.spark.failures import TaskFailed
 from mdt.errors import Unsupported
 from mdt.services import cleaning
-from mdt.stores.storage import MemoryStorage, open_storage
+from mdt.stores.storage import MemoryStorage
 from mdt.table import Table
 from mdt.testing.slow import CountingStorage
 
@@ -28,13 +29,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CountingStorage]]:
     """The storages that a new worker opens; this process is one."""
-    made: list[CountingStorage] = []
-
-    def opened(place: Any, **more: Any) -> Any:
-        made.append(CountingStorage(open_storage(place, **more)))
-        return made[-1]
-
-    monkeypatch.setattr(tasks, "open_storage", opened)
+    made = counted_storages(monkeypatch, tasks)
     forget()
     yield made
     forget()

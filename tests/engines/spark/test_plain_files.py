@@ -20,7 +20,7 @@ from reader import bag, hudi_table
 
 import mdt
 from mdt.engines.plain_files import FILES_MAX, PlainFiles, decoded, encoded
-from mdt.engines.spark.engine import plain_files
+from mdt.engines.spark.engine import plain_files, schema_of
 from mdt.errors import Conflict
 
 ROWS = 500
@@ -64,18 +64,12 @@ def files(tmp_path: Path) -> Path:
 
 def upserted(path: Path, frame: DataFrame, **options: Any) -> pa.Table:
     """Return the rows of a new table that has those of a frame, which hudi-rs has read, too."""
-    definition = pa.schema([field for field in mdt_schema(frame)])
+    definition = schema_of(frame)
     table = mdt.create(path, definition, key=["id"], options={"mdt.durable": False, **options})
     table.upsert(frame)
     found = table.scan().to_arrow()
     assert bag(hudi_table(path, definition)) == bag(found)
     return found
-
-
-def mdt_schema(frame: DataFrame) -> pa.Schema:
-    from mdt.engines.spark.engine import schema_of
-
-    return schema_of(frame)
 
 
 @pytest.mark.parametrize("options", EVERYWHERE, ids=["in process", "in tasks"])
@@ -252,7 +246,7 @@ def test_a_damaged_file_is_spark_s_to_tell(
     data = bytearray(damaged.read_bytes())
     data[4:2000] = bytes(1996)
     damaged.write_bytes(data)
-    table = mdt.create(tmp_path / "t", mdt_schema(frame), key=["id"], options={"mdt.durable": False, **options})
+    table = mdt.create(tmp_path / "t", schema_of(frame), key=["id"], options={"mdt.durable": False, **options})
     with pytest.raises((PySparkException, Py4JJavaError)):
         table.upsert(frame)
     assert len(table.scan().to_arrow()) == 0
@@ -322,7 +316,7 @@ def test_times_of_96_bits_that_pyarrow_makes_others_of(spark: SparkSession, tmp_
     assert known is not None
     with pytest.raises(pa.ArrowInvalid, match="plain.files=false"):
         known.table()
-    table = mdt.create(tmp_path / "t", mdt_schema(frame), key=["id"], options={"mdt.durable": False})
+    table = mdt.create(tmp_path / "t", schema_of(frame), key=["id"], options={"mdt.durable": False})
     table.upsert(frame)
     assert table.scan().to_arrow()["at"].cast(pa.int64()).to_pylist() == [micros]
 
@@ -343,7 +337,7 @@ def test_a_value_that_is_another_one_by_now(spark: SparkSession, tmp_path: Path,
     data[5000] ^= 4
     file.write_bytes(data)
     frame = spark.read.parquet(str(tmp_path / "given"))
-    table = mdt.create(tmp_path / "t", mdt_schema(frame), key=["id"], options={"mdt.durable": False, **options})
+    table = mdt.create(tmp_path / "t", schema_of(frame), key=["id"], options={"mdt.durable": False, **options})
     with pytest.raises((PySparkException, Py4JJavaError)):
         table.upsert(frame)
     assert len(table.scan().to_arrow()) == 0
@@ -371,6 +365,6 @@ def test_the_rows_come_in_the_order_of_spark(spark: SparkSession, tmp_path: Path
     expected = frame.toArrow().to_pylist()
     found = sorted((str(file), file.stat().st_size) for file in tmp_path.glob("*.parquet"))
     for given in (found, found[::-1]):  # a file system lists its files in an order of its own
-        known = PlainFiles.of(given, ["id", "of"], mdt_schema(frame))
+        known = PlainFiles.of(given, ["id", "of"], schema_of(frame))
         assert known is not None
         assert known.table().to_pylist() == expected

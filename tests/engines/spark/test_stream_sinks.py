@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from counted_storages import counted_storages
 from following import SCHEMA, finished, row
 from pyspark.sql import SparkSession
 from reader import bag, hudi_table
@@ -19,7 +20,6 @@ from mdt.services import cleaning
 from mdt.source import writing
 from mdt.source.streaming import Sink
 from mdt.source.words import words
-from mdt.stores.storage import open_storage
 from mdt.table import Table, table
 from mdt.testing.slow import CountingStorage
 
@@ -66,16 +66,8 @@ def expected(name: str, batches: int) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CountingStorage]]:
-    made: list[CountingStorage] = []
-
-    def opened(place: Any, **more: Any) -> Any:
-        made.append(CountingStorage(open_storage(place, **more)))
-        return made[-1]
-
-    for module in (writing, table):
-        monkeypatch.setattr(module, "open_storage", opened)
-    yield made
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[CountingStorage]:
+    return counted_storages(monkeypatch, writing, table)
 
 
 def test_batches_of_one_query_take_the_same_few_requests_however_many_commits_there_are(
