@@ -58,7 +58,7 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     columns |= {name: _paged(table, SUMMARIES_PER_PAGE) for name, table in _vectors(snapshot).items()}
     groups, order = _groups(files)
     columns |= {name: _named(name, values) for name, values in groups.items()}
-    ended = snapshot.definition.statistics_ended()
+    ended = _ended(snapshot)
     for column in snapshot.stats_columns:
         if column in ended:
             continue
@@ -74,6 +74,16 @@ def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str,
     columns["key_parts"] = Column(_key_parts(snapshot, key_parts, order))
     columns |= _tombstones(snapshot)
     return columns
+
+
+def _ended(snapshot: Snapshot) -> frozenset[str]:
+    """Return names under which statistics stand of columns that no state has that may be restored, so that none of them comes back.
+
+    Such states only become fewer, so statistics that a checkpoint has left out are never asked for again.
+    """
+    horizon = snapshot.retention.horizon
+    later = (version.since for version in snapshot.definition.versions if version.since > horizon)
+    return snapshot.definition.statistics_ended([horizon, *later, *snapshot.tags.states])
 
 
 def _tombstones(snapshot: Snapshot) -> dict[str, Column]:

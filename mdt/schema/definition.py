@@ -6,7 +6,8 @@ are kept beside it and may be overridden when a table is opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,11 +136,16 @@ class TableDefinition:
 
     def statistics_name(self, path: str) -> str:
         """Return the name under which statistics of the column at ``path`` stand."""
-        return versions.statistics_names(self.versions)[0].get(path, path) if self.versions else path
+        return versions.statistics_names(self.versions)[-1].get(path, path) if self.versions else path
 
-    def statistics_ended(self) -> frozenset[str]:
-        """Return names under which statistics stand that nobody asks for any more."""
-        return versions.statistics_names(self.versions)[1] if self.versions else frozenset()
+    def statistics_ended(self, states: Iterable[int] = ()) -> frozenset[str]:
+        """Return names under which statistics stand of columns that the table has no more, nor had after any of the commits ``states``."""
+        if not self.versions:
+            return frozenset()
+        names = versions.statistics_names(self.versions)
+        begun = [version.since for version in self.versions]
+        asked = {len(begun) - 1, *(bisect_right(begun, seq) - 1 for seq in states)}
+        return frozenset().union(*(of.values() for of in names)).difference(*(names[at].values() for at in asked))
 
     def to_json(self) -> dict[str, Any]:
         """Return the definition as JSON values; schemas are Arrow IPC schema messages in base64."""

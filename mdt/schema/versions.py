@@ -201,24 +201,24 @@ _WIDER = frozenset(
 
 
 @lru_cache(maxsize=64)
-def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], frozenset[str]]:
-    """Return path -> the name under which statistics of that column stand, in the last of ``versions``; and names that it has no more.
+def statistics_names(versions: tuple[SchemaVersion, ...]) -> tuple[Mapping[str, str], ...]:
+    """Return for each of ``versions`` path -> the name under which statistics of that column stand.
 
     A name is the path that the column had when its statistics began, with ``@<id>.<since>`` behind it if that was taken before.  They
     begin anew where a wider type has other keys: statistics of older files then say nothing.
     """
     taken: set[str] = set()
     names: dict[tuple[int, str], str] = {}
-    found: dict[str, str] = {}
+    found: list[dict[str, str]] = []
     for version in versions:
-        found = {}
+        found.append({})
         for path, column in version.paths():
             same = (column.id, _keys_of(column.type))
             if same not in names:
                 names[same] = f"{path}@{column.id}.{version.since}" if path in taken else path
                 taken.add(path)
-            found[path] = names[same]
-    return found, frozenset(names.values()).difference(found.values())
+            found[-1][path] = names[same]
+    return tuple(found)
 
 
 def _keys_of(type: pa.DataType) -> str:

@@ -127,6 +127,39 @@ def test_a_tagged_state_from_before_an_alteration_comes_back_when_all_around_it_
     assert table.check().ok
 
 
+def _statistics(table: mdt.Table) -> list[str]:
+    """Return the columns of which the newest checkpoint has statistics, after making one."""
+    table.metadata.compact()
+    return sorted(table.snapshot().checkpoint.names("stats"))
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_statistics_of_a_column_that_went_stay_as_long_as_it_may_come_back(tagged: bool, tmp_path: Path) -> None:
+    """A checkpoint that is made of another one has what one has that is made of all records: check compares them."""
+    table = made(tmp_path / "t", ordering=None)
+    table.upsert([{**row, "id": f"{row['id']}2"} for row in rows("abc", 1)])
+    old = table.snapshot().seq
+    if tagged:
+        table.tag("before")
+    table.alter(drop=["note"])
+    assert "note" in _statistics(table)
+    table.restore(old)
+    assert table.check().ok, "its statistics are where they were"
+    table.alter(drop=["note"])
+    for at in range(3):
+        table.upsert([again(table, "a") | {"n": at}])
+    table.clean(retain_commits=1)
+    assert ("note" in _statistics(table)) == tagged
+    if tagged:
+        table.restore("before")
+        assert table.check().ok
+        table.alter(drop=["note"])
+        table.upsert([again(table, "a")])
+        table.untag("before")
+        table.clean(retain_commits=1)
+    assert "note" not in _statistics(table) and table.check().ok
+
+
 def test_an_index_of_a_column_that_went_does_not_come_back_and_one_of_a_column_that_stayed_answers(
     tmp_path: Path,
 ) -> None:
