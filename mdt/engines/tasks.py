@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Int64Array
+from indexes.buffers import numbers, one_array
 from mdt.commit.operation import Claim
 from mdt.config import Options, parse_options
 from mdt.engines.engine import Deal
@@ -388,25 +389,35 @@ def insert_keys(rows: pa.Table, partitions: Sequence[str], key: Sequence[str]) -
 
 
 def bucketed(deal: Deal, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows natively."""
+    """Yield the rows that belong to a bucket, with its number; for engines that cannot deal rows natively.  O(rows log rows) a batch."""
     places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
     for batch in batches:
         table = pa.Table.from_batches([batch])
+        table = table.filter(pc.less(table["__mdt_kind"], DROPPED)).combine_chunks()
+        if not len(table):
+            continue
         place = pc.if_else(pc.equal(table["__mdt_kind"], INSERT), table["__mdt_partition"], "")
-        known = pa.table([place, table["__mdt_group"]], ["place", "number"]).combine_chunks()
-        for one in known.group_by(["place", "number"]).aggregate([]).to_pylist():
-            if found := places.get((one["place"], one["number"])):
-                mine = pc.and_(pc.equal(known["place"], one["place"]), pc.equal(known["number"], one["number"]))
-                mine = pc.and_(mine, pc.less(table["__mdt_kind"], DROPPED))
-                yield from _taken(deal, table.filter(mine), found).to_batches()
+        names = one_array(place).dictionary_encode()
+        codes, groups = numbers(pc.fill_null(names.indices, -1)), numbers(table["__mdt_group"])
+        order = np.lexsort((groups, codes))  # stable: rows of a place stay in their order
+        table, codes, groups = table.take(pa.array(order)), codes[order], groups[order]
+        bucket = np.full(len(table), -1, np.int32)
+        edges = np.flatnonzero(np.concatenate([[True], (np.diff(codes) != 0) | (np.diff(groups) != 0), [True]]))
+        paths = names.dictionary.to_pylist()
+        for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            path = paths[codes[start]] if codes[start] >= 0 else None
+            if found := places.get((path, int(groups[start]))):
+                bucket[start:stop] = _takers(deal, table.slice(start, stop - start), found)
+        dealt = table.append_column(BUCKET, pa.array(bucket))
+        yield from dealt.filter(pa.array(bucket >= 0)).to_batches()
 
 
-def _taken(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> pa.Table:
-    """Return rows of one place with the number of the bucket that takes each."""
-    taker = np.zeros(len(rows), np.int64)
-    if place["bounds"]:
-        taker = _followed(pa.array(place["bounds"], pa.binary()), sort_keys(rows, deal.key).cast(pa.binary()))
-    return rows.append_column(BUCKET, pa.array(np.array(place["takers"], np.int32)[taker]))
+def _takers(deal: Deal, rows: pa.Table, place: Mapping[str, Any]) -> npt.NDArray[np.int32]:
+    """Return the number of the bucket that takes each of the rows of one place -> int32[1] if it is the same for all, else int32[n]."""
+    takers = np.array(place["takers"], np.int32)
+    if not place["bounds"]:
+        return takers[:1]
+    return takers[_followed(pa.array(place["bounds"], pa.binary()), sort_keys(rows, deal.key).cast(pa.binary()))]
 
 
 def _followed(bounds: pa.Array, keys: pa.Array) -> Int64Array:

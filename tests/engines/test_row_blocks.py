@@ -107,6 +107,52 @@ def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, 
     assert found[BUCKET].to_pylist() == sorted(found[BUCKET].to_pylist()), "in the order of buckets"
 
 
+@given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=2))
+def test_each_row_goes_to_the_bucket_of_its_place_and_key(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
+    """Partition ``y`` and file group 2 have no bucket, so their rows go nowhere."""
+    cut_rows = pa.Table.from_pylist([{"k": k, "n": n} for k, n in cuts], SCHEMA.empty_table().select(KEY).schema)
+    bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
+    takers = list(range(5, 6 + len(bounds)))
+    places = [("", -1, [], [3]), ("x", -1, bounds, takers), ("", 0, [], [1]), ("", 1, [], [2])]
+    columns = ["place", "number", "bounds", "takers"]
+    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
+    table = pa.table([pa.array([place[i] for place in places], type) for i, type in enumerate(types)], columns)
+    found: dict[int, list[Any]] = {}
+    for batch in tasks.bucketed(Deal(table, KEY, 3), iter(rows.combine_chunks().to_batches(max_chunksize=25))):
+        for row in batch.to_pylist():
+            found.setdefault(row.pop(BUCKET), []).append(row)
+    expected: dict[int, list[Any]] = {}
+    keys = sort_keys(rows, KEY).cast(pa.binary()).to_pylist()
+    for row, key in zip(rows.to_pylist(), keys, strict=True):
+        named = row["__mdt_partition"] if row["__mdt_kind"] == INSERT else "", row["__mdt_group"]
+        place = next((one for one in places if one[:2] == named and row["__mdt_kind"] < DROPPED), None)
+        if place is not None:
+            expected.setdefault(place[3][sum(bound <= key for bound in place[2])], []).append(row)
+    assert found == expected, "in the order in which they came"
+
+
+def test_rows_of_many_partitions_are_dealt_in_one_go() -> None:
+    """Not partition by partition, each time looking at all rows."""
+    count, schema = 2_000, SCHEMA.remove(2)
+    values = [
+        [str(n) for n in range(count)],
+        range(count),
+        [INSERT] * count,
+        [f"p{n}" for n in range(count)],
+        [None] * count,
+    ]
+    rows = pa.table([*map(pa.array, values), pa.array([-1] * count), *[pa.array([0] * count)] * 3], schema.names).cast(
+        schema
+    )
+    types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
+    places = ([f"p{n}" for n in range(count)], [-1] * count, [[]] * count, [[n] for n in range(count)])
+    columns = [pa.array(values, type) for values, type in zip(places, types, strict=True)]
+    deal = Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), KEY, count)
+    (dealt,) = tasks.bucketed(deal, iter(rows.to_batches()))
+    assert sorted(dealt.column(BUCKET).to_pylist()) == list(range(count))
+    assert dealt.column("__mdt_partition").to_pylist() == [f"p{n}" for n in dealt.column(BUCKET).to_pylist()]
+
+
 @given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))
 def test_chosen_rows_are_those_with_the_values(rows: pa.Table, kinds: tuple[int, ...]) -> None:
     names = ["__mdt_segment", "__mdt_kind"]
