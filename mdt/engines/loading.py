@@ -16,7 +16,7 @@ import pyarrow as pa
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import BUCKET, Source, label, labelled_schema, opened
-from mdt.engines.write_tasks import drained
+from mdt.engines.write_tasks import by_bucket, drained
 from mdt.errors import Conflict
 from mdt.metadata.buckets import homes
 from mdt.metadata.locate import Located
@@ -107,11 +107,9 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
 
 def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number of each bucket and its rows."""
-    bucket = table[BUCKET].to_numpy()
-    numbers = np.unique(bucket).tolist()
-    data = table.select(definition.schema.names)
-    for number in numbers:
-        yield number, data if len(numbers) == 1 else data.filter(pa.array(bucket == number))
+    table, places = by_bucket(table.select([*definition.schema.names, BUCKET]))
+    for number, rows in places.items():
+        yield number, table.slice(rows.start, len(rows)).select(definition.schema.names)
 
 
 def _slice(load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]) -> Slice:

@@ -52,18 +52,32 @@ def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
     metadata, snapshot = opened(work.source)
     claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
     shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
-    rows = _Dealt.of(snapshot, pa.Table.from_batches(given))
+    table, places = by_bucket(pa.Table.from_batches(given))
     given.clear()
-    numbers = np.unique(rows.control[BUCKET]).tolist()
+    rows = _Dealt.of(snapshot, table)
+    del table
     tombstones = NO_TOMBSTONES
     if work.leaves_tombstones and snapshot.definition.keeps_deletes:
         tombstones = rows.tombstones(snapshot)
-    slices: Iterator[tuple[int, Slice]] = ((n, rows.slice(n, work.buckets[n])) for n in numbers)
-    if len(numbers) == 1:
+    slices: Iterator[tuple[int, Slice]] = ((n, rows.slice(of, work.buckets[n])) for n, of in places.items())
+    if len(places) == 1:
         slices = drained(list(slices))
         del rows
     changes = collect(shared, (shared.run(*one) for one in slices), threads=1, part=f"-{attempt}")
     return replace(changes, tombstones=tombstones)
+
+
+def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
+    """Return the rows of ``table``, those of a bucket side by side and in their order, and where those of each bucket stand.
+
+    Rows of several buckets are in one chunk then: whenever some rows of a column are taken, Arrow joins all of its chunks.
+    """
+    bucket = table[BUCKET].to_numpy()
+    numbers, counts = np.unique(bucket, return_counts=True)
+    if len(numbers) > 1:
+        table = table.take(pa.array(np.argsort(bucket, kind="stable")))
+    stops = np.cumsum(counts)
+    return table, dict(zip(numbers.tolist(), map(range, (stops - counts).tolist(), stops.tolist()), strict=True))
 
 
 def drained(items: list[T]) -> Iterator[T]:
@@ -82,7 +96,7 @@ class _Dealt:
 
     @classmethod
     def of(cls, snapshot: Snapshot, table: pa.Table) -> _Dealt:
-        control = {name: table[name].to_numpy() for name in (BUCKET, "__mdt_kind", "__mdt_segment", "__mdt_position")}
+        control = {name: table[name].to_numpy() for name in ("__mdt_kind", "__mdt_segment", "__mdt_position")}
         group = table["__mdt_group"].to_numpy()
         stored = pa.schema([field for field in snapshot.definition.schema if field.name in table.column_names])
         data = table.select(stored.names)  # of deletes only what makes their keys
@@ -90,9 +104,9 @@ class _Dealt:
         located = Located(control["__mdt_segment"], control["__mdt_position"], group, np.empty(0, np.uint64))
         return cls(control, batch, located)
 
-    def slice(self, bucket: int, one: Assignment) -> Slice:
-        """Return what the file of a bucket gets."""
-        return slice_of(self.batch, self.located, one, _fates(self.control, self.batch, bucket))
+    def slice(self, rows: range, one: Assignment) -> Slice:
+        """Return what the file of a bucket gets, whose rows are ``rows``."""
+        return slice_of(self.batch, self.located, one, _fates(self.control, self.batch, rows))
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
         """Return the tombstones of deleted rows, schema TOMBSTONES."""
@@ -107,9 +121,9 @@ def _tombstones(snapshot: Snapshot, batch: KeyedRows, rows: Int64Array, groups: 
     return new_tombstones(marks_of(batch.hashes.take(rows), scope_of(snapshot, partition)), batch.ordering[rows])
 
 
-def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, bucket: int) -> Fates:
-    """Return the rows of one bucket among ``batch`` by what is done to them."""
-    mine = control[BUCKET] == bucket
+def _fates(control: Mapping[str, Int64Array], batch: KeyedRows, rows: range) -> Fates:
+    """Return those of ``rows`` of ``batch`` by what is done to them."""
+    kind = control["__mdt_kind"][rows.start : rows.stop]
     kinds = ((UPDATE, FALLING), (INSERT,), (RETURN,), (DELETE, FURTHER))
-    updates, inserts, returns, deletes = (np.flatnonzero(mine & np.isin(control["__mdt_kind"], kind)) for kind in kinds)
+    updates, inserts, returns, deletes = (rows.start + np.flatnonzero(np.isin(kind, told)) for told in kinds)
     return Fates(updates, in_key_order(batch.sort_keys, inserts), returns, deletes)

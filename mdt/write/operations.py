@@ -319,6 +319,8 @@ def write_rows(
     """Write the files of ``plan``, whose rows are those of ``batch``."""
     shared = WriteJob.of(metadata, snapshot, options, claim)
     marked = metadata.storage.begin(partial(new_partitions, metadata, snapshot, claim, plan.partitions))
+    if len(plan.work) > 1:
+        batch = batch.in_one_chunk()
     changes = write_slices(shared, plan.work, partial(plan.slice_of, batch), progress, rows=len(batch))
     marked()
     return changes

@@ -12,7 +12,8 @@ Every operation and service that writes rows says what it wants in this form, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +48,12 @@ class KeyedRows:
     def row_bytes(self) -> float:
         """Mean bytes of a row in Arrow."""
         return self.table.nbytes / max(1, len(self))
+
+    def in_one_chunk(self) -> Self:
+        """Return the same rows, of which it then costs little to take a few: Arrow joins all chunks of a column whenever some rows are taken."""
+        if max((column.num_chunks for column in self.table.columns), default=0) <= 1:
+            return self
+        return replace(self, table=self.table.combine_chunks())
 
     def rows(self, rows: Int64Array) -> KeyedRows:
         """Return the rows at positions ``rows``; all of them in their order are not copied."""

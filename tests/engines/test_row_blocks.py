@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mdt.engines import blocks, tasks
 from mdt.engines.engine import Deal
 from mdt.engines.tasks import ABSENT, BUCKET, DROPPED, INSERT, READ, UPDATE, tagged_schema
+from mdt.engines.write_tasks import by_bucket
 from mdt.hudi.keys import sort_keys
 
 SCHEMA = tagged_schema(pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("ns"))]))
@@ -151,6 +152,20 @@ def test_rows_of_many_partitions_are_dealt_in_one_go() -> None:
     (dealt,) = tasks.bucketed(deal, iter(rows.to_batches()))
     assert sorted(dealt.column(BUCKET).to_pylist()) == list(range(count))
     assert dealt.column("__mdt_partition").to_pylist() == [f"p{n}" for n in dealt.column(BUCKET).to_pylist()]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=6), min_size=1, max_size=4))
+def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets: list[list[int]]) -> None:
+    schema = pa.schema([(BUCKET, pa.int32()), ("at", pa.int64())])
+    numbers = iter(range(100))
+    parts = [pa.Table.from_pylist([{BUCKET: b, "at": next(numbers)} for b in part], schema) for part in buckets]
+    given_rows = pa.concat_tables(parts)
+    found, places = by_bucket(given_rows)
+    expected: dict[int, list[int]] = {}
+    for row in given_rows.to_pylist():
+        expected.setdefault(row[BUCKET], []).append(row["at"])
+    assert {number: found["at"][rows.start : rows.stop].to_pylist() for number, rows in places.items()} == expected
+    assert len(found) == len(given_rows) and (len(places) < 2 or found["at"].num_chunks == 1)
 
 
 @given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))

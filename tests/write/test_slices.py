@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
+from reader import bag
 from worlds import rows
 
 import mdt
+from indexes.base import Int64Array
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
@@ -19,7 +22,7 @@ from mdt.write.assign import NEW
 from mdt.write.files import WriteJob
 from mdt.write.moved_rows import live_rows
 from mdt.write.operations import write_slices
-from mdt.write.slices import Slice
+from mdt.write.slices import KeyedRows, Slice
 
 TYPES = ["MERGE_ON_READ", "COPY_ON_WRITE"]
 
@@ -73,3 +76,25 @@ def test_rows_of_several_file_groups_are_arranged_anew_in_one() -> None:
     assert files["kind"].to_pylist() == [BASE], "one base file in the place of all"
     assert table.upsert(rows([100, 0], 9, 9.0)).updated == 2, "keys are found where they moved to"
     assert table.scan("fare = 9").count() == 2
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rows_of_many_slices_are_taken_from_one_chunk(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow joins all chunks of a column whenever some rows of it are taken, so each slice would cost what all rows cost."""
+    chunks: list[int] = []
+    rows = KeyedRows.rows
+
+    def taken(self: KeyedRows, at: Int64Array) -> KeyedRows:
+        if len(at) < len(self):
+            chunks.extend(column.num_chunks for column in self.table.columns)
+        return rows(self, at)
+
+    monkeypatch.setattr(KeyedRows, "rows", taken)
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int64())])
+    table = mdt.create(MemoryStorage(), schema, ["id"], partition_by=["p"])
+    for n in (1, 2):
+        values = [{"id": i, "p": "xyz"[i % parts], "n": n} for i in range(12)]
+        data = pa.concat_tables([pa.Table.from_pylist(values[i : i + 4], schema) for i in (0, 4, 8)])
+        table.upsert(data)
+        assert bag(table.scan().to_arrow()) == bag(data)
+    assert set(chunks) == ({1} if parts > 1 else set()), "a single slice takes all rows, without a copy"
