@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Int64Array
+from indexes.buffers import taken
 from mdt.commit.operation import Changes, Claim
 from mdt.engines.tasks import BUCKET, DELETE, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, opened
 from mdt.metadata.commit_log import NO_TOMBSTONES
@@ -74,10 +75,19 @@ def by_bucket(table: pa.Table) -> tuple[pa.Table, dict[int, range]]:
     """
     bucket = table[BUCKET].to_numpy()
     numbers, counts = np.unique(bucket, return_counts=True)
-    if len(numbers) > 1:
-        table = table.take(pa.array(np.argsort(bucket, kind="stable")))
     stops = np.cumsum(counts)
-    return table, dict(zip(numbers.tolist(), map(range, (stops - counts).tolist(), stops.tolist()), strict=True))
+    places = dict(zip(numbers.tolist(), map(range, (stops - counts).tolist(), stops.tolist()), strict=True))
+    if len(places) > 1:
+        table = _ordered(table, np.argsort(bucket, kind="stable"), stops)
+    return table, places
+
+
+def _ordered(table: pa.Table, order: Int64Array, stops: Int64Array) -> pa.Table:
+    """Return the rows of ``table`` in ``order``; bucket by bucket, which end at ``stops``, where they are too many for one chunk."""
+    try:
+        return table.take(pa.array(order))
+    except pa.ArrowInvalid:  # more than 2 GiB of texts in a column
+        return pa.concat_tables([taken(table, rows) for rows in np.split(order, stops[:-1])])
 
 
 def drained(items: list[T]) -> Iterator[T]:

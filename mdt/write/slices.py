@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.buffers import taken
 from mdt.metadata.locate import Located
 from mdt.write.assign import Assignment
 
@@ -62,7 +63,7 @@ class KeyedRows:
         at = pa.array(rows)
         ordering = None if self.ordering is None else self.ordering[rows]
         return KeyedRows(
-            self.table.take(at), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), ordering
+            taken(self.table, rows), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), ordering
         )
 
 
