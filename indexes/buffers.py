@@ -52,34 +52,52 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
 
 
-def taken(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the rows of ``table`` at positions ``rows``.  Raises pa.ArrowInvalid for more than 2 GiB of texts in a column of them.
+def taken(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
+    """Return the rows of ``table`` at positions ``rows``, a row of nulls for each -1.
 
-    Arrow joins all chunks of a column before it takes some rows, so its own function refuses columns of so many bytes, too.
+    Arrow joins all chunks of a column before it takes some rows, so its own function refuses more than 2 GiB of texts in a column, and then
+    as many in what is taken; here they come in several chunks.  Raises pa.ArrowInvalid for so many in one row.
 
-    >>> taken(pa.table({"a": pa.chunked_array([[1, 2], [3]])}), np.array([2, 0]))["a"].to_pylist()
-    [3, 1]
+    >>> taken(pa.table({"a": pa.chunked_array([[1, 2], [3]])}), np.array([2, -1, 0]))["a"].to_pylist()
+    [3, None, 1]
     """
     try:
-        return table.take(pa.array(rows))
+        return table.take(_indices(rows))
     except pa.ArrowInvalid:
         return taken_by_chunk(table, rows)
 
 
-def taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
+def taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
     """Return the same as :func:`taken`, first of each chunk by itself; nothing but the rows that are taken is joined."""
+    try:
+        return _taken_by_chunk(table, rows)
+    except pa.ArrowInvalid:
+        if len(rows) < 2:
+            raise
+    half = len(rows) // 2
+    return pa.concat_tables([taken_by_chunk(table, rows[:half]), taken_by_chunk(table, rows[half:])])
+
+
+def _taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
     order = np.argsort(rows, kind="stable")
-    rising, first, parts = rows[order], 0, []
+    rising, first = rows[order], 0
+    nowhere = int(np.searchsorted(rising, 0))
+    parts = [table.schema.empty_table().take(pa.nulls(nowhere, pa.int64()))]
     for batch in table.to_batches():
         start, stop = np.searchsorted(rising, [first, first + len(batch)])
-        parts.append(batch.take(pa.array(rising[start:stop] - first)))
+        parts.append(pa.Table.from_batches([batch.take(pa.array(rising[start:stop] - first))]))
         first += len(batch)
-    found = pa.Table.from_batches(parts, table.schema)
+    found = pa.concat_tables(parts)
     if bool(np.all(np.diff(order) == 1)):
         return found
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return found.take(pa.array(back))
+
+
+def _indices(rows: npt.NDArray[np.integer[Any]]) -> pa.Array:
+    nowhere = rows < 0
+    return pa.array(rows, mask=nowhere) if nowhere.any() else pa.array(rows)
 
 
 def column(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes import paths, values
+from indexes.buffers import numbers, taken
 from indexes.predicate import Leaf, Or, Predicate
 from mdt.errors import Invalid
 
@@ -158,7 +159,7 @@ def sorted_rows(table: pa.Table, keys: Sequence[SortKey], limit: int | None = No
         columns[f"value{number}"] = _comparable(column)
         ways.append((f"value{number}", "descending" if key.descending else "ascending"))
     order = pc.sort_indices(pa.table(columns), sort_keys=ways)
-    return table.take(order if limit is None else order[:limit])
+    return taken(table, numbers(order if limit is None else order[:limit]))
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:

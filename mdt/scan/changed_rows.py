@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from indexes.base import BoolArray, Int64Array
-from indexes.buffers import numbers
+from indexes.buffers import numbers, taken
 from indexes.paths import top_levels
 from indexes.predicate import And, Predicate, bind, columns
 from mdt.hudi.schema import COMMIT_SEQNO, RECORD_KEY, with_meta
@@ -155,10 +155,10 @@ class ChangedRows:
         table = rows_at(self.metadata, self.of.view, events.file, events.position, wanted, threads=self.threads)
         key = np.full(len(events), -1)
         if len(unknown):
-            key[unknown] = self._numbered(events.rows(unknown), table[self._identity].take(pa.array(unknown)))
+            key[unknown] = self._numbered(events.rows(unknown), taken(table.select([self._identity]), unknown)[0])
         changed = self._changed(events, key)
         if self.is_net and len(unknown):
-            table = table.take(pa.array(changed.event))
+            table = taken(table, changed.event)
         return changed, table.select(self.names)
 
     def read(self, changed: Changed) -> tuple[Changed, pa.Table]:
@@ -327,13 +327,13 @@ def rows_at(
     if np.array_equal(found, wanted):
         return table
     order = np.argsort(found, kind="stable")  # what was read are a few runs that rise
-    return _taken(table, order if rising else order[np.searchsorted(found, wanted, sorter=order)])
+    return _runs_taken(table, order if rising else order[np.searchsorted(found, wanted, sorter=order)])
 
 
-def _taken(table: pa.Table, rows: Int64Array) -> pa.Table:
+def _runs_taken(table: pa.Table, rows: Int64Array) -> pa.Table:
     """Return the ``rows`` of a table in that order, without a copy if they are long runs."""
     starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     if len(starts) * _RUN_ROWS > len(rows):
-        return table.take(pa.array(rows))
+        return taken(table, rows)
     sizes = np.diff(starts, append=len(rows))
     return pa.concat_tables([table.slice(*run) for run in zip(rows[starts].tolist(), sizes.tolist(), strict=True)])

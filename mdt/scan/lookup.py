@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Int64Array
+from indexes.buffers import taken
 from indexes.hashing import hash_keys
 from mdt.errors import Invalid
 from mdt.hudi.keys import record_keys, sort_keys
@@ -86,7 +87,7 @@ def rows_at(metadata: Metadata, snapshot: Snapshot, where: KeyRows, names: Seque
     order = np.argsort(found)
     at = np.full(len(where.file), -1, np.int64)
     at[live] = order[np.searchsorted(found, wanted, sorter=order)]
-    return table.take(pa.array(at, mask=at < 0))
+    return taken(table, at)
 
 
 def _by_file(wanted: Int64Array) -> Iterator[FileRows]:

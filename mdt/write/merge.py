@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes
+from indexes.buffers import taken
 from indexes.hashing import hash_keys
 from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
@@ -174,7 +175,7 @@ class Merge(Operation[MergePlan]):
             order.append(rows)
         if len(parts) == 1:
             return parts[0]
-        return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+        return taken(pa.concat_tables(parts), np.argsort(np.concatenate(order)))
 
     def target(self, snapshot: Snapshot, some: Pairs, names: Sequence[str], *, threads: int) -> pa.Table:
         """Return columns of rows of the table, in their order; nothing is read for no columns."""
@@ -304,7 +305,7 @@ class Decision:
                 if target is None:
                     columns = sorted(target_columns(names))
                     target = self._merge.target(self._snapshot, found, columns, threads=self._threads)
-                some = target.take(pa.array(left)) if target.num_columns else target
+                some = taken(target, left) if target.num_columns else target
                 holds = condition.holds(self._merge.source.beside(condition.names, found.source[left], some))
             clause[left[holds]] = number
             left = left[~holds]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Int64Array
+from indexes.buffers import taken
 from mdt.errors import Invalid
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import convert
@@ -29,7 +30,7 @@ class Source:
 
     def __init__(self, table: pa.Table, definition: TableDefinition) -> None:
         refuse_repeated(table.column_names)
-        self.table = table
+        self.table = table.combine_chunks()  # Arrow would join all chunks of a column whenever some rows are taken
         self._definition = definition
         self._columns: dict[str, pa.ChunkedArray] = {}
         self.schema = pa.schema([pa.field(SOURCE + field.name, self._type(field)) for field in table.schema])
@@ -72,15 +73,18 @@ class Source:
     def beside(self, names: Iterable[str], rows: Int64Array, target: pa.Table) -> pa.Table:
         """Return columns ``names`` of the rows at ``rows`` -> int64[m], beside those of as many rows of the ``target``."""
         found = {_ROWS: pa.array(rows)}
-        at = pa.array(rows)
         for name in names:
             if name.startswith(TARGET):
                 found[name] = target[name.removeprefix(TARGET)]
-            elif name.startswith(GIVEN):
-                found[name] = self.table[name.removeprefix(GIVEN)].take(at)
             else:
-                found[name] = self.column(name.removeprefix(SOURCE)).take(at)
+                found[name] = taken(pa.table({name: self._asked(name)}), rows)[name]
         return pa.table(found)
+
+    def _asked(self, name: str) -> pa.ChunkedArray:
+        """Return a column of the source by the name that expressions call it."""
+        return (
+            self.table[name.removeprefix(GIVEN)] if name.startswith(GIVEN) else self.column(name.removeprefix(SOURCE))
+        )
 
     def nothing(self, names: Iterable[str]) -> pa.Table:
         """Return :meth:`beside` of no rows: by it an expression shows what types it gives."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reader import bag
 from worlds import rows
 
 import mdt
 from indexes.base import Int64Array
-from indexes.buffers import taken, taken_by_chunk
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.commit.transaction import run
@@ -106,18 +102,6 @@ def test_rows_of_many_slices_are_taken_from_one_chunk(parts: int, monkeypatch: p
     assert set(chunks) == ({1} if parts > 1 else set()), "a single slice takes all rows, without a copy"
 
 
-@given(st.lists(st.lists(st.none() | st.text(max_size=3), max_size=5), min_size=1, max_size=4), st.data())
-def test_rows_taken_by_chunk_are_those_that_arrow_takes(parts: list[list[str | None]], data: st.DataObject) -> None:
-    texts = pa.chunked_array([pa.array(part, pa.string()) for part in parts])
-    table = pa.table(
-        {"s": texts, "l": pa.chunked_array([pa.array([[t] for t in part], pa.list_(pa.string())) for part in parts])}
-    )
-    rows = np.array(data.draw(st.lists(st.integers(0, len(table) - 1)) if len(table) else st.just([])), np.int64)
-    assert taken_by_chunk(table, rows).equals(taken(table, rows)) and taken(table, rows).equals(
-        table.take(pa.array(rows))
-    )
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files() -> None:
@@ -135,6 +119,12 @@ def test_texts_of_more_than_two_gibibytes_in_a_column_are_cut_into_files() -> No
     table.upsert(data)
     assert table.scan().count() == 2_400
     assert table.get({"id": 7, "p": "3"}) == {"id": 7, "p": "3", "s": "x" * 1_000_000}
+    table.delete(data.select(["id", "p"]).slice(0, 100))
+    table.merge(data, on=None).when_matched().update("*").when_not_matched().insert("*").execute()
+    assert table.scan().count() == 2_400
+    assert len(table.changes(0).to_arrow()) == 2_400
+    table.restore(2)
+    assert table.scan().count() == 2_300
     dealt = data.append_column(BUCKET, pc.cast(data["p"], pa.int32()))
     found, places = by_bucket(dealt)
     assert {n: found["id"][rows.start : rows.stop].to_pylist() for n, rows in places.items()} == {
