@@ -7,6 +7,9 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
+import org.apache.parquet.ParquetReadOptions;
+import org.apache.parquet.hadoop.CodecFactory;
 import org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.parquet.internal.filter2.columnindex.RowRanges;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
@@ -33,6 +36,8 @@ final class Internals {
         }
         field(Class.forName(groups.getName() + "Impl", false, READER.getClassLoader()), "reader");
         rowRanges();
+        field(ParquetFileReader.class, "options");
+        field(CodecFactory.class, "decompressors");
         dynamicPruning(null, null, Scala.seq(new Object[0]), 0);
     }
 
@@ -62,6 +67,12 @@ final class Internals {
     /** Returns Parquet's own reader of the file. */
     static ParquetFileReader file(Object groups) throws Exception {
         return (ParquetFileReader) field(groups.getClass(), "reader").get(groups);
+    }
+
+    /** Returns by which decompressors Parquet's reader of a file reads pages, each by the name of its codec; to be changed. */
+    static Map decompressors(ParquetFileReader file) throws Exception {
+        ParquetReadOptions options = (ParquetReadOptions) field(ParquetFileReader.class, "options").get(file);
+        return (Map) field(CodecFactory.class, "decompressors").get(options.getCodecFactory());
     }
 
     /** Returns the rows of a row group that Parquet's page index leaves; asked only where it leaves fewer than all. */

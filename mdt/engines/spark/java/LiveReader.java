@@ -38,6 +38,9 @@ final class LiveReader extends AbstractFunction1 implements Serializable {
         Form form = selection.version < 0 ? null : forms[selection.version];
         Function1 reader = form == null ? newest : older[selection.version];
         scala.collection.Iterator found = (scala.collection.Iterator) reader.apply(file);
+        if (vectorized) {
+            PageDecompressor.serve(found);
+        }
         for (int i = 0; counted != null && i < counted.length; i++) {
             if (counters[i] != null) {
                 counters[i].add(counted[i]);

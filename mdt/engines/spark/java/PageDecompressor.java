@@ -1,0 +1,105 @@
+// Decompresses the pages of our files. Parquet's own way begins each page with a new stream that has a buffer of 64 KiB
+// (io.file.buffer.size, as Spark sets it), which costs more than to decompress a page of 4 KiB; here a page goes from one array into
+// another. A reader keeps one decompressor for each codec, in a map that is private: ours take their places there.
+package mdt.spark;
+
+import com.github.luben.zstd.ZstdDecompressCtx;
+import io.airlift.compress.lz4.Lz4Decompressor;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.Map;
+import org.apache.parquet.bytes.BytesInput;
+import org.apache.parquet.compression.CompressionCodecFactory;
+import org.apache.parquet.hadoop.CodecFactory;
+import org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.parquet.hadoop.metadata.CompressionCodecName;
+import org.xerial.snappy.Snappy;
+
+public final class PageDecompressor extends CodecFactory.BytesDecompressor {
+    private static final CompressionCodecName[] CODECS = {
+        CompressionCodecName.LZ4_RAW, CompressionCodecName.SNAPPY, CompressionCodecName.ZSTD
+    };
+    private static final int LZ4_RATIO_MAX = 255; // of the format: no byte stands for more
+    private final CompressionCodecName codec;
+    private final Lz4Decompressor lz4 = new Lz4Decompressor();
+    private ZstdDecompressCtx zstd; // null: not used yet
+
+    private PageDecompressor(CompressionCodecName codec) {
+        this.codec = codec;
+    }
+
+    /** Lets what an iterator of Spark's reads be decompressed here. */
+    static void serve(Object iterator) {
+        try {
+            serveFile(Internals.file(Internals.groups(Internals.reader(iterator))));
+        } catch (RuntimeException failure) {
+            throw failure;
+        } catch (Exception failure) {
+            throw new IllegalStateException("pages cannot be decompressed: " + failure, failure);
+        }
+    }
+
+    static void serveFile(ParquetFileReader file) throws Exception {
+        Map known = Internals.decompressors(file);
+        for (int i = 0; i < CODECS.length; i++) {
+            Object before = known.put(CODECS[i], new PageDecompressor(CODECS[i]));
+            if (before != null) {
+                ((CompressionCodecFactory.BytesInputDecompressor) before).release();
+            }
+        }
+    }
+
+    public BytesInput decompress(BytesInput page, int bytes) throws IOException {
+        ByteBuffer from = page.toInputStream().slice((int) page.size());
+        if (from.hasArray()) {
+            return BytesInput.from(decompressed(from.array(), from.arrayOffset() + from.position(), from.remaining(), bytes));
+        }
+        byte[] copy = new byte[from.remaining()];
+        from.get(copy);
+        return BytesInput.from(decompressed(copy, 0, copy.length, bytes));
+    }
+
+    public void decompress(ByteBuffer from, int compressed, ByteBuffer to, int bytes) throws IOException {
+        byte[] copy = new byte[compressed];
+        from.get(copy);
+        to.put(decompressed(copy, 0, compressed, bytes));
+    }
+
+    private byte[] decompressed(byte[] from, int offset, int length, int bytes) throws IOException {
+        if (bytes < 0 || codec == CompressionCodecName.LZ4_RAW && bytes > (long) LZ4_RATIO_MAX * length) {
+            throw new IOException(length + " bytes of " + codec + " cannot be " + bytes + " bytes");
+        }
+        byte[] found = new byte[bytes];
+        int count;
+        try {
+            count = decompress(from, offset, length, found);
+        } catch (RuntimeException damaged) { // each of the libraries has exceptions of its own
+            throw new IOException("a page of " + codec + " is damaged: " + damaged.getMessage(), damaged);
+        }
+        if (count != bytes) {
+            throw new IOException("a page of " + codec + " has " + count + " bytes, not " + bytes);
+        }
+        return found;
+    }
+
+    private int decompress(byte[] from, int offset, int length, byte[] to) throws IOException {
+        if (codec == CompressionCodecName.LZ4_RAW) {
+            return lz4.decompress(from, offset, length, to, 0, to.length);
+        }
+        if (codec == CompressionCodecName.SNAPPY) {
+            int bytes = Snappy.uncompressedLength(from, offset, length);
+            return bytes == to.length ? Snappy.uncompress(from, offset, length, to, 0) : bytes;
+        }
+        if (zstd == null) {
+            zstd = new ZstdDecompressCtx();
+        }
+        return zstd.decompressByteArray(to, 0, to.length, from, offset, length);
+    }
+
+    public void release() {
+        if (zstd != null) {
+            zstd.close();
+            zstd = null;
+        }
+    }
+}
