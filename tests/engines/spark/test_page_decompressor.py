@@ -70,6 +70,10 @@ def test_pages_come_out_as_they_went_in(decompressor: tuple[Decompressor, str]) 
     check()
 
 
+def test_nothing_need_not_be_compressed(decompressor: tuple[Decompressor, str]) -> None:
+    assert decompressor[0].decompress(b"", 0) == b""
+
+
 def test_damaged_pages_and_wrong_sizes_are_refused(decompressor: tuple[Decompressor, str]) -> None:
     java, codec = decompressor
     page = bytes(range(256)) * 20

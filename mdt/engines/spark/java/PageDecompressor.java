@@ -70,6 +70,9 @@ public final class PageDecompressor extends CodecFactory.BytesDecompressor {
             throw new IOException(length + " bytes of " + codec + " cannot be " + bytes + " bytes");
         }
         byte[] found = new byte[bytes];
+        if (length == 0 && bytes == 0) {
+            return found; // some writers do not compress what is empty, as values of nulls are
+        }
         int count;
         try {
             count = decompress(from, offset, length, found);
