@@ -3,6 +3,7 @@
 Parquet is written for other readers: without Arrow's own schema, and with statistics only where they are right.
 parquet-cpp leaves NaN out of min and max while Spark orders it above everything, so a column with a NaN gets none.
 Floats have no dictionary: parquet-java looks for ``= 0.0`` among its bits, and would skip row groups that hold -0.0 only.
+Decimals are bytes, not integers, whose scale Hudi 1.2 loses where it rewrites a base file.
 """
 
 from __future__ import annotations
