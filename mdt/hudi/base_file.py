@@ -171,6 +171,7 @@ def encode(
         column_encoding=encodings or None,
         write_statistics=statistics or False,
         write_page_checksum=True,
+        store_decimal_as_integer=False,
         metadata_collector=told,
         **_paging(table, page_bytes, compression),
     )

@@ -151,6 +151,13 @@ def test_dictionaries_are_used_where_values_repeat() -> None:
     assert dictionaries(encode(table, n)[0]) == {"few", "nulls"}
 
 
+@pytest.mark.parametrize("digits", [1, 9, 18, 38])
+def test_decimals_are_bytes(digits: int) -> None:
+    """Hudi loses the scale of integers where it rewrites a file."""
+    file = encode(pa.table({"d": pa.array([1], pa.decimal128(digits, 0))}))[0]
+    assert file.schema.column(0).physical_type == "FIXED_LEN_BYTE_ARRAY"
+
+
 def test_stacked_tables_may_hold_meta_columns_in_either_form() -> None:
     plain = pa.table({"_hoodie_commit_time": ["1"], "v": [1]})
     coded = pa.table({"_hoodie_commit_time": pa.array(["2"]).dictionary_encode(), "v": [2]})
