@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from trees import create
 
 from mdt.engines.spark import private
-from mdt.engines.spark.file_index import java_sources
+from mdt.engines.spark.file_index import factory_of
 
 CODECS = {"LZ4_RAW": "lz4_raw", "SNAPPY": "snappy", "ZSTD": "zstd"}
 """Parquet's names of those that have a decompressor of ours, and Arrow's."""
@@ -24,7 +24,7 @@ PIECES = st.lists(st.binary(max_size=40).map(lambda piece: piece * 7), max_size=
 @pytest.fixture(scope="module")
 def java(spark: SparkSession) -> Any:
     """The class loader of the Java half."""
-    return private.compiled(spark.sparkContext, java_sources())[0]
+    return factory_of(spark.sparkContext).getClass().getClassLoader()
 
 
 class Decompressor:
