@@ -6,7 +6,7 @@ VENV   ?= .venv
 EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
 # Processes that share the tests; each that runs Spark's has a JVM of its own, of some 1.5 GB.
-WORKERS ?= 2
+WORKERS ?= 3
 # Tests begin some hundred processes, and their asserts are compiled anew where nobody may keep what Python compiles.
 export PYTHONDONTWRITEBYTECODE :=
 # The oldest PySpark that works, which the nightly run tries, too.
@@ -42,13 +42,13 @@ check: $(VENV)/.installed  ## ruff and mypy --strict
 	$(RUN) -m mypy
 
 test: check java  ## check, then every test but the nightly ones
-	$(RUN) -m pytest -n $(WORKERS) --dist worksteal
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
-	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "not nightly and not slow"
+	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m "not nightly and not slow"
 
 nightly: check java  ## check, then every test, those of Spark on the oldest PySpark, too
-	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist worksteal -m "nightly or not nightly" --timeout 3600
+	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m "nightly or not nightly" --timeout 3600
 	$(MAKE) oldest
 
 oldest: $(VENV)-oldest/.installed java  ## the tests of Spark on the oldest PySpark

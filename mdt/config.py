@@ -183,6 +183,11 @@ class Options:
         "mdt.bloom.caching", True, "what they have opened and verified of the Bloom index stays open in the process",
         aliases=("hoodie.bloom.index.use.caching",),
     )  # fmt: skip
+    bloom_metadata: bool = _option(
+        "mdt.bloom.metadata", True,
+        "they ask the metadata; false: the footers of base files, where mdt.write.footer.bloom has put ranges and filters, one by one",
+        aliases=("hoodie.bloom.index.use.metadata",),
+    )  # fmt: skip
     bloom_parallelism: int = _option(
         "mdt.bloom.parallelism", 0, "threads that share the keys of a look-up by the Bloom index; 0: those that write files",
         minimum=0, maximum=1 << 20, aliases=("hoodie.bloom.index.parallelism",),

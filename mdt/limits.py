@@ -137,6 +137,10 @@ METADATA_COMPACT_RECORDS = 16
 """Commit records replayed by a new reader, at some 1 ms each; tables of more than 2,560 files wait for more, see below.  A checkpoint of a small
 table costs 12 to 30 ms, so a commit pays 1 to 2 ms for opens that take 10 to 25 ms, whenever they come."""
 
+METADATA_COMPACT_DEAD_ROWS = 4_000_000
+"""Metadata are compacted after so many rows died, and a quarter of those that the checkpoint has as dead: some 8 MB of deletion vectors, which Spark's tasks are sent by
+the driver, and every new reader reads with the records, until a checkpoint has them."""
+
 METADATA_COMPACT_FILES_SHARE = 10
 """Metadata are compacted after the square root of a tenth of the files, 100 records at 100,000 files: a base costs some 3 µs
 a file to write, every record 0.5 ms at an open and 0.05 ms at a look-up of keys, and the two costs then grow alike."""

@@ -43,7 +43,7 @@ class Shape:
     ``declared``: whether columns have types that are stored as others.  ``compact_log_files``, ``joined_min``: of how many log files
     and small file groups a table takes care by itself.  ``joins_logs``: whether log files are always joined, as if base files were large.
     ``moves``: whether rows with another partition move there, under table scope.  ``remembers``: whether deleted keys keep their ordering value,
-    where there is an ordering field.  ``by_year``: whether one partition column is a time, and its paths years."""
+    where there is an ordering field.  ``by_year``: whether one partition column is a time, and its paths years.  ``footers``: whether the Bloom index asks the footers of base files."""
 
     table_type: str
     key_index: str
@@ -63,6 +63,7 @@ class Shape:
     moves: bool = True
     remembers: bool = False
     by_year: bool = False
+    footers: bool = False
 
     @property
     def has_time_paths(self) -> bool:
@@ -109,6 +110,7 @@ class Shape:
             "mdt.metadata.compact.records": self.compact_records,
             "mdt.compact.log.files": self.compact_log_files,
             "hoodie.write.record.positions": self.positions,
+            "hoodie.bloom.index.use.metadata": not self.footers,
             "mdt.update.partition.path": self.moves,
             "mdt.delete.keeps.ordering": self.keeps_deletes,
             "mdt.partition.time.pattern": "yyyy" if self.has_time_paths else "",
@@ -163,6 +165,7 @@ def shapes() -> st.SearchStrategy[Shape]:
         moves=st.sampled_from((True, True, False)),
         remembers=st.booleans(),
         by_year=st.booleans(),
+        footers=st.booleans(),
     ).map(_possible)
 
 

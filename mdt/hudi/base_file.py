@@ -28,6 +28,9 @@ COMPRESSION = "lz4"
 LEVELS = {"zstd": 1}
 """Compression levels; zstd 3 takes a fifth more time than zstd 1 for the same size."""
 
+MIN_KEY, MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
+FILTER, FILTER_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
+"""What footers say of record keys, for Hudi's Bloom index: the range of them, and a filter (:mod:`indexes.hudi_bloom`)."""
 BLOOM_DYNAMIC = "DYNAMIC_V0"
 BLOOM_SIMPLE = "SIMPLE"
 
@@ -219,9 +222,9 @@ def _paging(table: pa.Table, page_bytes: int, compression: str) -> dict[str, int
 def _footer(avro_schema: str, low: str | None, high: str | None, bloom: bytes | None, kind: str) -> dict[str, str]:
     found = {"parquet.avro.schema": avro_schema}
     if low is not None and high is not None:
-        found |= {"hoodie_min_record_key": low, "hoodie_max_record_key": high}
+        found |= {MIN_KEY: low, MAX_KEY: high}
     if bloom is not None:
-        found |= {"org.apache.hudi.bloomfilter": bloom.decode("ascii"), "hoodie_bloom_filter_type_code": kind}
+        found |= {FILTER: bloom.decode("ascii"), FILTER_TYPE: kind}
     return found
 
 

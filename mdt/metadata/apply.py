@@ -111,10 +111,14 @@ def _file_numbers(snapshot: Snapshot, segments: pa.ChunkedArray, path: str) -> I
     return found
 
 
-def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> Layered[int, BitMap]:
-    """Return what deletion vectors have after ``record`` that the checkpoint's lack; what it says of segments that leave, ``gone``, is for those who read changes."""
+def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> tuple[Layered[int, BitMap], int]:
+    """Return what deletion vectors have after ``record`` that the checkpoint's lack, and how many positions it adds.
+
+    What it says of segments that leave, ``gone``, is for those who read changes.
+    """
     table, path = record.table("vectors"), paths.commit(record.seq)
     fresh: dict[int, BitMap] = {}
+    died = 0
     changed = _file_numbers(snapshot, table["segment"], path)
     for number, data in zip(changed.tolist(), table["positions"].to_pylist(), strict=True):
         if number >= 0:
@@ -125,8 +129,10 @@ def _vectors(snapshot: Snapshot, record: CommitRecord, gone: Int64s) -> Layered[
                 positions(data, rows, path=path),
             )
             new = new if old is None else new - old
+            died += len(new)
             fresh[number] = new if since is None else since | new
-    return snapshot.vectors_since.adding({number: new for number, new in fresh.items() if number not in gone})
+    kept = {number: new for number, new in fresh.items() if number not in gone}
+    return snapshot.vectors_since.adding(kept), died
 
 
 _NO_GROUPS: frozenset[str] = frozenset()
@@ -162,6 +168,7 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
     step = ((files, first, gone),) if len(files) or len(gone) else ()
     uncovered = _uncovered(record, key_parts, snapshot.definition.key_index)
     again = frozenset(name for part in key_parts for name in part.groups) if record.action == "index" else _NO_GROUPS
+    vectors, died = _vectors(snapshot, record, gone)
     older = snapshot.key_parts_since
     if again:
         older = tuple(left for part in older if (left := part.without(again)) is not None)
@@ -172,7 +179,8 @@ def apply(snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         last_instant=max(snapshot.last_instant, record.instant),
         additions=additions.adding(snapshot.additions, addition),
         gone=np.union1d(snapshot.gone, gone) if len(gone) else snapshot.gone,
-        vectors_since=_vectors(snapshot, record, gone),
+        vectors_since=vectors,
+        died_since=snapshot.died_since + died,
         starts=snapshot.starts.adding({record.seq: first} if len(files) else {}),
         forgotten=snapshot.forgotten.adding(dict.fromkeys(change.forgotten, record.seq)),
         key_parts_since=older + key_parts,

@@ -6,6 +6,7 @@ numbers for files and file groups.  So a damaged column of a checkpoint can be m
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,7 @@ from indexes import column_stats
 from indexes.buffers import column as column_of
 from indexes.buffers import numbers
 from indexes.hashing import hash_keys
+from mdt.limits import METADATA_COMPACT_DEAD_ROWS, METADATA_COMPACT_FILES_SHARE, METADATA_COMPACT_RECORDS_MAX
 from mdt.metadata.additions import summary_sizes
 from mdt.metadata.columns import BuiltColumns, Column, Columns, schema_of, simple
 from mdt.metadata.commit_log import STATS
@@ -47,6 +49,19 @@ WHOLE = frozenset(("segment", "kind", "rows", "size", "block_length", "shard", "
 """Columns of files that plans and writers need as a whole."""
 
 Int64s = npt.NDArray[np.int64]
+
+
+def is_due(snapshot: Snapshot, records: int, least: int) -> bool:
+    """Return whether the next open would gain by a checkpoint of ``snapshot``, which is ``records`` after the last one.
+
+    After ``least`` records, in large tables later: see METADATA_COMPACT_FILES_SHARE.  Sooner where many rows died: see METADATA_COMPACT_DEAD_ROWS.
+    """
+    if snapshot.died_since >= METADATA_COMPACT_DEAD_ROWS:
+        known = int(snapshot.checkpoint.numpy("dead").sum()) if snapshot.checkpoint.rows else 0
+        if snapshot.died_since >= known // 4:
+            return True
+    in_large = math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE)
+    return records >= max(least, min(in_large, METADATA_COMPACT_RECORDS_MAX))
 
 
 def to_checkpoint(snapshot: Snapshot, key_parts: Sequence[KeyPart]) -> dict[str, Column]:

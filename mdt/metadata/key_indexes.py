@@ -103,6 +103,11 @@ def has_buckets(key_index: str) -> bool:
     return registry.parse_spec(key_index).kind.partition("/")[0] == "bucket"
 
 
+def is_bloom(key_index: str) -> bool:
+    """Return whether a specification is one of the key index bloom."""
+    return registry.parse_spec(key_index).kind.partition("/")[0] == "bloom"
+
+
 def _bucket_options(options: Options) -> dict[str, str]:
     given = {"buckets": str(options.bucket_count or ""), "fields": options.bucket_fields}
     return {name: value for name, value in given.items() if value}

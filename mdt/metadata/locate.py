@@ -163,11 +163,12 @@ def locate(
     keys: pa.Array,
     hashes: KeyHashes,
     partition: npt.NDArray[np.object_],
+    proposed: Candidates | None = None,
 ) -> Located:
     """Return where n record keys live, each in its scope, and where dead rows of them stand.
 
     ``keys``: string or binary[n], as the key index gets them; ``hashes``: of the record keys.
-    ``partition``: path of each key.
+    ``partition``: path of each key.  ``proposed``: where they may live or be dead, if somebody else knows than :func:`propose`.
     """
     n = len(hashes)
     file, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
@@ -175,7 +176,8 @@ def locate(
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
     matters = None if is_global else partition
-    proposed = propose(metadata, snapshot, keys, hashes, matters)
+    if proposed is None:
+        proposed = propose(metadata, snapshot, keys, hashes, matters)
     hits, further = _found(metadata, snapshot, proposed, hashes, matters, dead), Further()
     if snapshot.definition.keys_repeat and hits:
         hits, further = _parted(snapshot, hits, partition)

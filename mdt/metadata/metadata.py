@@ -6,7 +6,6 @@ absent.  Hint and checkpoint are derived and may be missing or damaged: the log 
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ from mdt.hudi.layout import layout_of
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
     KEY_PARTS_OPEN_MAX,
-    METADATA_COMPACT_FILES_SHARE,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     OPERATIONS_AT_ONCE_MAX,
@@ -37,7 +35,7 @@ from mdt.limits import (
 from mdt.metadata import archive, codec, commit_log, key_indexes, paths
 from mdt.metadata.apply import apply, first
 from mdt.metadata.attachments import ObjectReader
-from mdt.metadata.checkpoint import checkpoint_of, to_checkpoint, wrong_stripes
+from mdt.metadata.checkpoint import checkpoint_of, is_due, to_checkpoint, wrong_stripes
 from mdt.metadata.checkpoints import MANIFEST, VERSION, Checkpoint, Checkpoints, hint_to, standing_on
 from mdt.metadata.column_stats import FileStats
 from mdt.metadata.columns import HISTORY
@@ -345,15 +343,9 @@ class Metadata:
         return self._options[1]
 
     def compaction_is_due(self, snapshot: Snapshot) -> bool:
-        """Return whether the next open would gain by a checkpoint of ``snapshot``, the newest one.
-
-        After METADATA_COMPACT_RECORDS records (an option), in large tables later: see METADATA_COMPACT_FILES_SHARE.
-        """
+        """Return whether the next open would gain by a checkpoint of ``snapshot``, the newest one."""
         least = self.options(snapshot.definition).metadata_compact_records
-        wanted = max(
-            least, min(math.isqrt(len(snapshot) // METADATA_COMPACT_FILES_SHARE), METADATA_COMPACT_RECORDS_MAX)
-        )
-        return snapshot.seq - max(self.checkpoint_seq, 0) >= wanted
+        return is_due(snapshot, snapshot.seq - max(self.checkpoint_seq, 0), least)
 
     def compact(self, *, whole: bool = False) -> Snapshot:
         """Write the newest snapshot as a checkpoint, point the hint to it, and return it.  Idempotent; not a commit.

@@ -50,8 +50,8 @@ class Snapshot:
     """A table at ``seq``.
 
     ``checkpoint``: the compacted state that it stands on.  ``additions``: files added since.  ``gone``: numbers of files that have
-    left, rising.  ``vectors_since``: file number -> positions that are no longer live, and were in the checkpoint.  ``starts``: seq
-    -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
+    left, rising.  ``vectors_since``: file number -> positions that are no longer live, and were in the checkpoint; ``died_since``: how many, those of
+    files that have left included.  ``starts``: seq -> number of its first file.  ``forgotten``: index -> record since which its summaries count.  ``known_again``: file
     groups of which the checkpoint's key parts say nothing any more, because a later key part has all keys.  ``pending``: what happened
     to file groups since ``groups_known``; most readers never ask.  ``retention``: what is kept of the past.  ``tags``: names of states.  ``streams``: their newest batches.  ``known``: segments that this process has read, by id.
     """
@@ -66,6 +66,7 @@ class Snapshot:
     additions: tuple[Addition, ...] = ()
     gone: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     vectors_since: Layered[int, BitMap] = field(default_factory=Layered)
+    died_since: int = 0
     starts: Layered[int, int] = field(default_factory=Layered)
     forgotten: Layered[str, int] = field(default_factory=Layered)
     key_parts_since: tuple[KeyPart, ...] = ()

@@ -23,7 +23,7 @@ from mdt.hudi import properties
 from mdt.hudi.keys import rising
 from mdt.hudi.partitions import partition_depth
 from mdt.limits import INLINE_SUMMARY_BYTES_MAX
-from mdt.metadata import buckets, key_indexes, paths
+from mdt.metadata import buckets, footer_filters, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.deleted_keys import outlived
@@ -273,8 +273,13 @@ def new_here(
 
 def locate_batch(metadata: Metadata, snapshot: Snapshot, batch: Batch) -> Located:
     """Return where the keys of ``batch`` live, each in its scope."""
-    keys = key_indexes.keys_for(snapshot.definition.key_index, batch.keys, batch.sort_keys)
-    return locate(metadata, snapshot, keys, batch.hashes, partition_names(batch))
+    definition, partition = snapshot.definition, partition_names(batch)
+    keys = key_indexes.keys_for(definition.key_index, batch.keys, batch.sort_keys)
+    proposed, options = None, metadata.options(definition)
+    if not options.bloom_metadata and key_indexes.is_bloom(definition.key_index):
+        matters = None if definition.is_global else partition
+        proposed = footer_filters.proposed(metadata, snapshot, options, batch.keys, matters)
+    return locate(metadata, snapshot, keys, batch.hashes, partition, proposed)
 
 
 def _refuse(batch: Batch, rows: Int64Array, operation: str) -> None:

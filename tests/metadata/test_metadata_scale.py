@@ -18,7 +18,7 @@ import mdt
 from benchmarks import planning
 from indexes import buffers
 from mdt.errors import Corrupt
-from mdt.metadata import paths
+from mdt.metadata import checkpoint, paths
 from mdt.metadata.apply import apply, first
 from mdt.metadata.checkpoint import checkpoint_of, differing
 from mdt.metadata.columns import Columns
@@ -308,6 +308,19 @@ def test_the_metadata_of_large_tables_are_compacted_more_rarely() -> None:
     assert not table.metadata.compaction_is_due(table.snapshot()) and table.metadata.checkpoint_seq == -1
     table.upsert(_rows([4], 4))
     assert table.metadata.checkpoint_seq == 4
+
+
+def test_the_metadata_are_compacted_where_many_rows_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "METADATA_COMPACT_DEAD_ROWS", 5)
+    table = _table(1_000)
+    table.upsert(_rows(list(range(100)), 0))
+    made = []
+    for keys in (range(4), range(4, 6), range(6, 16), range(16, 19), range(19, 24), range(24, 29)):
+        table.delete(_rows(list(keys), 0).select(["id", "p"]))
+        made.append(table.metadata.checkpoint_seq)
+    assert made == [-1, 3, 4, 4, 6, 6], "after 5 and more, and a quarter of those that the checkpoint has"
+    again = mdt.open(table.storage)
+    assert again.snapshot().died_since == 5 and again.scan().count() == 71
 
 
 def test_a_checkpoint_whose_log_is_gone_too_is_corrupt(tmp_path: Path) -> None:
