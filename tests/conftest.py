@@ -121,8 +121,14 @@ SLOW_TESTS = (
 is marked ``slow``; the rules of the house are not."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put what asks for Spark into one group, before xdist looks for groups: one worker takes it all, so there is one session."""
+    if _asks_for_spark(item):
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow, and put what asks for Spark first, as one group: of several workers one takes it all, so there is one session."""
+    """Mark what is slow, and put what asks for Spark first, because it takes longest."""
     tests = Path(__file__).resolve().parent
     for item in items:
         place = item.path.relative_to(tests).as_posix() if item.path.is_relative_to(tests) else ""
@@ -134,8 +140,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if is_slow and item.path.name != "test_tidy.py":
             item.add_marker("slow")
-        if _asks_for_spark(item):
-            item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=lambda item: not _asks_for_spark(item))
 
 
