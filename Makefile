@@ -42,13 +42,13 @@ check: $(VENV)/.installed  ## ruff and mypy --strict
 	$(RUN) -m mypy
 
 test: check java  ## check, then every test but the nightly ones
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup
+	$(RUN) -m pytest -n $(WORKERS)
 
 quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
-	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m "not nightly and not slow"
+	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) -m "not nightly and not slow"
 
 nightly: check java  ## check, then every test, those of Spark on the oldest PySpark, too
-	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) --dist loadgroup -m "nightly or not nightly" --timeout 3600
+	HYPOTHESIS_PROFILE=nightly $(RUN) -m pytest -n $(WORKERS) -m "nightly or not nightly" --timeout 3600
 	$(MAKE) oldest
 
 oldest: $(VENV)-oldest/.installed java  ## the tests of Spark on the oldest PySpark

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -121,10 +121,22 @@ SLOW_TESTS = (
 is marked ``slow``; the rules of the house are not."""
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Put what asks for Spark into one group, before xdist looks for groups: one worker takes it all, so there is one session."""
-    if _asks_for_spark(item):
-        item.add_marker(pytest.mark.xdist_group("spark"))
+WITH_SPARK = (
+    "tests/engines/spark/", "tests/campaigns/test_sql_differential.py", "tests/house/test_documents.py::test_every_block_runs",
+)  # fmt: skip
+"""Where the tests stand that ask for Spark, but for a few."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give one of several workers all tests of Spark, so that there is one session, and the others to whoever is free."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneSession(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "Spark" if nodeid.startswith(WITH_SPARK) else nodeid
+
+    return OneSession(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
