@@ -287,8 +287,10 @@ class KeyIndex(ABC):
     by_text: ClassVar[bool] = False
     """Whether it gets the record keys themselves, as text, where others get bytes in the order of the key columns."""
 
-    def buckets(self, keys: pa.Array) -> Int64Array | None:
+    def buckets(self, keys: pa.Array, partition: npt.NDArray[np.object_]) -> Int64Array | None:
         """Return the number of the bucket that each key belongs to -> int64[n], below 10^8; None: a new key may go anywhere.
+
+        ``partition``: path of each key.
 
         The table then puts new keys of one partition and bucket into one group, whose file id begins with the number.
         """

@@ -146,6 +146,14 @@ class Options:
         "mdt.bucket.fields", "", "at creation the key columns by which a row's bucket is chosen; empty: all",
         aliases=("hoodie.bucket.index.hash.field",),
     )  # fmt: skip
+    bucket_partitions: str = _option(
+        "mdt.bucket.partitions", "", "at creation partitions with another number of buckets: expression,number;expression,number",
+        aliases=("hoodie.bucket.index.partition.expressions",),
+    )  # fmt: skip
+    bucket_rule: str = _option(
+        "mdt.bucket.rule", "regex", "what these expressions are", choices=("regex",),
+        aliases=("hoodie.bucket.index.partition.rule.type",),
+    )  # fmt: skip
     write_footer_bloom: bool = _option(
         "mdt.write.footer.bloom", False,
         "write Hudi's Bloom filter of the keys into Parquet footers, without which Hudi's Bloom index fails on this table; "

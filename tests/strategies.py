@@ -138,7 +138,16 @@ class Shape:
         return key if self.scope == "table" else (self.partition(row), key)
 
 
-KEY_INDEXES = ("bloom", "record", "simple", "bucket(buckets='3')", "memory", "lmdb", "exact(bits='64')")
+KEY_INDEXES = (
+    "bloom",
+    "record",
+    "simple",
+    "bucket(buckets='3')",
+    "bucket(buckets='2', partitions='(x|2026),3;1969,5')",
+    "memory",
+    "lmdb",
+    "exact(bits='64')",
+)
 if only := os.environ.get("MDT_MODEL_KEY_INDEX"):
     KEY_INDEXES = (only,)
 

@@ -4,6 +4,10 @@ The bucket of a key is HUDI's: Java's hash of the list of the key's field values
 assigns rows asks :meth:`BucketKeyIndex.buckets` where new keys belong.  Look-ups do not rely on it: a key part says which buckets a group's
 keys were seen to be of, so that a row that somebody has put elsewhere is found, too.
 
+Partitions may have other numbers of buckets by rules, as HUDI's bucket index of partitions has them (its RFC 89): the first regular expression that
+is found in a partition's path says how many.  Key parts then count buckets as if every partition had the least common multiple of all these numbers,
+which says the bucket of each.
+
 Byte layout, little-endian, nothing between the parts:
 
 ============  ============================================================================
@@ -11,7 +15,7 @@ offset, size  meaning
 ============  ============================================================================
 0, 8          magic ``b"MDTBUC\x00\x01"``, the last byte is the version
 8, 8          groups: every group number is smaller
-16, 4         uint32: number of buckets, from 1 to 2^24
+16, 4         uint32: number of buckets, from 1 to 2^24; with rules their least common multiple
 20, 4         uint32: p, number of pairs
 24, 4 p       uint32: bucket of each pair, ascending
 ..., 4 p      uint32: group of each pair, ascending where buckets are equal; no pair appears twice
@@ -21,6 +25,7 @@ offset, size  meaning
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 import zlib
@@ -51,7 +56,7 @@ class BucketKeyIndex(KeyIndex):
     """Buckets by HUDI's hash.  8 bytes a bucket and group; ``locate`` is O(bytes of the keys).
 
     >>> index = BucketKeyIndex(buckets="4")
-    >>> index.buckets(pa.array(["id_1", "id_2", "id_3"])).tolist()
+    >>> index.buckets(pa.array(["id_1", "id_2", "id_3"]), np.array(["", "", ""], object)).tolist()
     [0, 1, 2]
     """
 
@@ -59,23 +64,44 @@ class BucketKeyIndex(KeyIndex):
     can_index_log_files: ClassVar[bool] = True
     by_text: ClassVar[bool] = True
 
-    def __init__(self, buckets: int | str = 4, fields: str = "") -> None:
+    def __init__(self, buckets: int | str = 4, fields: str = "", partitions: str = "") -> None:
         """``buckets``: how many a partition has.  ``fields``: those of the record key that count, separated by commas; all by default.
+        ``partitions``: rules for partitions that have another number, ``"expression,buckets;expression,buckets"``.
 
-        Raises ValueError for a number that is none from 1 to BUCKETS_MAX, or for an empty name.
+        Raises ValueError for numbers whose least common multiple is none from 1 to BUCKETS_MAX, an empty name, or a rule that is none.
         """
         self.count = int(buckets)
         self.fields = tuple(name.strip() for name in fields.split(",")) if fields else ()
         if not 1 <= self.count <= BUCKETS_MAX or not all(self.fields):
             raise ValueError(f"buckets={buckets!r}, fields={fields!r}: give 1 to {BUCKETS_MAX} buckets, and names")
+        self.rules = _rules(partitions)
+        self.modulus = math.lcm(self.count, *(count for _, count in self.rules))
+        if self.modulus > BUCKETS_MAX:
+            raise ValueError(
+                f"the least common multiple of {buckets} and the numbers in {partitions!r} is more than {BUCKETS_MAX}: "
+                "give multiples of each other"
+            )
 
-    def buckets(self, keys: pa.Array) -> Int64Array:
+    def buckets_of(self, partition: str) -> int:
+        """Return how many buckets a partition has; ``partition``: its path.
+
+        >>> BucketKeyIndex(4, partitions="-(06|11)-,16;2026,8").buckets_of("day=2026-11-24")
+        16
+        """
+        return next((count for rule, count in self.rules if rule.search(partition)), self.count)
+
+    def buckets(self, keys: pa.Array, partition: npt.NDArray[np.object_]) -> Int64Array:
         """See :meth:`indexes.base.KeyIndex.buckets`."""
-        return (_hashes(keys, self.fields) % np.uint32(self.count)).astype(np.int64)
+        count = np.full(len(keys), self.count, np.uint32)
+        if self.rules and len(keys):
+            paths, of_key = np.unique(partition.astype(str), return_inverse=True)
+            count = np.array([self.buckets_of(path) for path in paths.tolist()], np.uint32)[of_key]
+        return (_hashes(keys, self.fields) % count).astype(np.int64)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`.  O(bytes of the keys).  Raises ValueError for more than GROUPS_MAX groups."""
-        return _encode(_KeyPart(groups, self.count, *_unique(self.buckets(keys), group, groups)))
+        buckets = (_hashes(keys, self.fields) % np.uint32(self.modulus)).astype(np.int64)
+        return _encode(_KeyPart(groups, self.modulus, *_unique(buckets, group, groups)))
 
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`."""
@@ -90,7 +116,7 @@ class BucketKeyIndex(KeyIndex):
     def merge(self, key_parts: Sequence[bytes | memoryview], groups: Sequence[Int64Array], total: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.merge`.  Raises ValueError for key parts with different numbers of buckets."""
         none = np.zeros(0, np.int64)
-        pairs, count = [(none, none)], self.count
+        pairs, count = [(none, none)], self.modulus
         for number, (key_part, new) in enumerate(zip(key_parts, groups, strict=True)):
             part = _open(key_part)
             if len(new) != part.groups or (number and part.count != count):
@@ -102,6 +128,22 @@ class BucketKeyIndex(KeyIndex):
             pairs.append((part.bucket[group >= 0], group[group >= 0]))
         bucket, group = (np.concatenate(column) for column in zip(*pairs, strict=True))
         return _encode(_KeyPart(total, count, *_unique(bucket, group, total)))
+
+
+def _rules(text: str) -> list[tuple[re.Pattern[str], int]]:
+    """Return expressions and numbers of buckets, the first that is found counts.  Raises ValueError; an expression can have no comma or semicolon."""
+    found = []
+    for rule in filter(None, map(str.strip, text.split(";"))):
+        expression, comma, count = rule.partition(",")
+        if not comma or not count.strip().isdecimal() or not 1 <= int(count) <= BUCKETS_MAX:
+            raise ValueError(f"partitions={text!r}: {rule!r} is no expression, a comma, and a number of buckets")
+        try:
+            found.append((re.compile(expression.strip()), int(count)))
+        except re.error as error:
+            raise ValueError(
+                f"partitions={text!r}: {expression.strip()!r} is no regular expression: {error}"
+            ) from error
+    return found
 
 
 def java_hashes(texts: pa.Array) -> npt.NDArray[np.uint32]:

@@ -10,12 +10,13 @@ from functools import partial
 
 import pyarrow as pa
 
-from mdt.hudi import properties, timeline
+from mdt.hudi import bucket_config, properties, timeline
 from mdt.hudi.commit_metadata import Cleaned, CommitMetadata, operation_type
 from mdt.hudi.layout import layout_of
 from mdt.hudi.schema import avro_schema
 from mdt.metadata import paths
 from mdt.metadata.commit_log import CommitRecord
+from mdt.metadata.key_indexes import bucket_rules
 from mdt.schema.definition import TableDefinition
 from mdt.stores.storage import Storage
 
@@ -101,6 +102,9 @@ def publish(storage: Storage, record: CommitRecord, definition: TableDefinition)
     for path, content in completed(record, definition):
         storage.put_if_absent(path, content)
     if record.action == "create":
+        rules = bucket_rules(definition.key_index)
+        if rules is not None:
+            storage.put_if_absent(bucket_config.PATH, bucket_config.encode(*rules))
         content = properties.encode(layout_of(definition).properties(definition))
         storage.put_if_absent(paths.properties(), content)
 

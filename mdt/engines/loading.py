@@ -51,7 +51,7 @@ def meets_none(metadata: Metadata, snapshot: Snapshot, name: str, columns: pa.Sc
     known = [*definition.key, *definition.partition_by]
     if any(columns.field(one).type != definition.schema.field(one).type for one in known):
         return False
-    return homes(metadata, snapshot, pa.array([], pa.string())) is None
+    return homes(metadata, snapshot, pa.array([], pa.string()), np.empty(0, object)) is None
 
 
 def labelled(engine: Engine[R], definition: TableDefinition, rows: R, columns: pa.Schema) -> R:

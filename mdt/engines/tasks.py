@@ -287,7 +287,7 @@ def _tag_anew(looks_up: bool, source: Source, additions: Sequence[pa.RecordBatch
     entries = np.flatnonzero(places.file >= 0)
     there = snapshot.file_groups.partitions(places.group)
     moves = entries[np.asarray(there[entries] != names[places.keys_of(entries)])]
-    located = replace(located, home=homes(metadata, snapshot, batch.keys))
+    located = replace(located, home=homes(metadata, snapshot, batch.keys, names))
     return [
         tagged(batch, located, np.arange(len(batch)), INSERT, names),
         tagged(batch, places, moves, DELETE, there),

@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexes.base import Int64Array
+from indexes.buffers import flags, mask
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
@@ -32,11 +34,16 @@ def number(group: int) -> int:
     return _FIRST - group
 
 
-def homes(metadata: Metadata, snapshot: Snapshot, texts: pa.Array) -> Int64Array | None:
-    """Return what stands for the new file group of each record key, string[n] -> int64[n]; None: the table has no buckets."""
+def homes(
+    metadata: Metadata, snapshot: Snapshot, texts: pa.Array, partition: npt.NDArray[np.object_]
+) -> Int64Array | None:
+    """Return what stands for the new file group of each record key, string[n] -> int64[n]; None: the table has no buckets.
+
+    ``partition``: path of each key.
+    """
     if metadata.key_index_problem(snapshot) is not None:
         return None
-    found = metadata.key_index(snapshot).buckets(texts)
+    found = metadata.key_index(snapshot).buckets(texts, partition)
     return None if found is None else opened(found)
 
 
@@ -49,3 +56,23 @@ def names(groups: Int64Array) -> npt.NDArray[np.object_]:
     """
     buckets, of_group = np.unique(_FIRST - groups, return_inverse=True)
     return np.array([f"{bucket:08d}" for bucket in buckets.tolist()], object)[of_group]
+
+
+def settle(home: Int64Array, snapshot: Snapshot, partition: npt.NDArray[np.object_]) -> None:
+    """Put the file group of a bucket, which its id names, in the place of what stands for it, where there is one in the key's partition.
+
+    O(files) where something is left to be settled: of most keys the key index has said the group, unless no key like them was seen before.
+    """
+    left = np.flatnonzero(home < 0)
+    if not len(left):
+        return
+    places, of_key = np.unique(partition[left].astype(str), return_inverse=True)
+    live = snapshot.live_numbers
+    files = snapshot.files.take(["partition", "file_id"], live)
+    here = flags(pc.is_in(files["partition"], pa.array(places, pa.string())))
+    paths, ids = (column.filter(mask(here)).to_pylist() for column in files.columns)
+    groups = snapshot.file_groups.of_files(live[here]).tolist()
+    known = {(path, id[:8]): group for path, id, group in zip(paths, ids, groups, strict=True)}
+    pairs, of_left = np.unique(np.stack([of_key, home[left]]), axis=1, return_inverse=True)
+    found = [known.get((places[place], f"{number(at):08d}"), at) for place, at in pairs.T.tolist()]
+    home[left] = np.array(found, np.int64)[of_left.reshape(-1)]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from indexes import registry
 from indexes.base import TABLE, KeyIndex
+from indexes.keys.bucket import BucketKeyIndex
 from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import THREADS_MAX
@@ -103,6 +104,15 @@ def has_buckets(key_index: str) -> bool:
     return registry.parse_spec(key_index).kind.partition("/")[0] == "bucket"
 
 
+def bucket_rules(key_index: str) -> tuple[str, int] | None:
+    """Return the rules by which partitions have other numbers of buckets, and the number of all others; None: there are no rules."""
+    spec = registry.parse_spec(key_index)
+    if not has_buckets(key_index) or "partitions" not in spec.options:
+        return None
+    found = BucketKeyIndex(**spec.options)
+    return spec.options["partitions"], found.count
+
+
 def is_bloom(key_index: str) -> bool:
     """Return whether a specification is one of the key index bloom."""
     return registry.parse_spec(key_index).kind.partition("/")[0] == "bloom"
@@ -110,6 +120,7 @@ def is_bloom(key_index: str) -> bool:
 
 def _bucket_options(options: Options) -> dict[str, str]:
     given = {"buckets": str(options.bucket_count or ""), "fields": options.bucket_fields}
+    given["partitions"] = options.bucket_partitions
     return {name: value for name, value in given.items() if value}
 
 

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from indexes.base import TABLE, Candidates, Int64Array, KeyHashes, UInt64Array
 from mdt.errors import Corrupt
-from mdt.metadata.buckets import homes
+from mdt.metadata.buckets import homes, settle
 from mdt.metadata.file_group import BASE
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.metadata import Metadata
@@ -190,9 +190,10 @@ def locate(
     for number, gone in dead:
         here = gone[~lives_here[gone] & (partition[gone] == groups.partition(number))]
         dead_in[here] = number
-    home = homes(metadata, snapshot, keys)
+    home = homes(metadata, snapshot, keys, partition)
     if home is not None:
         _settle(home, snapshot, proposed, partition)
+        settle(home, snapshot, partition)
     return Located(file, position, group, ordering, dead_in, further, home)
 
 

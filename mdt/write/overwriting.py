@@ -28,7 +28,7 @@ from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
 from mdt.write.assign import Assignment, Place, assign
-from mdt.write.normalize import Batch, as_altered
+from mdt.write.normalize import Batch, as_altered, partition_names
 from mdt.write.operations import (
     RowPlan,
     absent_keys,
@@ -155,7 +155,9 @@ class Overwrite(Operation[RowPlan]):
         moves = np.flatnonzero(is_elsewhere)
         deletes, inserts = (
             by_value(moves, located.group[moves]),
-            inserts_of(batch, np.arange(len(batch)), homes(self.metadata, snapshot, batch.keys)),
+            inserts_of(
+                batch, np.arange(len(batch)), homes(self.metadata, snapshot, batch.keys, partition_names(batch))
+            ),
         )
         counted = {place: len(rows) for place, rows in inserts.items()}
         work = assigned(snapshot, self.options, counted, deletes, batch.row_bytes)

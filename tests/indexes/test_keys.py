@@ -112,7 +112,7 @@ def test_hashes_are_those_of_java(texts, skipped):
 
 
 def test_buckets_are_those_of_hudi():
-    assert BucketKeyIndex(256).buckets(pa.array(["uuid-1", "7"])).tolist() == [
+    assert BucketKeyIndex(256).buckets(pa.array(["uuid-1", "7"]), np.array(["", ""], object)).tolist() == [
         ((31 + java_hash(text)) & 0x7FFFFFFF) % 256 for text in ("uuid-1", "7")
     ]
     composite = pa.array(["id:a b,day:2020-01-01", "id:,day:x"])
@@ -123,7 +123,10 @@ def test_buckets_are_those_of_hudi():
             for name in fields:
                 total = (31 * total + java_hash(values[name])) % 2**32
             expected.append((total & 0x7FFFFFFF) % 1000)
-        assert BucketKeyIndex(1000, ",".join(fields)).buckets(composite).tolist() == expected
+        assert (
+            BucketKeyIndex(1000, ",".join(fields)).buckets(composite, np.full(len(composite), "", object)).tolist()
+            == expected
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"buckets": "0"}, {"buckets": "x"}, {"buckets": 2**25}, {"fields": "a,,b"}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from indexes.keys.bucket import BucketKeyIndex
 from mdt.commit.conflicts import check
 from mdt.config import INDEX_TYPES
 from mdt.errors import Invalid, Unsupported
+from mdt.hudi import bucket_config
 from mdt.services import cutting
 from mdt.stores.storage import MemoryStorage
 from mdt.write.normalize import normalize
@@ -87,12 +90,51 @@ BUCKETS = "bucket(buckets='4')"
 
 def stray(table: mdt.Table) -> list[str]:
     """Return the file ids that do not begin with the bucket of each of their keys, by Hudi's hash."""
-    found = table.scan(columns=["_hoodie_record_key", "_hoodie_file_name"]).to_arrow()
-    buckets = BucketKeyIndex(4).buckets(found[0].combine_chunks()).tolist()
+    found = table.scan(columns=["_hoodie_record_key", "_hoodie_file_name", "_hoodie_partition_path"]).to_arrow()
+    index = table.metadata.key_index(table.snapshot())
+    assert isinstance(index, BucketKeyIndex)
+    places = found[2].combine_chunks().to_numpy(zero_copy_only=False)
+    buckets = index.buckets(found[0].combine_chunks(), places).tolist()
     names = found[1].to_pylist()
     return [
         name for name, bucket in zip(names, buckets, strict=True) if not name.lstrip(".").startswith(f"{bucket:08d}-")
     ]
+
+
+def test_partitions_have_other_numbers_of_buckets_by_rules() -> None:
+    words = {
+        "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2",
+        "hoodie.bucket.index.partition.expressions": "city=c0$,4;c[01],5", "hoodie.bucket.index.partition.rule.type": "regex",
+    }  # fmt: skip
+    table = made(key_index=None, options=words)
+    assert table.definition.key_index == "bucket(buckets='2', partitions='city=c0$,4;c[01],5')"
+    told = json.loads(table.storage.read(bucket_config.PATH))
+    assert (told["expressions"], told["defaultBucketNumber"], told["rule"]) == ("city=c0$,4;c[01],5", 2, "regex")
+    table.bulk_insert(rows(range(200)))
+    table.upsert(rows(range(150, 300), 1.0))
+    table.delete(rows(range(0, 300, 2)))
+    assert table.upsert(rows(range(0, 100, 2), 2.0)).inserted == 50
+    table.merge(rows(range(400, 450))).when_not_matched().insert("*").execute()
+    table.compact()
+    table.metadata.compact()
+    assert not stray(table)
+    assert Counter(table.files()["partition"].to_pylist()) == {"city=c0": 4, "city=c1": 5, "city=c2": 2}
+    again = mdt.open(table.storage, words)
+    assert again.check().ok and again.upsert(rows(range(1, 100, 2), 3.0)).updated == 50
+    table.insert_overwrite(rows(range(60), 5.0))
+    assert not stray(table) and table.check().ok
+    with pytest.raises(Invalid, match="partitions cannot be"):
+        mdt.open(table.storage, {"hoodie.bucket.index.partition.expressions": "city=c0$,5"})
+
+
+@pytest.mark.parametrize("rules", ["c0", "c0,0", "c0,x", "c0,1,2", "(,3", "a,16777216;b,3", f"a,{1 << 25}"])
+def test_rules_that_are_none_are_refused(rules: str) -> None:
+    with pytest.raises(Invalid, match="options"):
+        made(key_index="bucket", options={"mdt.bucket.partitions": rules})
+
+
+def test_a_table_whose_partitions_have_as_many_buckets_has_no_file_of_rules() -> None:
+    assert made(key_index=BUCKETS).storage.read_if_exists(bucket_config.PATH) is None
 
 
 @pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
