@@ -6,7 +6,7 @@ VENV   ?= .venv
 EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
 # Processes that share the tests; each that runs Spark's has a JVM of its own, of some 1.5 GB.
-WORKERS ?= 3
+WORKERS ?= 2
 # Tests begin some hundred processes, and their asserts are compiled anew where nobody may keep what Python compiles.
 export PYTHONDONTWRITEBYTECODE :=
 # The oldest PySpark that works, which the nightly run tries, too.

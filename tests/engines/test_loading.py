@@ -32,7 +32,8 @@ TAGGED = [
     {"key": ["id"], "partition_by": ["city"], "scope": "table"},
     {"key": ["id"], "partition_by": [], "key_index": "bucket(buckets='3')"},
     {"key": ["id"], "partition_by": ["city"], "scope": "partition", "options": {"mdt.delete.keeps.ordering": True}},
-]
+    {"key": ["id"], "partition_by": ["city"], "scope": "partition", "key_index": "bucket(buckets='3', partitions='z$,2')"},
+]  # fmt: skip
 
 
 def drawn(draw: random.Random, count: int, keys: int) -> pa.Table:

@@ -127,7 +127,7 @@ HISTORIES = [
     {"table_type": "MERGE_ON_READ", "key_index": "bloom", "scope": "partition", "partition_by": ["city"], "key": ["id", "sub"]},
     {"table_type": "MERGE_ON_READ", "key_index": "record", "scope": "table", "partition_by": ["city"]},
     {"table_type": "COPY_ON_WRITE", "key_index": "bloom", "scope": "table", "partition_by": ["city", "sub"], "key": ["sub", "id"]},
-    {"table_type": "COPY_ON_WRITE", "key_index": "bucket(buckets='3', partitions='.,4')", "scope": "partition", "partition_by": [], "key": ["id", "sub"]},
+    {"table_type": "COPY_ON_WRITE", "key_index": "bucket(buckets='3', partitions='[02468a-m]$,5')", "scope": "partition", "partition_by": ["city"], "key": ["id", "sub"]},
 ]  # fmt: skip
 
 
