@@ -99,6 +99,11 @@ def _estimated_bytes(frame: DataFrame) -> int:
     return int(java_frame(frame).queryExecution().optimizedPlan().stats().sizeInBytes())
 
 
+def _given_bytes(frame: DataFrame) -> int:
+    """Return the bytes of Arrow of which ``createDataFrame`` made ``frame``, or what it is a part of; -1 of any other; see ``java/GivenBytes.java``."""
+    return int(factory_of(frame.sparkSession.sparkContext).givenBytes(java_frame(frame)))
+
+
 def _tasks(frame: DataFrame) -> int:
     """Return how many tasks should tag the rows of ``frame``.
 
@@ -122,6 +127,8 @@ def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False)
     size = _estimated_bytes(frame)
     if size <= bytes_max:
         return _collected(frame, plain_files(frame) if options.spark_plain_files else None)
+    if size >= _UNKNOWN_BYTES and 0 <= _given_bytes(frame) <= bytes_max:
+        return frame.toArrow()
     if size < _UNKNOWN_BYTES and not looks:
         return None
     first = frame.limit(_PROBE_ROWS + 1).toArrow()

@@ -77,6 +77,11 @@ public class Factory {
         return PlainFiles.of(rows);
     }
 
+    /** Returns the bytes of Arrow that Python made a frame of, -1 of any other: see GivenBytes. */
+    public long givenBytes(Dataset rows) {
+        return GivenBytes.of(rows);
+    }
+
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */
     public Dataset anew(SparkSession session, LogicalPlan plan) {
         return Dataset.ofRows(session, plan);
