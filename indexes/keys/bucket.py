@@ -39,6 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.buffers import distinct_texts
 
 BUCKETS_MAX = 1 << 24
 """A file name has eight digits for a bucket; a partition with so many would be no table any more."""
@@ -94,8 +95,8 @@ class BucketKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.buckets`."""
         count = np.full(len(keys), self.count, np.uint32)
         if self.rules and len(keys):
-            paths, of_key = np.unique(partition.astype(str), return_inverse=True)
-            count = np.array([self.buckets_of(path) for path in paths.tolist()], np.uint32)[of_key]
+            paths, of_key = distinct_texts(partition)
+            count = np.array([self.buckets_of(path) for path in paths], np.uint32)[of_key]
         return (_hashes(keys, self.fields) % count).astype(np.int64)
 
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
@@ -138,7 +139,7 @@ def _rules(text: str) -> list[tuple[re.Pattern[str], int]]:
         if not comma or not count.strip().isdecimal() or not 1 <= int(count) <= BUCKETS_MAX:
             raise ValueError(f"partitions={text!r}: {rule!r} is no expression, a comma, and a number of buckets")
         try:
-            found.append((re.compile(expression.strip()), int(count)))
+            found.append((re.compile(expression.strip(), re.ASCII), int(count)))  # as Java takes digits and words
         except re.error as error:
             raise ValueError(
                 f"partitions={text!r}: {expression.strip()!r} is no regular expression: {error}"

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import Int64Array
-from indexes.buffers import flags, mask
+from indexes.base import Candidates, Int64Array
+from indexes.buffers import distinct_texts, flags, mask
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 
@@ -58,15 +58,35 @@ def names(groups: Int64Array) -> npt.NDArray[np.object_]:
     return np.array([f"{bucket:08d}" for bucket in buckets.tolist()], object)[of_group]
 
 
-def settle(home: Int64Array, snapshot: Snapshot, partition: npt.NDArray[np.object_]) -> None:
-    """Put the file group of a bucket, which its id names, in the place of what stands for it, where there is one in the key's partition.
+def settle(home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]) -> None:
+    """Put the file group of a key's bucket in the place of what stands for it, where there is one in the key's partition.
 
-    O(files) where something is left to be settled: of most keys the key index has said the group, unless no key like them was seen before.
+    Most keys are in a file group that the key index has ``proposed``; of a key like which none was seen before, the ids of file groups say it.
     """
+    _settle_by_candidates(home, snapshot, proposed, partition)
+    _settle_by_ids(home, snapshot, partition)
+
+
+def _settle_by_candidates(
+    home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]
+) -> None:
+    """Settle keys with a candidate in their partition."""
+    groups = snapshot.file_groups
+    alive = [number for number in np.unique(proposed.group).tolist() if len(groups.members(number))]
+    key, group = proposed.key, proposed.group
+    here = np.isin(group, alive) & np.asarray(partition[key] == groups.partitions(group))
+    key, group = key[here], group[here]
+    order = np.lexsort((group, key))
+    first = order[np.diff(key[order], prepend=-1) != 0]
+    home[key[first]] = group[first]
+
+
+def _settle_by_ids(home: Int64Array, snapshot: Snapshot, partition: npt.NDArray[np.object_]) -> None:
+    """Settle what is left, as in a bucket without a file group yet.  O(files) if anything is."""
     left = np.flatnonzero(home < 0)
     if not len(left):
         return
-    places, of_key = np.unique(partition[left].astype(str), return_inverse=True)
+    places, of_key = distinct_texts(partition[left])
     live = snapshot.live_numbers
     files = snapshot.files.take(["partition", "file_id"], live)
     here = flags(pc.is_in(files["partition"], pa.array(places, pa.string())))

@@ -5,7 +5,7 @@ What Hudi's Bloom index does where it may not ask the metadata table: a footer i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from indexes import hudi_bloom
 from indexes.base import Candidates, Int64Array
+from indexes.buffers import distinct_texts
 from indexes.interval_tree import IntervalList, IntervalTree
 from mdt.config import Options
 from mdt.errors import Corrupt
@@ -33,10 +34,10 @@ class _Footer:
     """What the footer of a file group's base file says of its keys; None: nothing."""
 
     group: int
-    low: str | None
-    high: str | None
-    filter: bytes | None
-    kind: str
+    low: str | None = None
+    high: str | None = None
+    filter: bytes | None = None
+    kind: str = ""
 
 
 def proposed(
@@ -48,64 +49,58 @@ def proposed(
     has no filter or cannot be read, may hold every key.  O(file groups in question), a footer each.
     """
     groups = np.unique(snapshot.file_groups.of_files(snapshot.live_numbers))
-    paths = snapshot.file_groups.partitions(groups)
-    if partition is not None:
-        kept = np.isin(paths.astype(str), np.unique(partition.astype(str)))
-        groups, paths = groups[kept], paths[kept]
+    paths, key_place = distinct_texts(np.full(len(texts), "", object) if partition is None else partition)
+    place = np.zeros(len(groups), np.int64) if partition is None else snapshot.file_groups.places(groups, paths)
+    groups, place = groups[place >= 0], place[place >= 0]
+    place_of = dict(zip(groups.tolist(), place.tolist(), strict=True))
     with ThreadPoolExecutor(min(THREADS_MAX, options.bloom_parallelism or options.threads("writer"))) as pool:
         footers = list(pool.map(lambda group: _read(metadata, snapshot, group), groups.tolist()))
-    whole = groups[[one.filter is None for one in footers]]
-    known = [one for one in footers if one.filter is not None]
-    key, entry = _in_range(options, known, texts)
-    if partition is not None:
-        of_entry = snapshot.file_groups.partitions(np.array([one.group for one in known], np.int64))
-        same = np.asarray(partition[key] == of_entry[entry], np.bool_)
-        key, entry = key[same], entry[same]
-    return _filtered(known, texts, key, entry, whole)
+    whole = [one.group for one in footers if one.filter is None]
+    keys, found = [_NONE], [_NONE]
+    for one, in_range in _in_range(options, [one for one in footers if one.filter is not None], texts):
+        mine = in_range[key_place[in_range] == place_of[one.group]]
+        try:
+            maybe = mine[hudi_bloom.may_contain(one.filter or b"", one.kind, texts.take(pa.array(mine)))]
+        except ValueError:  # no filter of a kind that is known
+            whole.append(one.group)
+            continue
+        keys.append(maybe)
+        found.append(np.full(len(maybe), one.group))
+    return Candidates(np.concatenate(keys), np.concatenate(found), np.array(sorted(whole), np.int64))
 
 
 def _read(metadata: Metadata, snapshot: Snapshot, group: int) -> _Footer:
     """Return what the base file of a group, the oldest of its files, says of its keys."""
     first = int(snapshot.file_groups.members(group)[0])
     if snapshot.kind[first] != BASE:
-        return _Footer(group, None, None, None, "")
+        return _Footer(group)
     try:
         opened = open_segment(metadata.storage, snapshot.segment(first), footers=metadata.objects.footers)
-    except Corrupt:
-        return _Footer(group, None, None, None, "")
-    said = opened.metadata.metadata or {}
-    low, high = (None if (text := said.get(name.encode())) is None else text.decode() for name in (MIN_KEY, MAX_KEY))
-    return _Footer(group, low, high, said.get(FILTER.encode()), said.get(FILTER_TYPE.encode(), b"").decode())
+        said = {name.decode(): text for name, text in (opened.metadata.metadata or {}).items()}
+        low, high = (said[name].decode() if name in said else None for name in (MIN_KEY, MAX_KEY))
+        return _Footer(group, low, high, said.get(FILTER), said.get(FILTER_TYPE, b"").decode())
+    except (Corrupt, UnicodeDecodeError):
+        return _Footer(group)
 
 
-def _in_range(options: Options, footers: Sequence[_Footer], texts: pa.Array) -> tuple[Int64Array, Int64Array]:
-    """Return the pairs (key, footer) in whose range the key is, or all."""
+def _in_range(options: Options, footers: Sequence[_Footer], texts: pa.Array) -> Iterator[tuple[_Footer, Int64Array]]:
+    """Yield footers with the keys in their range, or with all; of several footers no more pairs at a time than ``options.bloom_pairs``."""
+    if not footers:
+        return
     if not options.bloom_ranges:
-        count = len(footers)
-        return np.repeat(np.arange(len(texts)), count), np.tile(np.arange(count), len(texts))
-    kind = IntervalTree if options.bloom_tree else IntervalList
+        every = np.arange(len(texts))
+        yield from ((one, every) for one in footers)
+        return
     bounds = (pa.array([getattr(one, name) for one in footers], pa.string()) for name in ("low", "high"))
-    pairs = kind(*bounds).stab(texts)
-    return pairs.key, pairs.group
-
-
-def _filtered(
-    footers: Sequence[_Footer], texts: pa.Array, key: Int64Array, entry: Int64Array, whole: Int64Array
-) -> Candidates:
-    """Return the pairs (key, footer) that the filters leave, as candidates."""
-    order = np.argsort(entry, kind="stable")
-    key, entry = key[order], entry[order]
-    keys, groups, everywhere = [_NONE], [_NONE], [whole]
-    for at in np.split(np.arange(len(entry)), np.flatnonzero(np.diff(entry)) + 1):
-        if not len(at):
-            continue
-        one, mine = footers[int(entry[at[0]])], key[at]
-        assert one.filter is not None, "footers without a filter are among the whole ones"
-        try:
-            found = mine[hudi_bloom.may_contain(one.filter, one.kind, texts.take(pa.array(mine)))]
-        except ValueError:  # no filter of a kind that is known
-            everywhere.append(np.array([one.group]))
-            continue
-        keys.append(found)
-        groups.append(np.full(len(found), one.group))
-    return Candidates(np.concatenate(keys), np.concatenate(groups), np.unique(np.concatenate(everywhere)))
+    ranges = (IntervalTree if options.bloom_tree else IntervalList)(*bounds)
+    if len(footers) > 1 and int(ranges.counts(texts).sum()) > options.bloom_pairs:
+        middle = len(footers) // 2
+        yield from _in_range(options, footers[:middle], texts)
+        yield from _in_range(options, footers[middle:], texts)
+        return
+    pairs = ranges.stab(texts)
+    order = np.argsort(pairs.group, kind="stable")
+    ends = np.cumsum(np.bincount(pairs.group, minlength=len(footers)))
+    for one, in_range in zip(footers, np.split(pairs.key[order], ends[:-1]), strict=True):
+        if len(in_range):
+            yield one, in_range

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from indexes import registry
 from indexes.base import TABLE, KeyIndex
-from indexes.keys.bucket import BucketKeyIndex
 from mdt.config import INDEX_TYPES, Options
 from mdt.errors import Invalid, Unsupported
 from mdt.limits import THREADS_MAX
+
+if TYPE_CHECKING:
+    from indexes.keys.bucket import BucketKeyIndex
 
 _BLOOM = "bloom/1"
 _SHORT = {
@@ -101,26 +104,31 @@ def with_buckets(key_index: str, options: Options, key: Sequence[str]) -> str:
 
 def has_buckets(key_index: str) -> bool:
     """Return whether a specification is one of the key index bucket."""
-    return registry.parse_spec(key_index).kind.partition("/")[0] == "bucket"
+    return _kind(key_index) == "bucket"
 
 
 def bucket_rules(key_index: str) -> tuple[str, int] | None:
     """Return the rules by which partitions have other numbers of buckets, and the number of all others; None: there are no rules."""
-    spec = registry.parse_spec(key_index)
-    if not has_buckets(key_index) or "partitions" not in spec.options:
+    rules = registry.parse_spec(key_index).options.get("partitions")
+    if not has_buckets(key_index) or rules is None:
         return None
-    found = BucketKeyIndex(**spec.options)
-    return spec.options["partitions"], found.count
+    return rules, cast("BucketKeyIndex", find(key_index)).count
 
 
 def is_bloom(key_index: str) -> bool:
     """Return whether a specification is one of the key index bloom."""
-    return registry.parse_spec(key_index).kind.partition("/")[0] == "bloom"
+    return _kind(key_index) == "bloom"
+
+
+def _kind(key_index: str) -> str:
+    """Return the kind that a specification names, without its version."""
+    return registry.parse_spec(key_index).kind.partition("/")[0]
 
 
 def _bucket_options(options: Options) -> dict[str, str]:
-    given = {"buckets": str(options.bucket_count or ""), "fields": options.bucket_fields}
-    given["partitions"] = options.bucket_partitions
+    given = {
+        "buckets": str(options.bucket_count or ""), "fields": options.bucket_fields, "partitions": options.bucket_partitions
+    }  # fmt: skip
     return {name: value for name, value in given.items() if value}
 
 
@@ -138,7 +146,7 @@ def check(options: Options, key_index: str, scope: str) -> None:
 
 def _agree(options: Options, key_index: str, scope: str) -> None:
     kind, hudi_scope = INDEX_TYPES[options.index_type]
-    if registry.parse_spec(key_index).kind.partition("/")[0] != kind or scope != hudi_scope:
+    if _kind(key_index) != kind or scope != hudi_scope:
         raise Invalid(
             f"the index type {options.index_type} is key_index={kind!r} with scope={hudi_scope!r}, not {key_index!r} with {scope!r}",
             hint="give one of the two; key index and scope are fixed at creation",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import TABLE, Candidates, Int64Array, KeyHashes, UInt64Array
+from indexes.buffers import distinct_texts
 from mdt.errors import Corrupt
 from mdt.metadata.buckets import homes, settle
 from mdt.metadata.file_group import BASE
@@ -141,8 +142,7 @@ def _places(snapshot: Snapshot, partition: npt.NDArray[np.object_] | None) -> tu
     """Return the distinct paths of ``partition`` and which of them each key has -> int64[n]; None where it is not worth while to ask."""
     if partition is None or len(partition) < _PLACED_KEYS_MIN or not snapshot.definition.partition_by:
         return [], None
-    encoded = pa.array(partition, pa.string()).dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+    return distinct_texts(partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,21 +192,8 @@ def locate(
         dead_in[here] = number
     home = homes(metadata, snapshot, keys, partition)
     if home is not None:
-        _settle(home, snapshot, proposed, partition)
-        settle(home, snapshot, partition)
+        settle(home, snapshot, proposed, partition)
     return Located(file, position, group, ordering, dead_in, further, home)
-
-
-def _settle(home: Int64Array, snapshot: Snapshot, proposed: Candidates, partition: npt.NDArray[np.object_]) -> None:
-    """Put the file group of a key's bucket in the place of what stands for it, where there is one in the key's partition."""
-    groups = snapshot.file_groups
-    alive = [number for number in np.unique(proposed.group).tolist() if len(groups.members(number))]
-    key, group = proposed.key, proposed.group
-    here = np.isin(group, alive) & np.asarray(partition[key] == groups.partitions(group))
-    key, group = key[here], group[here]
-    order = np.lexsort((group, key))
-    first = order[np.diff(key[order], prepend=-1) != 0]
-    home[key[first]] = group[first]
 
 
 def _parted(snapshot: Snapshot, hits: Sequence[Hits], partition: npt.NDArray[np.object_]) -> tuple[list[Hits], Further]:

@@ -307,7 +307,7 @@ def _check_keys(metadata: Metadata, snapshot: Snapshot, done: list[_Checked]) ->
     if not bool(hit.all()):
         missed = f"the key index misses {int((~hit).sum())} live keys"
         yield Problem(metadata.storage.url, -1, missed, Kind.KEY_INDEX)
-    home = homes(metadata, snapshot, keys, snapshot.file_groups.partitions(group))
+    home = homes(metadata, snapshot, keys, np.array(paths_of, object)[group])
     strays = 0 if home is None else int((bucket_names(home) != _prefixes(snapshot)[group]).sum())
     if strays:
         yield Problem(metadata.storage.url, -1, f"{strays} keys stand in a file group of another bucket")

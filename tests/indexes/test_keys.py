@@ -111,6 +111,11 @@ def test_hashes_are_those_of_java(texts, skipped):
     assert found.tolist() == [java_hash(text) for text in texts[skipped:]]
 
 
+def test_digits_and_words_in_rules_of_buckets_are_those_of_java():
+    index = BucketKeyIndex(4, partitions=r"\d,8;\w,16")
+    assert [index.buckets_of(path) for path in ("3", "c", "\u0663", "\u00e4", "")] == [8, 16, 4, 4, 4]
+
+
 def test_buckets_are_those_of_hudi():
     assert BucketKeyIndex(256).buckets(pa.array(["uuid-1", "7"]), np.array(["", ""], object)).tolist() == [
         ((31 + java_hash(text)) & 0x7FFFFFFF) % 256 for text in ("uuid-1", "7")

@@ -72,7 +72,7 @@ def test_ranges_and_filters_leave_few_file_groups_whichever_way_they_are_asked()
     batch = asked(table, [*range(0, 3_000, 10), *range(5_000, 5_100)])
     there = proposed(table, batch)
     assert not len(there.whole) and 300 <= len(there.key) < 310
-    for words in ({"mdt.bloom.tree": False}, {"mdt.bloom.ranges": False}):
+    for words in ({"mdt.bloom.tree": False}, {"mdt.bloom.ranges": False}, {"mdt.bloom.pairs": 1}):
         found = proposed(table, batch, **words)
         assert {*zip(there.key.tolist(), there.group.tolist(), strict=True)} <= {
             *zip(found.key.tolist(), found.group.tolist(), strict=True)
