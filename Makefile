@@ -7,6 +7,8 @@ EXTRAS ?= dev
 RUN    := $(VENV)/bin/python
 # Processes that share the tests; each that runs Spark's has a JVM of its own, of some 1.5 GB.
 WORKERS ?= 2
+# Of what is slow `make test` runs a third, another one each day: the Kth of N parts.  PART=1/1 runs all of it.
+PART ?= $(shell echo $$(( $$(date -u +%s) / 86400 % 3 + 1 )))/3
 # Tests begin some hundred processes, and their asserts are compiled anew where nobody may keep what Python compiles.
 export PYTHONDONTWRITEBYTECODE :=
 # The oldest PySpark that works, which the nightly run tries, too.
@@ -41,8 +43,8 @@ check: $(VENV)/.installed  ## ruff and mypy --strict
 	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m mypy
 
-test: check java  ## check, then every test but the nightly ones
-	$(RUN) -m pytest -n $(WORKERS)
+test: check java  ## check, then every test but the nightly ones, of the slow ones today's third (PART=1/1: all)
+	$(RUN) -m pytest -n $(WORKERS) --part $(PART)
 
 quick: check  ## check, then the tests that take less than a minute together: no Spark, no campaign
 	HYPOTHESIS_PROFILE=inner $(RUN) -m pytest -n $(WORKERS) -m "not nightly and not slow"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -139,8 +141,46 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneSession(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow, and put what asks for Spark first, because it takes longest."""
+IN_EVERY_PART = ("tests/campaigns/test_model.py", "tests/campaigns/test_pruning.py", "tests/golden/", "tests/foreign/")
+"""Slow tests that no part of a run leaves out: who else reads what we wrote, and whether a row is lost."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run take a part of what is slow."""
+    parser.addoption(
+        "--part", metavar="K/N", help="of the slow tests only the Kth of N parts (all together: each test once)"
+    )
+
+
+def part_of(nodeid: str, parts: int) -> int:
+    """Return in which of ``parts`` parts, from 1, a slow test stands: always in the same, whichever others there are."""
+    return zlib.crc32(nodeid.encode()) % parts + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is slow, leave out its other parts, and put what asks for Spark first, because it takes longest."""
+    _mark_what_is_slow(items)
+    if config.option.part:
+        part, parts = _part(config.option.part)
+        left_out = [item for item in items if _may_be_left_out(item) and part_of(item.nodeid, parts) != part]
+        config.hook.pytest_deselected(items=left_out)
+        without = set(left_out)
+        items[:] = [item for item in items if item not in without]
+    items.sort(key=lambda item: not _asks_for_spark(item))
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise pytest.UsageError(f"--part {text}: K/N with 1 <= K <= N is needed, such as 2/3")
+    return int(match[1]), int(match[2])
+
+
+def _may_be_left_out(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None and not item.nodeid.startswith(IN_EVERY_PART)
+
+
+def _mark_what_is_slow(items: list[pytest.Item]) -> None:
     tests = Path(__file__).resolve().parent
     for item in items:
         place = item.path.relative_to(tests).as_posix() if item.path.is_relative_to(tests) else ""
@@ -152,7 +192,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if is_slow and item.path.name != "test_tidy.py":
             item.add_marker("slow")
-    items.sort(key=lambda item: not _asks_for_spark(item))
 
 
 def _asks_for_spark(item: pytest.Item) -> bool:
