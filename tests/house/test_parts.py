@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW, FAST, NEVER_LEFT_OUT = "tests/services/test_purge.py", "tests/test_bad_input.py", "tests/campaigns/test_pruning.py"
+SLOW, FAST, NEVER_LEFT_OUT = (
+    "tests/services/test_purge.py",
+    "tests/test_bad_input.py",
+    "tests/campaigns/test_pruning.py",
+)
 
 
 def collected(*options: str) -> list[str]:
