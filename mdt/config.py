@@ -264,6 +264,11 @@ class Options:
         "mdt.cache.bytes.max", 1024 * _MEBI, "size of that cache; the oldest pages make room; 0: no cache",
         minimum=0, maximum=1 << 40,
     )  # fmt: skip
+    cache_memory_max: int = _option(
+        "mdt.cache.memory.max", limits.CACHES_BYTES_MAX,
+        "bytes that this process keeps in memory of all its tables; the last one that says it counts, what is kept with a table does not",
+        minimum=0, maximum=1 << 50,
+    )  # fmt: skip
     commit_attempts: int = _option(
         "mdt.commit.attempts", 10, "how often a transaction that lost to another is tried in all",
         minimum=1, maximum=limits.COMMIT_ATTEMPTS_MAX,

@@ -80,7 +80,7 @@ INDEX_COMMIT_ROWS = 4_000_000
 """Rows that an index builder covers between two commits: what a crash costs it, some seconds of work."""
 
 SUMMARIES_CACHE_BYTES_MAX = 256 << 20
-"""Opened summaries kept in one process, as bytes in storage: what an index keeps of a summary in memory is about as much."""
+"""Opened summaries kept in memory of one table, as bytes in storage: what an index keeps of a summary in memory is about as much."""
 
 SUMMARY_OPEN_BYTES = 4096
 """What an opened summary takes besides: its table of blocks."""
@@ -92,7 +92,7 @@ SEGMENTS_CACHED_MAX = 65_536
 """Segments whose description is kept in one process, about 1 KB each; beyond it the oldest are dropped."""
 
 INDEX_CACHE_BYTES_MAX = 256 << 20
-"""Ranges of summaries kept in one process where storage is not local; beyond it the oldest are dropped."""
+"""Ranges of summaries kept in memory of one table where storage is not local; beyond it the oldest are dropped."""
 
 SEGMENTS_PER_COMMIT_MAX = 1 << 20
 """One row each in the commit record, about 100 bytes: keeps the record below its own maximum."""
@@ -121,10 +121,10 @@ FOREIGN_CLOCK_BEHIND_SECONDS = 600
 time differ by less than a second; at a commit each second these are 1,800 names."""
 
 PAGE_MAP_CACHE_BYTES_MAX = 256 << 20
-"""Page maps kept in one process, some 70 bytes a page; beyond it the oldest are dropped."""
+"""Page maps kept in memory of one table, some 70 bytes a page; beyond it the oldest are dropped."""
 
 FOOTER_CACHE_BYTES_MAX = 256 << 20
-"""Parsed Parquet footers kept in one process, 24 KB for a file of one row group and ten columns; beyond it the oldest are
+"""Parsed Parquet footers kept in memory of one table, 24 KB for a file of one row group and ten columns; beyond it the oldest are
 dropped."""
 
 DATA_FILES_MAPPED_MAX = 1_024
@@ -169,8 +169,12 @@ LITERAL_DIGITS_MAX = 1_000
 LIKE_CHARACTERS_MAX = 16_384
 """A LIKE pattern: the regular expression made of one takes up to 50 ms and 10 MB; of 400,000 characters it cannot be made."""
 
+CACHES_BYTES_MAX = 2 << 30
+"""What one process keeps in memory of all its tables, unless it says another number; each kind of thing has a smaller limit of its own a table.  What is
+mapped counts as if it were read."""
+
 KEY_MAP_CACHE_BYTES_MAX = 1 << 30
-"""Key maps kept in one process, so that small upserts do not read them again; beyond it the oldest are dropped."""
+"""Key maps kept in memory of one table, so that small upserts do not read them again; beyond it the oldest are dropped."""
 
 PAST_SNAPSHOTS_CACHED_MAX = 8
 """States before the newest that one process keeps: each shares its checkpoint, and has what was added since of its own."""
@@ -207,7 +211,7 @@ ARCHIVE_ROWS_MERGED_MAX = 1 << 19
 """Records of one object of the archive, at some 200 bytes each before they are compressed: half of what an object may unfold to."""
 
 RECORDS_CACHE_BYTES_MAX = 64 << 20
-"""Of commit records kept in one process, of some 10 KB each if they are small: all that a table keeps readable by default, so that a cleaning, which
+"""Of commit records kept in memory of one table, of some 10 KB each if they are small: all that a table keeps readable by default, so that a cleaning, which
 asks for all of them five times, does not decode them again; that took forty times as long as a small commit."""
 
 KEY_PARTS_OPEN_MAX = 64
@@ -217,7 +221,7 @@ SUMMARY_FILES_OPEN_MAX = 64
 """Every commit makes an object of summaries; a process may open some 1,000 files, and needs few of these twice."""
 
 METADATA_CACHE_BYTES_MAX = 512 << 20
-"""Pages and statistics of one base of the metadata kept in one process: two columns of statistics of 5 M files, or all pages of
+"""Pages and statistics of one checkpoint kept in memory: two columns of statistics of 5 M files, or all pages of
 a remote table of 1 M files with five.  Beyond it the oldest are dropped.  Pages that are mapped take no memory of their own."""
 
 BATCH_ROWS_MAX = 65_536

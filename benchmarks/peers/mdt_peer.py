@@ -17,7 +17,7 @@ from benchmarks.trips import FILES, Key
 from mdt.metadata import references
 from mdt.stores.object_store import ObjectStorage
 
-BYTES_A_ROW = 47
+BYTES_A_ROW = 80
 """Of a base file, measured: sets the number of files."""
 INDEXES = (
     "bitmap(status)", "bitmap(city)", "bitmap(age)", "bitmap(fare)", "bitmap(rider)", "text(note, tokenizer='word')"

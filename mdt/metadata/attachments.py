@@ -24,7 +24,7 @@ from mdt.limits import (
 )
 from mdt.metadata import key_map
 from mdt.metadata.key_map import KeyMap
-from mdt.metadata.recent import Recent
+from mdt.metadata.recent import SHARED, Recent
 from mdt.parquet.mapped_files import MappedFiles
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
@@ -64,9 +64,9 @@ class ObjectReader:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
-        self.key_maps: Recent[ObjectRange, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX)
-        self.page_maps: Recent[ObjectRange, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX)
-        self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX)
+        self.key_maps: Recent[ObjectRange, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX, SHARED)
+        self.page_maps: Recent[ObjectRange, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX, SHARED)
+        self.footers: Recent[tuple[str, int], Any] = Recent(FOOTER_CACHE_BYTES_MAX, SHARED)
         """Parsed footers of data files (:data:`mdt.parquet.segment_rows.Footers`)."""
         self._lock = Lock()
         self.data_files = MappedFiles(storage)

@@ -27,7 +27,7 @@ from mdt.limits import METADATA_CACHE_BYTES_MAX
 from mdt.metadata.commit_log import KEY_PARTS, STATS, SUMMARIES, TOMBSTONES
 from mdt.metadata.deletion_vectors import StoredVectors, positions
 from mdt.metadata.file_group import FILES
-from mdt.metadata.recent import Recent
+from mdt.metadata.recent import SHARED, Recent
 
 HISTORY = pa.schema(
     [
@@ -153,7 +153,7 @@ class Columns(ABC):
         self.seq = seq
         self.rows = rows
         self._derived: dict[str, Any] = {}
-        self._recent: Recent[tuple[str, int], Any] = Recent(METADATA_CACHE_BYTES_MAX)
+        self._recent: Recent[tuple[str, int], Any] = Recent(METADATA_CACHE_BYTES_MAX, SHARED)
         self.statistics_hits = self.statistics_misses = 0
 
     def memo(self, key: str, make: Callable[[], Any]) -> Any:

@@ -17,7 +17,7 @@ from indexes.base import Int64Array, SkippingIndex, Summary
 from mdt.limits import INDEX_CACHE_BYTES_MAX, SEGMENTS_KNOWN_MAX, SUMMARIES_CACHE_BYTES_MAX, SUMMARY_OPEN_BYTES
 from mdt.metadata.attachments import ObjectReader
 from mdt.metadata.file_group import SummaryRef
-from mdt.metadata.recent import Recent
+from mdt.metadata.recent import SHARED, Recent
 from mdt.metadata.snapshot import Snapshot
 from mdt.stores.object_range import ObjectRange
 
@@ -84,8 +84,8 @@ class SummaryCache:
     def __init__(self, objects: ObjectReader, *, is_local: bool) -> None:
         self._objects = objects
         self._is_local = is_local
-        self.opened: Recent[ObjectRange, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX)
-        self._ranges: Recent[ObjectRange, memoryview] = Recent(INDEX_CACHE_BYTES_MAX)
+        self.opened: Recent[ObjectRange, Summary] = Recent(SUMMARIES_CACHE_BYTES_MAX, SHARED)
+        self._ranges: Recent[ObjectRange, memoryview] = Recent(INDEX_CACHE_BYTES_MAX, SHARED)
         self._snapshots: Recent[tuple[int, int, str], SummaryDirectory] = Recent(_SNAPSHOTS_KEPT)
 
     def open(self, index: SkippingIndex, found: SummaryRef) -> Summary:

@@ -46,7 +46,7 @@ from mdt.metadata.index_summaries import SummaryCache
 from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.other_tables import no_table
-from mdt.metadata.recent import Recent
+from mdt.metadata.recent import SHARED, Recent
 from mdt.metadata.snapshot import Snapshot
 from mdt.metadata.stored_columns import write_pages
 from mdt.metadata.usage import Usage
@@ -68,6 +68,8 @@ class Metadata:
         """
         self.storage = storage
         self._overrides = canonical(overrides)
+        if "mdt.cache.memory.max" in self._overrides:
+            SHARED.limit(parse_options(self._overrides).cache_memory_max)
         self.objects = ObjectReader(storage)
         self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
@@ -86,7 +88,7 @@ class Metadata:
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
         self._looked_at = -1
         self._newest: Snapshot | None = None
-        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX)
+        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
         self._key_parts: Recent[ObjectRange, pa.Buffer] = Recent(KEY_PARTS_OPEN_MAX)
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
@@ -446,7 +448,9 @@ class Metadata:
 
     def _opened_by_listing(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint that there is; of record 0 without one."""
-        self._records = Recent(RECORDS_CACHE_BYTES_MAX)  # those in memory may be of a table that stands there no more
+        self._records = Recent(
+            RECORDS_CACHE_BYTES_MAX, SHARED
+        )  # those in memory may be of a table that stands there no more
         found = self._checkpoints.before(None)
         return self._from_log() if found is None else self._stand_on(found)
 

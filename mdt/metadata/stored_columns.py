@@ -22,7 +22,7 @@ from mdt.limits import BASE_OBJECT_BYTES, FAR_OBJECT_WHOLE_BYTES_MAX, FRAME_BYTE
 from mdt.metadata import codec, paths
 from mdt.metadata.columns import MAPPED_BYTES, PAGES, Column, Columns, Ints, members_of, no_rows, schema_of
 from mdt.metadata.deletion_vectors import StoredVectors, first_vector
-from mdt.metadata.recent import Recent
+from mdt.metadata.recent import SHARED, Recent
 from mdt.stores.contract import Buffer
 from mdt.stores.storage import Storage
 
@@ -72,7 +72,7 @@ class StoredColumns(Columns):
         self._damage: Corrupt | None = None
         self._is_mapped = storage.local_path("") is not None
         self._files: dict[str, pa.NativeFile] = {}
-        self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX)
+        self._chunks: Recent[tuple[str, int], bytes] = Recent(_CHUNKS_BYTES_MAX, SHARED)
         self._lock = Lock()
 
     def __contains__(self, name: object) -> bool:

@@ -1,0 +1,153 @@
+"""Caches: each drops its oldest, and those that share a budget drop what was used longest ago, whichever table it is of."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mdt
+from mdt.limits import CACHES_BYTES_MAX
+from mdt.metadata.recent import SHARED, Budget, Recent
+
+OWN_MAX, SHARED_MAX, CACHES = 20, 30, 3
+
+
+@pytest.fixture(autouse=True)
+def _limit() -> Iterator[None]:
+    yield
+    SHARED.limit(CACHES_BYTES_MAX)
+
+
+class Model:
+    """What caches with a budget keep: a list of (cache, key, size), the newest last."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[int, int, int]] = []
+
+    def find(self, cache: int, key: int) -> tuple[int, int, int] | None:
+        return next((one for one in self.kept if one[:2] == (cache, key)), None)
+
+    def get(self, cache: int, key: int) -> bool:
+        found = self.find(cache, key)
+        if found is not None:
+            self.kept.remove(found)
+            self.kept.append(found)
+        return found is not None
+
+    def put(self, cache: int, key: int, size: int) -> None:
+        if self.find(cache, key) is None:
+            self.kept.append((cache, key, size))
+        while sum(one[2] for one in self.kept) > SHARED_MAX and len(self.kept) > 1:
+            self.kept.pop(0)
+        while sum(one[2] for one in self.kept if one[0] == cache) > OWN_MAX and len(self.of(cache)) > 1:
+            self.kept.remove(self.of(cache)[0])
+
+    def of(self, cache: int) -> list[tuple[int, int, int]]:
+        return [one for one in self.kept if one[0] == cache]
+
+
+steps = st.lists(
+    st.tuples(st.booleans(), st.integers(0, CACHES - 1), st.integers(0, 6), st.integers(0, 40)), max_size=60
+)
+
+
+@given(steps)
+def test_caches_with_a_budget_keep_what_was_used_last(steps: list[tuple[bool, int, int, int]]) -> None:
+    budget, model = Budget(SHARED_MAX), Model()
+    caches = [Recent[int, int](OWN_MAX, budget) for _ in range(CACHES)]
+    for is_put, cache, key, size in steps:
+        if is_put:
+            caches[cache].put(key, key, size)
+            model.put(cache, key, size)
+        else:
+            assert (caches[cache].get(key) == key) == model.get(cache, key)
+        budget.check()
+        for number, each in enumerate(caches):
+            assert each.values() == [key for _, key, _ in model.of(number)]
+        assert budget.size == sum(size for _, _, size in model.kept)
+
+
+def test_what_a_cache_kept_goes_with_it() -> None:
+    budget = Budget(100)
+    kept, lost = Recent[int, str](100, budget), Recent[int, str](100, budget)
+    kept.put(1, "stays", 10)
+    lost.put(1, "goes", 80)
+    del lost
+    gc.collect()
+    assert budget.size == 10
+    budget.check()
+
+
+def test_a_cache_that_ends_while_another_is_filled_is_given_back_then() -> None:
+    budget = Budget(100)
+    kept, lost = Recent[int, str](100, budget), Recent[int, str](100, budget)
+    lost.put(1, "goes", 80)
+    with budget.lock:  # as if the interpreter collected it within a line of Budget
+        del lost
+        gc.collect()
+    assert budget.size == 80
+    kept.put(1, "comes", 90)
+    assert (budget.size, kept.values()) == (90, ["comes"])
+
+
+def test_a_smaller_limit_counts_at_once() -> None:
+    budget = Budget(100)
+    cache = Recent[int, int](100, budget)
+    for number in range(10):
+        cache.put(number, number, 10)
+    budget.limit(35)
+    assert (cache.values(), cache.dropped, budget.size) == ([7, 8, 9], 7, 30)
+
+
+def test_threads_that_share_a_budget_lose_no_count() -> None:
+    budget = Budget(500)
+
+    def fill(seed: int) -> None:
+        for turn in range(20):
+            cache = Recent[int, int](300, budget)
+            for number in range(60):
+                cache.put(number, seed, (seed * number + turn) % 23)
+                cache.get(number // 2)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(fill, range(1, 9)))
+    gc.collect()
+    budget.check()
+    assert budget.size == 0
+
+
+def made(path: Path, options: dict[str, object] | None = None) -> mdt.Table:
+    rows = pa.table({"id": [f"k{i:06d}" for i in range(5_000)], "city": [f"c{i % 50}" for i in range(5_000)]})
+    table = mdt.create(str(path), rows.schema, key=["id"], indexes=["bitmap(city)"], options=options or {})
+    table.bulk_insert(rows)
+    return table
+
+
+def test_tables_of_one_process_share_what_they_keep_in_memory(tmp_path: Path) -> None:
+    tables = [made(tmp_path / f"t{i}", {"mdt.max.file.bytes": 20_000}) for i in range(4)]
+    for table in tables:
+        assert table.get([f"k{i:06d}" for i in range(0, 5_000, 50)]).num_rows == 100
+    SHARED.check()
+    whole = SHARED.size
+    SHARED.limit(whole // 2)
+    for table in tables:
+        found = table.get([f"k{i:06d}" for i in range(0, 5_000, 50)])
+        assert found["city"].to_pylist() == [f"c{i % 50}" for i in range(0, 5_000, 50)]
+        assert table.scan("city = 'c7'").count() == 100
+        assert SHARED.size <= whole // 2
+    SHARED.check()
+
+
+def test_the_limit_is_an_option_of_whoever_opens_a_table_and_not_of_the_table(tmp_path: Path) -> None:
+    made(tmp_path / "t")
+    mdt.open(str(tmp_path / "t"), {"mdt.cache.memory.max": 12_345_678})
+    assert SHARED.size_max == 12_345_678
+    mdt.open(str(tmp_path / "t"))
+    assert SHARED.size_max == 12_345_678
