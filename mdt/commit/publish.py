@@ -33,9 +33,9 @@ _OPERATIONS = {
 
 
 def announce(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:
-    """Tell Hudi that a transaction begins."""
+    """Tell Hudi that a transaction begins; after a power cut nobody needs to know of one that has not committed, nor of its beginning."""
     told = layout_of(definition).announced(instant, action)
-    storage.together(*(partial(storage.put_if_absent, path, content) for path, content in told))
+    storage.together(*(partial(storage.put_passing, path, content) for path, content in told))
 
 
 def retract(storage: Storage, instant: str, action: str, definition: TableDefinition) -> None:

@@ -29,7 +29,11 @@ class AtOnce:
         """Begin ``act`` in another thread, or do it at once if very many wait already; return what waits for its result, once."""
         if not self._free.acquire(blocking=False):
             return _done(act)
-        future = self._threads.submit(act)
+        try:
+            future = self._threads.submit(act)
+        except RuntimeError:  # the interpreter ends and begins no thread any more
+            self._free.release()
+            return _done(act)
         future.add_done_callback(self._ended)
         return lambda: act() if future.cancel() else future.result()
 

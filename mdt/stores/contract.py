@@ -97,6 +97,10 @@ class Storage(ABC):
         whose reply was lost), so a caller to whom it matters reads it back.
         """
 
+    def put_passing(self, path: str, data: Data) -> bool:
+        """Store an object as :meth:`put_if_absent` does, of which nothing needs to be left after a power cut: not even its name."""
+        return self.put_if_absent(path, data)
+
     @abstractmethod
     def replace(self, path: str, data: Data) -> None:
         """Store an object over whatever is there; readers see the old bytes or the new ones."""
@@ -148,6 +152,10 @@ class Storage(ABC):
         """
         found = act()
         return lambda: found
+
+    def begin_storing(self, act: Callable[[], T]) -> Callable[[], T]:
+        """Begin ``act``, which stores objects, as :meth:`begin` does; in another thread, too, where only that takes long: until bytes are on a disk."""
+        return self.begin(act)
 
     def together(self, *acts: Callable[[], Any]) -> Answers:
         """Return what each of ``acts`` returns, none of which depends on another: they begin in this order, and may end in any.

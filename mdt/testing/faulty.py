@@ -62,6 +62,7 @@ class FaultyStorage(Storage):
         self.mode: Mode = mode
         self.crashed = False
         self.operations: list[str] = []
+        self._passing: list[str] = []
         self._count_reads = count_reads
         self._late = late
         self._lock = threading.Lock()
@@ -88,6 +89,17 @@ class FaultyStorage(Storage):
         return self._change(
             "put_if_absent", path, lambda: self.inner.put_if_absent(path, data), lambda: self._tear(path, data)
         )
+
+    def put_passing(self, path: str, data: Data) -> bool:
+        """See :class:`Storage`."""
+        self._passing.append(path)
+        return self._change(
+            "put_passing", path, lambda: self.inner.put_passing(path, data), lambda: self._tear(path, data)
+        )
+
+    def cut_power(self) -> None:
+        """Take away what :meth:`put_passing` has stored here: after a power cut it may be gone though all that came later is there."""
+        self.inner.delete_many(self._passing)
 
     def replace(self, path: str, data: Data) -> None:
         """See :class:`Storage`."""

@@ -155,7 +155,7 @@ class WriteJob:
             return
         create = partial(storage.create, path, data)
         if self._storing is None:
-            self._uploads.append(storage.begin(create))
+            self._uploads.append(storage.begin_storing(create))
         else:
             self._gathered.append(create)
             if len(self._gathered) >= _STORED_TOGETHER or size > _STORED_TOGETHER_BYTES:

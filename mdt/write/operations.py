@@ -33,6 +33,7 @@ from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, counted
+from mdt.stores.contract import awaited
 from mdt.write.assign import NEW, Assignment, Place, assign
 from mdt.write.deletes import of_keys
 from mdt.write.files import WriteJob, Written
@@ -411,7 +412,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
         # what only moves rows goes on where the package of the key index is missing
         key_parts.append(_key_part(shared.metadata.key_index(shared.snapshot), objects, grown))
     storage = shared.metadata.storage
-    storage.together(partial(objects.write, storage), shared.uploaded)
+    awaited([storage.begin_storing(partial(objects.write, storage)), shared.uploaded])
     return Changes(files, removed, vectors, key_parts)
 
 

@@ -53,7 +53,7 @@ def rounds(storage: CountingStorage, act: Callable[[], object]) -> list[set[str]
 
 LOOK = [{"list_dir .hoodie", "read log", "list_dir pending"}, {"size log"}]
 CLAIM = [{"put_if_absent pending"}, {"read log"}]
-TOLD, NEW = {"put_if_absent .hoodie"}, {"create city=x", "create attachments"}
+TOLD, NEW = {"put_passing .hoodie"}, {"create city=x", "create attachments"}
 COMMIT = [{"list_dir .hoodie", "read log"}, {"put_if_absent log"}, {"list_dir archive"}]
 PUBLISH = [{"put_if_absent .hoodie"}, {"delete pending"}]
 

@@ -1,0 +1,110 @@
+"""What a transaction tells Hudi before it commits may be gone after a power cut, though all that came later is there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from counting import count
+from worlds import COW, MOR, assert_clean, filled, later, ours, rows, theirs
+
+import mdt
+from mdt.stores.local import LocalStorage
+from mdt.stores.storage import Storage
+from mdt.testing.faulty import Crash, FaultyStorage
+
+
+def upsert(storage: Storage) -> None:
+    mdt.open(storage).upsert(rows(range(3), 7, 7.0))
+
+
+@pytest.fixture(scope="module", params=[MOR, COW])
+def table_type(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_power_cut_at_any_change_leaves_all_or_nothing(table_type: str) -> None:
+    before = ours(filled(table_type, "record"))
+    whole = FaultyStorage(filled(table_type, "record"))
+    upsert(whole)
+    after = ours(whole.inner)
+    assert after != before and sum(name.startswith("put_passing") for name in whole.operations) == 2
+    for k in range(1, len(whole.operations) + 1):
+        survivor = filled(table_type, "record")
+        faulty = FaultyStorage(survivor, k, "after")
+        with pytest.raises(Crash):
+            upsert(faulty)
+        faulty.cut_power()
+        count("power cuts")
+        seen = ours(survivor)
+        assert seen in (before, after) and theirs(survivor) in (before, seen)
+        upsert(later(survivor))
+        assert ours(survivor) == after == theirs(survivor)
+        assert_clean(survivor)
+
+
+def test_a_power_cut_after_a_commit_takes_no_row(table_type: str) -> None:
+    storage = filled(table_type, "record")
+    faulty = FaultyStorage(storage)
+    upsert(faulty)
+    seen = ours(storage)
+    faulty.cut_power()
+    assert ours(storage) == seen == theirs(storage)
+    assert_clean(storage)
+    mdt.open(storage).compact()
+    assert ours(storage) == seen == theirs(storage)
+
+
+def test_what_need_not_last_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path / "t")
+    storage.create("x", b"")
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    assert storage.put_passing("y", b"") and not storage.put_passing("y", b"")
+    assert not storage.put_passing("x", b"") and not flushed
+    assert storage.put_passing("z", b"bytes") and not storage.put_passing("z", b"others")
+    assert storage.read("z") == b"bytes" and storage.size("y") == 0
+
+
+def test_a_small_upsert_flushes_eleven_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"], table_type=MOR)
+    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
+    table.upsert(pa.table({"id": ["a"], "v": [2]}))
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    table.upsert(pa.table({"id": ["a"], "v": [3]}))
+    assert len(flushed) == 11
+
+
+def test_data_and_what_describes_them_are_flushed_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = mdt.create(tmp_path / "t", pa.schema([("id", pa.string()), ("v", pa.int64())]), key=["id"], table_type=MOR)
+    table.upsert(pa.table({"id": ["a", "b"], "v": [1, 1]}))
+    both, met = threading.Barrier(2), set[str]()
+
+    def flush(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if ".log." in name or name.endswith(".attached"):
+            met.add(name.rpartition(".")[2])
+            both.wait(timeout=60)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    table.upsert(pa.table({"id": ["a"], "v": [2]}))
+    assert len(met) == 2
+
+
+def test_a_row_can_be_added_while_the_interpreter_ends(tmp_path: Path) -> None:
+    script = f"""
+import atexit, mdt, pyarrow as pa
+table = mdt.create({str(tmp_path / "t")!r}, pa.schema([("id", pa.string())]), key=["id"])
+table.upsert(pa.table({{"id": ["early"]}}))
+atexit.register(lambda: table.upsert(pa.table({{"id": ["late"]}})))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert sorted(mdt.open(tmp_path / "t").scan().to_arrow()["id"].to_pylist()) == ["early", "late"]
