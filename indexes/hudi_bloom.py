@@ -50,6 +50,8 @@ _HASHES_MAX = 1000
 _INT_MAX = 2**31 - 1
 _M = np.uint32(0x5BD1E995)
 _PIECE_KEYS = 16384
+_BYTES_MAX = 1 << 25
+"""Of bits that have a byte each: those of some three million keys."""
 _FEW_KEYS = 8
 """Up to so many keys are hashed one by one: a key takes 20 to 60 µs so, and numpy some 500 for all of them."""
 _FEW_BYTES_MAX = 64
@@ -84,11 +86,51 @@ def sizing(entries: int, fpp: float) -> tuple[int, int]:
     return bits, math.ceil(math.log(2) * bits / entries)
 
 
+class Filling:
+    """A filter whose keys come piece by piece.  For one thread.
+
+    >>> filling = Filling(SIMPLE, 2, 100, 1e-9)
+    >>> for key in ("id_1", "id_2"):
+    ...     filling.add(pa.array([key]))
+    >>> filling.text() == simple(pa.array(["id_1", "id_2"]), 100, 1e-9)
+    True
+    """
+
+    def __init__(self, kind: str, keys: int, entries: int, fpp: float, max_entries: int = 0) -> None:
+        """``keys``: how many will come.  ``kind``, and the others: those of :func:`simple` or :func:`dynamic_v0`."""
+        self._is_dynamic = kind == DYNAMIC_V0
+        self._entries, self._max_entries = entries, max_entries
+        self._bits, self._hashes = sizing(entries, fpp)
+        self._rows, self._last = _rows_of(keys, entries, max_entries) if self._is_dynamic else (1, 0)
+        self._matrix = _Bits(self._rows, self._bits)
+        self._added = 0
+
+    def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Set the positions of keys: string[n], which stand behind those before.  Piece by piece: all positions of a key take 240 bytes.  O(n k)."""
+        given = byte_rows(keys)
+        for start in range(0, len(given), _PIECE_KEYS):
+            piece = given.rows(slice(start, start + _PIECE_KEYS))
+            row: Int64Array | np.int64 = np.int64(0)
+            if self._is_dynamic:
+                row = _row_of(self._added + np.arange(len(piece)), self._entries, self._max_entries)
+            self._matrix.set(_positions(piece, self._bits, self._hashes), row)
+            self._added += len(piece)
+
+    def text(self) -> str:
+        """Return the base64 text of the filter."""
+        head = b""
+        if self._is_dynamic:
+            told = self._hashes, _MURMUR, self._bits, self._entries, self._last, self._rows
+            head = _DYNAMIC.pack(_VERSION, *told)
+        rows = (_encode_row(row, self._bits, self._hashes) for row in self._matrix.packed())
+        return base64.b64encode(head + b"".join(rows)).decode("ascii")
+
+
 def simple(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float) -> str:
     """Return the base64 text of a SIMPLE filter of ``keys``: string[n], sized for ``entries``.  O(n k)."""
-    bits, hashes = sizing(entries, fpp)
-    row = _fill(byte_rows(keys), np.zeros(len(keys), np.int64), 1, bits, hashes)[0]
-    return base64.b64encode(_encode_row(row, bits, hashes)).decode("ascii")
+    filling = Filling(SIMPLE, len(keys), entries, fpp)
+    filling.add(keys)
+    return filling.text()
 
 
 def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_entries: int) -> str:
@@ -96,11 +138,9 @@ def dynamic_v0(keys: pa.Array | pa.ChunkedArray, entries: int, fpp: float, max_e
 
     ``entries``: keys per row; ``max_entries``: where rows stop growing in number.  O(n k).
     """
-    bits, hashes = sizing(entries, fpp)
-    row, rows, last = _rows_of(len(keys), entries, max_entries)
-    matrix = _fill(byte_rows(keys), row, rows, bits, hashes)
-    head = _DYNAMIC.pack(_VERSION, hashes, _MURMUR, bits, entries, last, rows)
-    return base64.b64encode(head + b"".join(_encode_row(line, bits, hashes) for line in matrix)).decode("ascii")
+    filling = Filling(DYNAMIC_V0, len(keys), entries, fpp, max_entries)
+    filling.add(keys)
+    return filling.text()
 
 
 def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedArray) -> BoolArray:
@@ -122,14 +162,21 @@ def may_contain(text: str | bytes, type_code: str, keys: pa.Array | pa.ChunkedAr
     return answer
 
 
-def _rows_of(keys: int, per_row: int, max_entries: int) -> tuple[Int64Array, int, int]:
-    """Row of each key, number of rows, and the count that Hudi writes for the last row used."""
-    rows_max = max(1, -(-max_entries // per_row))
-    rows = min(rows_max, max(1, -(-keys // per_row)))
-    number = np.arange(keys, dtype=np.int64)
+def _rows_of(keys: int, per_row: int, max_entries: int) -> tuple[int, int]:
+    """Number of rows, and the count that Hudi writes for the last row used."""
+    rows = min(_rows_max(per_row, max_entries), max(1, -(-keys // per_row)))
+    return rows, keys - per_row * (rows - 1)
+
+
+def _rows_max(per_row: int, max_entries: int) -> int:
+    return max(1, -(-max_entries // per_row))
+
+
+def _row_of(number: Int64Array, per_row: int, max_entries: int) -> Int64Array:
+    """Row of the keys that were added as the ``number``-th."""
+    rows_max = _rows_max(per_row, max_entries)
     over = number - rows_max * per_row
-    row = np.where(over < 0, number // per_row, np.maximum(over - 1, 0) % rows_max)
-    return row, rows, keys - per_row * (rows - 1)
+    return np.where(over < 0, number // per_row, np.maximum(over - 1, 0) % rows_max)
 
 
 def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
@@ -253,14 +300,28 @@ def _hashed_on(state: int, words: list[int]) -> int:
     return state
 
 
-def _fill(keys: ByteRows, row: Int64Array, rows: int, bits: int, hashes: int) -> UInt8Array:
-    """Set the positions of each key in its row -> uint8[rows, ceil(bits / 8)].  Piece by piece: all positions of a key take 240 bytes."""
-    matrix = np.zeros((rows, bits), np.bool_)
-    flat = matrix.reshape(-1)
-    for start in range(0, len(keys), _PIECE_KEYS):
-        piece = slice(start, start + _PIECE_KEYS)
-        flat[_positions(keys.rows(piece), bits, hashes) + bits * row[piece]] = True
-    return np.packbits(matrix, axis=1, bitorder="little")
+class _Bits:
+    """Bits in rows: a byte each while they are set, which is quick, or eight in a byte where they would be too many."""
+
+    def __init__(self, rows: int, bits: int) -> None:
+        self._bits, self._stride = bits, -(-bits // 8)
+        self._is_packed = rows * bits > _BYTES_MAX
+        shape, kind = ((rows, self._stride), np.uint8) if self._is_packed else ((rows, bits), np.bool_)
+        self._matrix: npt.NDArray[Any] = np.zeros(shape, kind)
+
+    def set(self, positions: Int64Array, row: Int64Array | np.int64) -> None:
+        """Set ``positions``: int64[hashes, n], of the n keys of ``row``, or of one row."""
+        flat = self._matrix.reshape(-1)
+        if self._is_packed:
+            np.bitwise_or.at(
+                flat, self._stride * row + (positions >> 3), np.left_shift(1, positions & 7).astype(np.uint8)
+            )
+        else:
+            flat[positions + self._bits * row] = True
+
+    def packed(self) -> UInt8Array:
+        """Return the rows -> uint8[rows, ceil(bits / 8)]."""
+        return self._matrix if self._is_packed else np.packbits(self._matrix, axis=1, bitorder="little")
 
 
 def _encode_row(row: UInt8Array, bits: int, hashes: int) -> bytes:

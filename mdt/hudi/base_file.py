@@ -9,9 +9,11 @@ Decimals are bytes, not integers, whose scale Hudi 1.2 loses where it rewrites a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, lru_cache
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -154,17 +156,56 @@ def encode(
     ``page_bytes``: size at which pages are cut, larger ones with zstd.  A small table has one page in each chunk, and no page index.
     The footer has digests of all column chunks (:mod:`mdt.parquet.digests`).
     """
-    leaves = _leaves(table.schema)
-    paths = [path for path, _, _ in leaves]
-    statistics = [
-        path for path, index, kind in leaves if path not in _UNBOUNDED and _bounded(table.column(index), kind)
-    ]
+    sink = pa.BufferOutputStream()
+    told: list[pq.FileMetaData] = []
+    writer = _writer(table, sink, without_bounds(table), compression, page_bytes, told)
+    row_groups = row_groups_of(len(table), row_group_rows)
+    with writer:
+        writer.write_table(table, row_group_size=row_group_rows)
+        known = _footer(avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type)
+        writer.add_key_value_metadata(known | _place_of_digests(len(row_groups), table.schema))
+    data = sink.getvalue()
+    digests.fill(data, told[0])
+    return data, told[0]
+
+
+def encode_groups(
+    groups: Iterable[pa.Table], sink: Any, *, unbounded: AbstractSet[str], avro_schema: str,
+    said: Callable[[], tuple[str | None, str | None, bytes | None]], compression: str, page_bytes: int, bloom_type: str,
+) -> pq.FileMetaData:  # fmt: skip
+    """Write row groups, at least one, as Parquet bytes to the file object ``sink``, as :func:`encode` does; return what pyarrow says of them.
+
+    ``unbounded``: those of :func:`without_bounds` of all rows.  ``said``: gives ``min_key``, ``max_key`` and the filter when all rows are written.  The
+    digests are left to the caller (:func:`mdt.parquet.digests.fill`).  The first row group says how columns are encoded.
+    """
+    told: list[pq.FileMetaData] = []
+    left = iter(groups)
+    first = next(left)
+    count = 0
+    with _writer(first, sink, unbounded, compression, page_bytes, told) as writer:
+        for group in chain([first], left):
+            writer.write_table(group, row_group_size=max(1, len(group)))
+            count += 1
+        known = _footer(avro_schema, *said(), bloom_type)
+        writer.add_key_value_metadata(known | _place_of_digests(count, first.schema))
+    return told[0]
+
+
+def _writer(
+    table: pa.Table,
+    sink: Any,
+    unbounded: AbstractSet[str],
+    compression: str,
+    page_bytes: int,
+    told: list[pq.FileMetaData],
+) -> pq.ParquetWriter:
+    """Return what writes rows such as those of ``table``; at its end it puts into ``told`` what it has written."""
+    paths = [path for path, _, _ in _leaves(table.schema)]
+    statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
     repetitive = _repetitive(table)
     encodings = _encodings(table, repetitive.keys(), compression)
     codecs = {path: _codec(compression, repetitive.get(path, 1.0)) for path in paths}
-    sink = pa.BufferOutputStream()
-    told: list[pq.FileMetaData] = []
-    writer = pq.ParquetWriter(
+    return pq.ParquetWriter(
         sink,
         table.schema.remove_metadata(),
         store_schema=False,
@@ -178,14 +219,21 @@ def encode(
         metadata_collector=told,
         **_paging(table, page_bytes, compression),
     )
-    row_groups = row_groups_of(len(table), row_group_rows)
-    with writer:
-        writer.write_table(table, row_group_size=row_group_rows)
-        known = _footer(avro_schema, min_key, max_key, None if bloom is None else bloom(), bloom_type)
-        writer.add_key_value_metadata(known | {digests.KEY: digests.reserved(len(row_groups) * len(leaves))})
-    data = sink.getvalue()
-    digests.fill(data, told[0])
-    return data, told[0]
+
+
+def _place_of_digests(row_groups: int, schema: pa.Schema) -> dict[str, str]:
+    return {digests.KEY: digests.reserved(row_groups * len(_leaves(schema)))}
+
+
+def floats(schema: pa.Schema) -> list[str]:
+    """Return the columns of floats, of which a single NaN says that they have no bounds."""
+    return [field.name for field in schema if _is_floating(field.type)]
+
+
+def without_bounds(table: pa.Table) -> frozenset[str]:
+    """Return the paths of the leaves whose min and max by parquet-cpp do not bound every value, in everyone's order."""
+    leaves = _leaves(table.schema)
+    return frozenset(path for path, index, kind in leaves if not _bounded(table.column(index), kind))
 
 
 def row_groups_of(rows: int, row_group_rows: int) -> tuple[int, ...]:

@@ -41,10 +41,10 @@ class AttachmentWriter:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | pa.Buffer] = []
         self._size = 0
 
-    def add(self, data: bytes) -> ObjectRange:
+    def add(self, data: bytes | pa.Buffer) -> ObjectRange:
         """Append ``data``, aligned to 8 bytes, and return where it will stand.  O(len(data))."""
         stored = ObjectRange(self.path, self._size, len(data), zlib.crc32(data))
         padding = -len(data) % _ALIGNMENT
@@ -94,7 +94,7 @@ class ObjectReader:
                 size += stored.length
         self._storage.together(*missing)
 
-    def keep_key_map(self, stored: ObjectRange, data: bytes) -> None:
+    def keep_key_map(self, stored: ObjectRange, data: bytes | pa.Buffer) -> None:
         """Keep a key map that this process has written, where reading it again would be a request."""
         if self._storage.is_remote:
             self.key_maps.put(stored, key_map.decode(data, path=stored.path, offset=stored.offset), stored.length)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +67,7 @@ class Shards:
 
     def of(self, hi: UInt64Array) -> Int64Array:
         """Return the shard of each hash -> int64[n]."""
-        return (hi >> np.uint64(64 - self.bits)).astype(np.int64) if self.bits else np.zeros(len(hi), np.int64)
+        return shard_of(hi, self.bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,11 @@ class Packed:
     least: int = 0
 
     @classmethod
-    def of(cls, numbers: npt.NDArray[Any], least: int = 0) -> Packed:
-        """Return ``numbers``, none of them below ``least``, in few bytes.  O(n)."""
+    def of(cls, numbers: npt.NDArray[Any], least: int = 0, width: int | None = None) -> Packed:
+        """Return ``numbers``, none of them below ``least``, in few bytes each, or in ``width`` bytes.  O(n)."""
         above = numbers.astype("<u8") - np.uint64(least)
-        width = max(1, (int(above.max(initial=0)).bit_length() + 7) // 8)
+        if width is None:
+            width = width_of(int(above.max(initial=0)))
         return cls(np.ascontiguousarray(above.view(np.uint8).reshape(-1, _WORD_BYTES)[:, :width]), least)
 
     def __len__(self) -> int:
@@ -200,22 +202,64 @@ def encode(key_map: KeyMap) -> bytes:
     """Return the bytes of ``key_map``."""
     n, hi, lo = len(key_map), key_map.hashes.hi.astype("<u8"), key_map.hashes.lo.astype("<u8")
     position = Packed.of(np.asarray(key_map.position))
-    packed, flags, least = [position], position.data.shape[1] << 16, 0
+    packed, least = [position], 0
     if key_map.ordering is not None:
         words = np.asarray(key_map.ordering)
         least = int(words.min()) if n else 0
         packed.insert(0, Packed.of(words, least))
-        flags |= HAS_ORDERING | packed[0].data.shape[1] << 8
     arrays: list[npt.NDArray[Any]] = [hi, lo, *(one.data for one in packed)]
-    bits = min(_SHARD_BITS_MAX, (n // _SHARD_ENTRIES).bit_length())
-    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
-    start = np.concatenate([[0], np.searchsorted(hi, bounds), [n]]).astype("<u4")
+    start = shard_bounds(hi, shard_bits(n))
+    told = head(n, [one.data.shape[1] for one in packed], least, start, checksums(arrays, start))
+    return b"".join([told, *(array.tobytes() for array in arrays)])
+
+
+def width_of(most: int) -> int:
+    """Return how many bytes each of some numbers has, of which ``most`` is the largest.
+
+    >>> width_of(0), width_of(255), width_of(256)
+    (1, 1, 2)
+    """
+    return max(1, (most.bit_length() + 7) // 8)
+
+
+def shard_bits(rows: int) -> int:
+    """Return by how many bits of their hashes ``rows`` entries are cut into shards."""
+    return min(_SHARD_BITS_MAX, (rows // _SHARD_ENTRIES).bit_length())
+
+
+def shard_of(hi: UInt64Array, bits: int) -> Int64Array:
+    """Return the shard of each hash, of 2^bits -> int64[n]."""
+    return (hi >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(hi), np.int64)
+
+
+def shard_bounds(hi: npt.NDArray[Any], bits: int, first: int = 0, count: int | None = None) -> Int64Array:
+    """Return where in ``hi``, which rises, shards begin, and where the last one ends -> int64[count + 1]: ``count`` of them from ``first`` on, all others
+    are empty; by default all 2^bits.
+    """
+    last = first + ((1 << bits) if count is None else count)
+    bounds = np.arange(first + 1, last, dtype=np.uint64) << np.uint64((64 - bits) % 64)
+    return np.concatenate([[0], np.searchsorted(hi, bounds), [len(hi)]]).astype(np.int64)
+
+
+def checksums(arrays: list[npt.NDArray[Any]], start: Int64Array) -> list[int]:
+    """Return the checksum of each shard of the entries ``arrays``, as they are stored."""
     pairs = zip(start[:-1].tolist(), start[1:].tolist(), strict=True)
-    check = [_checksum([array[first:last] for array in arrays]) for first, last in pairs]
-    shards = _LEAST.pack(least) + start.tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
-    header = _HEADER.pack(MAGIC, flags, n, bits)
-    crc = _CRC.pack(zlib.crc32(shards, zlib.crc32(header)))
-    return b"".join([header, crc, shards, *(array.tobytes() for array in arrays)])
+    return [_checksum([array[first:last] for array in arrays]) for first, last in pairs]
+
+
+def head_bytes(bits: int) -> int:
+    """Return how many bytes stand before the entries, of 2^bits shards."""
+    return _LEAST_AT + _LEAST.size + 4 * ((1 << bits) + 1) + 4 * (1 << bits) + 4
+
+
+def head(rows: int, widths: Sequence[int], least: int, start: Int64Array, check: Sequence[int]) -> bytes:
+    """Return what stands before the entries.  ``widths``: bytes of an ordering value, where there are any, and of a position; ``start``, ``check``: see :class:`Shards`."""
+    flags = widths[-1] << 16
+    if len(widths) > 1:
+        flags |= HAS_ORDERING | widths[0] << 8
+    shards = _LEAST.pack(least) + start.astype("<u4").tobytes() + np.array(check, "<u4").tobytes() + bytes(4)
+    told = _HEADER.pack(MAGIC, flags, rows, (len(start) - 1).bit_length() - 1)
+    return told + _CRC.pack(zlib.crc32(shards, zlib.crc32(told))) + shards
 
 
 def decode(data: Any, *, path: str, offset: int) -> KeyMap:

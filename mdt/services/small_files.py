@@ -37,7 +37,7 @@ BUDGET_BYTES = 64 << 20
 """Bytes that one step reads at most, unless a single file group has more."""
 _BUDGET_BYTES_MIN = 1 << 20
 _BUDGET_SHARE = 16
-"""Part of the memory of writes (``mdt.write.memory.max``) that they are at most: a step takes place in the process of a writer, and rows some ten times their bytes."""
+"""Part of the memory of writes (``mdt.write.memory.max``) that they are at most: a step takes place in the process of a writer, and log files take some ten times their bytes."""
 STEP_BYTES = 16 << 20
 STEP_TIMES = 12
 """A compaction after a write reads no more than this, or so many times what the write has written if that is more: so it follows the writes, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 import threading
@@ -41,10 +42,19 @@ class Scratch:
 
     def append(self, data: bytes | pa.Buffer) -> int:
         """Write ``data`` at the end; return where they begin.  Raises Unavailable if the disk is full."""
-        rest = memoryview(data)
+        start = self.reserve(len(data))
+        self.put(start, data)
+        return start
+
+    def reserve(self, size: int) -> int:
+        """Return where ``size`` bytes begin which are written later, by :meth:`put`."""
         with self._lock:
-            start, self._end = self._end, self._end + len(rest)
-        at = start
+            start, self._end = self._end, self._end + size
+        return start
+
+    def put(self, at: int, data: bytes | memoryview | pa.Buffer) -> None:
+        """Write ``data`` at a place that was reserved.  Raises Unavailable if the disk is full."""
+        rest = memoryview(data)[: len(data)]  # of a buffer that Arrow has made smaller the view is as large as it was
         while len(rest):
             try:
                 done = os.pwrite(self._file, rest, at)
@@ -54,7 +64,6 @@ class Scratch:
                     hint="nothing was committed; mdt.write.spill.dir names a directory with more space",
                 ) from error
             rest, at = rest[done:], at + done
-        return start
 
     def read(self, start: int, size: int) -> pa.Buffer:
         """Return ``size`` bytes that were written."""
@@ -64,3 +73,33 @@ class Scratch:
             assert more, "a scratch file holds what was appended to it"
             data += more
         return pa.py_buffer(data)
+
+    def mapped(self) -> pa.Buffer:
+        """Return all bytes, which may be changed in place; they stay as long as the buffer, and are memory that the system may take back.
+
+        >>> scratch = Scratch()
+        >>> at = scratch.append(b"abc")
+        >>> scratch.mapped().to_pybytes()
+        b'abc'
+        """
+        return pa.py_buffer(mmap.mmap(self._file, self._end) if self._end else b"")
+
+
+class Sink:
+    """A file object for what writes bytes one after the other: they go to the end of a scratch file, of which nobody else has a part."""
+
+    closed = False
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        """Write ``data`` behind those before."""
+        self._scratch.append(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: nothing waits."""
+
+    def close(self) -> None:
+        """Do nothing: the scratch file stays."""

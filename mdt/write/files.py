@@ -41,11 +41,21 @@ from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
 from mdt.stores.contract import Data, awaited
 from mdt.write.assign import NEW
+from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom
-from mdt.write.moved_rows import Moved, moved_rows, positions, taken, with_constants, without_constants
+from mdt.write.large_files import Base, is_large, rewritten
+from mdt.write.moved_rows import (
+    Moved,
+    moved_rows,
+    moved_schema,
+    positions,
+    taken,
+    with_constants,
+    without_constants,
+)
 from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
-from mdt.write.summarize import Indexed, Summaries, summarize
+from mdt.write.summarize import Indexed, summarize
 
 _BESIDE_ROWS_MIN = 1 << 16
 """A file of so many rows is described on a thread of its own while it is encoded; fewer take no longer than a thread takes to begin."""
@@ -70,25 +80,12 @@ class Written:
 
     file: NewFile
     indexed: Indexed
-    key_map: bytes | None
+    key_map: bytes | pa.Buffer | None
     page_map: bytes | None
     gained: pa.Array
     gained_hashes: KeyHashes
     removed: Sequence[int] = ()
     vectors: Mapping[int, BitMap] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parquet:
-    """Rows as Parquet bytes, and all that is known of them; by default of no rows, which a log file of deletes has."""
-
-    data: Any = b""
-    rows: int = 0
-    row_groups: tuple[int, ...] = ()
-    footer: tuple[int, int] = (0, 0)
-    found: Summaries = field(default_factory=Summaries)
-    key_map: bytes | None = None
-    page_map: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +190,7 @@ class WriteJob:
         )
         return base_file.with_meta_columns(rows.table, meta)
 
-    def _parquet(self, content: _Content, keys: pa.Array | None = None) -> _Parquet:
+    def _parquet(self, content: _Content, keys: pa.Array | None = None) -> Encoded:
         """Encode and describe rows with meta columns.  ``keys``: those of a base file, whose footer says more of them to Hudi's readers."""
         table, options = content.table, self.options
         row_groups = base_file.row_groups_of(len(table), options.row_group_rows)
@@ -209,31 +206,58 @@ class WriteJob:
                 bloom=bloom, bloom_type=options.bloom_filter_type, compression=options.compression, page_bytes=options.page_bytes,
             )  # fmt: skip
             pages = page_map.encoded(data, said) if len(table) else None
-            return _Parquet(data, len(table), row_groups, footer_reference(data), found(), key_map(), pages)
+            return Encoded(data, len(table), row_groups, footer_reference(data), found(), key_map(), pages)
 
     def _base(self, task: int, work: Slice) -> Written:
         """Write a new base file: the rows that the slice carries over, and the new ones."""
         file_id, token = self._file_id(work), self.claim.write_token(task)
         name = base_file.name(file_id, token, self.claim.instant)
-        content = self._content(task, work, name)
-        keys = plain(content.table[RECORD_KEY])
-        parquet = self._parquet(content, keys)
-        self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
-        inserts, gained = work.inserts, self._gained(work)
-        if work.group == NEW and work.carried is not None:
-            # All keys are new to the group, and none is covered without a key part.
-            ordered = sort_keys(content.table, self.snapshot.definition.key)
-            inserts, gained = len(keys), (self._keys(keys, ordered), content.hashes)
-        members, previous, fresh = self._members(work), NO_PREVIOUS, None
+        members, previous, inserts, gained = self._members(work), NO_PREVIOUS, work.inserts, self._gained(work)
         if members:
             previous = self.snapshot.segment(members[0]).base_instant
-        if content.fresh is not None:
-            fresh = content.fresh.serialize()
+        base = self._large_base(work, members)
+        positions: BitMap | None
+        if base is not None:
+            parquet, positions = self._rewritten(task, work, name, base)
+        else:
+            content = self._content(task, work, name)
+            keys, positions = plain(content.table[RECORD_KEY]), content.fresh
+            parquet = self._parquet(content, keys)
+            if work.group == NEW and work.carried is not None:
+                # All keys are new to the group, and none is covered without a key part.
+                ordered = sort_keys(content.table, self.snapshot.definition.key)
+                inserts, gained = len(keys), (self._keys(keys, ordered), content.hashes)
+        self._upload(paths.partition_file(work.partition, name), parquet.data, len(parquet.data))
+        fresh = None if positions is None else positions.serialize()
         file = self._new_file(
             work, parquet, [parquet.data], file_id=file_id, name=name, kind=BASE, base_instant=self.claim.instant,
             log_version=0, block_offset=0, inserts=inserts, fresh=fresh, previous_instant=previous,
         )  # fmt: skip
         return self._written(work, file, parquet, gained, removed=self.snapshot.segment_ids[members].tolist())
+
+    def _large_base(self, work: Slice, members: Sequence[int]) -> Base | None:
+        """Return the base file of the group if it is rewritten row group by row group and any row of it stays."""
+        if work.carried is not None or not members or self.snapshot.segment(members[0]).kind != BASE:
+            return None
+        if not is_large(self.snapshot.segment(members[0]), self.options):
+            return None
+        base = Base(self.metadata, self.snapshot, members[0], work.dead.get(members[0], BitMap()))
+        return base if base.rows else None
+
+    def _rewritten(self, task: int, work: Slice, name: str, base: Base) -> tuple[Encoded, BitMap]:
+        """Return a base file with the rows of ``base``, those of its log files, and new ones; and which positions have new rows."""
+        definition = self.snapshot.definition
+        parts = [
+            taken(table, positions([(table, live)]))
+            for table, live in self._moved(work, [i for i in self._members(work) if i != base.number])
+        ]
+        old = sum(map(len, parts))
+        if work.new is not None:
+            parts.append(without_constants(self._fresh(task, work.new, work.partition, name)))
+        come = base_file.stack([moved_schema(definition).empty_table(), *parts])
+        return rewritten(
+            base, come, old, options=self.options, avro_schema=self.avro_meta, constants=(work.partition, name)
+        )
 
     def _content(self, task: int, work: Slice, name: str) -> _Content:
         """Return the rows of a base file: what is carried over, under the new file name, then what is new.
@@ -263,8 +287,12 @@ class WriteJob:
         """Return the rows that move into a base file, by default the live ones of the group; oldest segment first."""
         if work.carried is not None:
             return [(table, None) for table in work.carried()]
-        members = [i for i in self._members(work) if self.snapshot.rows[i]]
-        return [moved_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in members]
+        return self._moved(work, self._members(work))
+
+    def _moved(self, work: Slice, members: Sequence[int]) -> Sequence[Moved]:
+        """Return the rows of those ``members`` that have any."""
+        with_rows = [i for i in members if self.snapshot.rows[i]]
+        return [moved_rows(self.metadata, self.snapshot, i, work.dead.get(i)) for i in with_rows]
 
     def _in_place(self, table: pa.Table, fresh: Int64Array = _NONE) -> _Content:
         """Return rows of the table, of which those at ``fresh`` are new, with what is kept of their keys."""
@@ -299,7 +327,7 @@ class WriteJob:
         name_instant = layout_of(snapshot.definition).log_instant(base_instant, claim.instant)
         name = log_file.name(file_id, name_instant, version, claim.write_token(task))
         content, positions = self._log_content(task, work, file_id)
-        parquet, block, offset, fresh = _Parquet(), b"", 0, None
+        parquet, block, offset, fresh = Encoded(), b"", 0, None
         if content is not None:
             parquet = self._parquet(content)
             block, offset = log_file.data_block(
@@ -363,7 +391,7 @@ class WriteJob:
             base_instant=base_instant,
         )  # fmt: skip
 
-    def _new_file(self, work: Slice, parquet: _Parquet, content: Sequence[bytes | pa.Buffer], **told: Any) -> NewFile:
+    def _new_file(self, work: Slice, parquet: Encoded, content: Sequence[bytes | pa.Buffer], **told: Any) -> NewFile:
         """Return the file with the bytes ``content``; ``told``: what its kind has of its own."""
         crc = 0
         for part in content:
@@ -378,7 +406,7 @@ class WriteJob:
         self,
         work: Slice,
         file: NewFile,
-        parquet: _Parquet,
+        parquet: Encoded,
         gained: tuple[pa.Array, KeyHashes],
         removed: Sequence[int] = (),
     ) -> Written:

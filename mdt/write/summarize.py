@@ -64,10 +64,14 @@ def summarize(definition: TableDefinition, options: Options, table: pa.Table, ro
     """Return the summaries of one segment.  ``row_groups``: rows of each row group."""
     stats = summarize_columns(definition, options, table, row_groups)
     found = summarize_indexes(definition.indexes, table, row_groups)
-    if found.is_alone and len(table):
-        finished = summaries_of_shard(definition.indexes, [(0, found)])
-        found = replace(found, columns={}, parts={}, finished=finished)
-    return Summaries(stats, found)
+    return Summaries(stats, _alone(definition, found))
+
+
+def _alone(definition: TableDefinition, found: Indexed) -> Indexed:
+    """Return ``found`` with summaries, if its file is a shard of its own."""
+    if not found.is_alone or not found.rows:
+        return found
+    return replace(found, columns={}, parts={}, finished=summaries_of_shard(definition.indexes, [(0, found)]))
 
 
 def summarize_columns(
@@ -77,20 +81,32 @@ def summarize_columns(
 
     Fields of structs have statistics like columns; choosing a struct chooses all in it.
     """
+    return _stats_table(definition, _leaf_stats(definition, options, table, row_groups))
+
+
+def _leaf_stats(
+    definition: TableDefinition, options: Options, table: pa.Table, row_groups: Sequence[int]
+) -> dict[str, list[column_stats.Stats]]:
+    """Return the statistics of each row group, by the leaves that have some."""
     chosen = options.column_stats_columns
     wanted = {*(chosen or ()), *definition.key, *definition.partition_by}
+    found: dict[str, list[column_stats.Stats]] = {}
+    for path, leaf in _leaves(definition.schema):
+        if values.supports(leaf.type) and (chosen is None or _is_chosen(path, wanted)):
+            found[path] = column_stats.summarize_row_groups(paths.column_at(table, path), row_groups)
+    return found
+
+
+def _stats_table(definition: TableDefinition, leaves: Mapping[str, Sequence[column_stats.Stats]]) -> pa.Table | None:
     columns: list[str] = []
     row_group: list[int] = []
     found: list[column_stats.Stats | None] = []
-    for path, leaf in _leaves(definition.schema):
-        if not values.supports(leaf.type) or (chosen is not None and not _is_chosen(path, wanted)):
-            continue
-        parts = column_stats.summarize_row_groups(paths.column_at(table, path), row_groups)
+    for path, parts in leaves.items():
         found.append(column_stats.merge(parts))
         row_group.append(-1)
-        if len(row_groups) > 1:
+        if len(parts) > 1:
             found += parts
-            row_group += range(len(row_groups))
+            row_group += range(len(parts))
         columns += [definition.statistics_name(path)] * (len(found) - len(columns))
     if not found:
         return None
@@ -127,6 +143,56 @@ def summarize_indexes(specs: Sequence[str], table: pa.Table, row_groups: Sequenc
                     parts[text] = parts_of(index, table, spec.columns, row_groups)
     widest = max((column.nbytes for column in table.columns), default=0)
     return Indexed(columns, parts, len(table), widest)
+
+
+class RowGroupSummaries:
+    """The summaries of a segment whose row groups come one by one, as :func:`summarize` makes them of all rows.  For one thread.
+
+    Columns are held until the end only where an index finds rows, or has one summary of all row groups.
+    """
+
+    def __init__(self, definition: TableDefinition, options: Options) -> None:
+        self._definition, self._options = definition, options
+        self._row_groups: list[int] = []
+        self._leaves: dict[str, list[column_stats.Stats]] = {}
+        self._sizes: dict[str, int] = {}
+        self._parts: dict[str, list[tuple[int, bytes]]] = {}
+        self._held: list[pa.Table] = []
+        found = {text: index_of(text) for text in definition.indexes}
+        self._by_group = [text for text, (_, index) in found.items() if _is_by_group(index)]
+        self._at_end = [text for text in found if text not in self._by_group]
+        ways = [paths.steps(definition.schema, path) for text in self._at_end for path in found[text][0].columns]
+        self._columns = sorted({definition.schema.names[way[0]] for way in ways if way is not None})
+
+    def add(self, group: pa.Table) -> None:
+        """Take the rows of the next row group."""
+        first, rows = sum(self._row_groups), [len(group)]
+        self._row_groups += rows
+        for path, stats in _leaf_stats(self._definition, self._options, group, rows).items():
+            self._leaves.setdefault(path, []).extend(stats)
+        for name, column in zip(group.column_names, group.columns, strict=True):
+            self._sizes[name] = self._sizes.get(name, 0) + column.nbytes
+        for text, parts in summarize_indexes(self._by_group, group, rows).parts.items():
+            self._parts.setdefault(text, []).extend((first + at, summary) for at, summary in parts)
+        self._held.append(group.select(self._columns))
+
+    def finished(self) -> Summaries:
+        """Return the summaries of all rows, of which there is at least one."""
+        found = summarize_indexes(self._at_end, pa.concat_tables(self._held), self._row_groups)
+        self._held.clear()
+        whole = {text: parts for text, parts in self._parts.items() if len(parts) == len(self._row_groups)}
+        found = replace(
+            found,
+            parts={**found.parts, **whole},
+            rows=sum(self._row_groups),
+            widest=max(self._sizes.values(), default=0),
+        )
+        return Summaries(_stats_table(self._definition, self._leaves), _alone(self._definition, found))
+
+
+def _is_by_group(index: SkippingIndex | str) -> bool:
+    """Return whether each row group has a summary that asks for no other."""
+    return isinstance(index, SkippingIndex) and not index.finds_rows and index.row_groups
 
 
 def summaries_of_shard(specs: Iterable[str], files: Sequence[tuple[int, Indexed]]) -> dict[str, bytes]:

@@ -1,12 +1,15 @@
 """A process of its own that writes rows of a generator with little memory, and says what each write took at most: ``python memory_peaks.py FOLDER LIMIT ROWS``.
 
-Prints a JSON object: write -> bytes above what the process had before.
+Prints a JSON object: write -> bytes above what the process had before.  Of files that are rewritten ("rewrite of …") only the process's own memory counts, and not
+what is mapped: the old file, the new one and its key map.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,6 +47,51 @@ def peak(write: Callable[[], object]) -> int:
     return _status("VmHWM")
 
 
+def own_peak(write: Callable[[], object]) -> int:
+    """Return how many bytes of its own memory the process has at most during ``write``, asked for every few milliseconds."""
+    done, most = threading.Event(), [0]
+
+    def look() -> None:
+        while not done.wait(0.003):
+            most[0] = max(most[0], _status("RssAnon"))
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    try:
+        write()
+    finally:
+        done.set()
+        watch.join()
+    return most[0]
+
+
+def fill(folder: Path, rows: int) -> None:
+    """Make tables of one file of ``rows`` rows each, as only a write with more memory does."""
+    options = {"mdt.durable": False, "mdt.services.auto": False, "mdt.max.file.bytes": 1 << 30, "mdt.writer.threads": 1}
+    for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+        table = mdt.create(folder / kind, SCHEMA, key=["id"], table_type=kind, options=options)
+        table.bulk_insert(pa.Table.from_batches(batches(0, rows)))
+        assert len(table.files()) == 1
+    table.upsert(pa.Table.from_batches(batches(0, rows // 20, 2)))
+
+
+def rewrites(folder: Path, limit: int, rows: int) -> dict[str, int]:
+    """Return the peaks of writes that rewrite such a file."""
+    command = [sys.executable, __file__, str(folder), "fill", str(rows)]
+    subprocess.run(command, check=True)
+    options = {"mdt.write.memory.max": limit, "mdt.services.auto": False}
+    cow, mor = (mdt.open(folder / kind, options=options) for kind in ("COPY_ON_WRITE", "MERGE_ON_READ"))
+    before, some = _status("RssAnon"), rows // 20
+    peaks = {
+        "rewrite of an upsert": own_peak(lambda: cow.upsert(batches(rows - some, rows + some, 1))),
+        "rewrite of a delete": own_peak(lambda: cow.delete(batch.select(["id"]) for batch in batches(0, some))),
+        "rewrite of a delete by condition": own_peak(lambda: cow.delete_where("f < 0.01")),
+        "rewrite of a compaction": own_peak(mor.compact),
+    }
+    assert len(mor.files()) == 1
+    return {name: most - before for name, most in peaks.items()}
+
+
 def main(folder: Path, limit: int, rows: int) -> dict[str, int]:
     """Return the peak of each write of some ``rows``."""
     mdt.create(folder / "small", SCHEMA, key=["id"], options={"mdt.durable": False})
@@ -58,8 +106,10 @@ def main(folder: Path, limit: int, rows: int) -> dict[str, int]:
         "upsert": peak(lambda: table.upsert(batches(0, rows, 1))),
         "delete": peak(lambda: table.delete(batch.select(["id"]) for batch in batches(0, rows))),
     }
-    return {name: most - before for name, most in peaks.items()}
+    return {name: most - before for name, most in peaks.items()} | rewrites(folder, limit, rows)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[2] == "fill":
+    fill(Path(sys.argv[1]), int(sys.argv[3]))
+elif __name__ == "__main__":
     print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

@@ -1,0 +1,251 @@
+"""Base files that are too large to be rewritten in memory: read, put in order, described and encoded row group by row group.
+
+What comes to the rows of a base file, those of its log files and new ones, is held in memory; the bytes of the new file lie in a scratch file,
+and so does its key map while it is made.  The rows, and their order, are those that :mod:`mdt.write.files` makes in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from indexes.base import Int64Array
+from indexes.hashing import hash_keys
+from indexes.rising import is_rising
+from mdt.config import Options
+from mdt.hudi import base_file
+from mdt.hudi.arrays import plain
+from mdt.hudi.keys import rising, sort_keys
+from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata import key_map
+from mdt.metadata.large_key_map import LargeKeyMap
+from mdt.metadata.metadata import Metadata
+from mdt.metadata.segment_columns import read_columns
+from mdt.metadata.snapshot import Snapshot
+from mdt.parquet import digests, page_map
+from mdt.parquet.digests import Footer, footer_reference
+from mdt.parquet.segment import Segment
+from mdt.parquet.segment_rows import live_mask
+from mdt.stores.scratch import Scratch, Sink
+from mdt.write.encoded import Encoded
+from mdt.write.footer_bloom import filling
+from mdt.write.moved_rows import moved_schema, taken, with_constants
+from mdt.write.summarize import RowGroupSummaries
+
+_FILE_SHARE = 32
+"""A base file of more than this part of ``mdt.write.memory.max`` is large: in memory it takes some ten times its bytes, and writers are threads."""
+_BUFFER_BYTES = 1 << 20
+"""Bytes that wait until they are written to the scratch file: parquet-cpp writes each page by itself."""
+
+
+def is_large(segment: Segment, options: Options) -> bool:
+    """Return whether a base file is rewritten row group by row group."""
+    return len(segment.row_groups) > 1 and segment.size > options.write_memory_max // _FILE_SHARE
+
+
+@dataclass(frozen=True)
+class Base:
+    """The live rows of a large base file, file ``number`` of the snapshot, but those at the positions ``ended``."""
+
+    metadata: Metadata
+    snapshot: Snapshot
+    number: int
+    ended: BitMap
+
+    @cached_property
+    def rows(self) -> int:
+        """How many there are."""
+        return self._segment.rows - len(self._dead)
+
+    @cached_property
+    def _segment(self) -> Segment:
+        return self.snapshot.segment(self.number)
+
+    @cached_property
+    def _dead(self) -> BitMap:
+        return (self.snapshot.vector(self.number) or BitMap()) | self.ended
+
+    @cached_property
+    def _footers(self) -> _OneFooter:
+        return _OneFooter()
+
+    def pieces(self, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield the columns ``schema`` of the rows of each row group that has some, verified."""
+        first = 0
+        for number, rows in enumerate(self._segment.row_groups):
+            live = live_mask(rows, self._dead, first)
+            first += rows
+            if live is None or live.any():
+                yield read_columns(
+                    self.metadata.storage, self.snapshot.definition, self._segment, schema, row_groups=[number],
+                    wanted=live, footers=self._footers,
+                )  # fmt: skip
+
+
+class _OneFooter:
+    """The footer of one file, parsed once: :class:`mdt.parquet.segment_rows.Footers`."""
+
+    def __init__(self) -> None:
+        self._footer: Footer | None = None
+
+    def get(self, key: tuple[str, int], /) -> Footer | None:
+        """Return the footer, None if it is not known yet."""
+        return self._footer
+
+    def put(self, key: tuple[str, int], value: Footer, size: int, /) -> Footer:
+        """Keep the footer."""
+        self._footer = value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of the rows of a base file before they are written: whether their keys rise, and which columns hold a NaN."""
+
+    rises: bool
+    unbounded: frozenset[str]
+
+
+def _looked_at(base: Base) -> _Seen:
+    """Look at the columns of key and floats, which say in which order rows stand and what the footer tells."""
+    key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
+    floats = base_file.floats(schema)
+    wanted = pa.schema([field for field in schema if field.name in {*key, *floats}])
+    rises, last, unbounded = True, None, base_file.without_bounds(schema.empty_table())
+    for piece in base.pieces(wanted):
+        unbounded |= base_file.without_bounds(piece.select(floats))
+        if rises:
+            keys = sort_keys(piece, key)
+            rises = is_rising(keys) and (last is None or last <= keys[0].as_py())
+            last = keys[-1].as_py()
+    return _Seen(rises, unbounded)
+
+
+def rewritten(
+    base: Base, come: pa.Table, old: int, *, options: Options, avro_schema: str, constants: Sequence[str]
+) -> tuple[Encoded, BitMap]:
+    """Return the base file with the rows of ``base`` and those of ``come``, and which positions have new rows.
+
+    ``come``: rows of :func:`mdt.write.moved_rows.moved_schema`, in its types, of which the first ``old`` stood in the table before.  ``constants``: partition path and
+    file name.  Rows stand as they do in a file that is made in memory: by rising key, if those of the base file do; else new ones behind them.
+    """
+    seen, definition = _looked_at(base), base.snapshot.definition
+    unbounded = seen.unbounded | base_file.without_bounds(come)
+    made = _Description(base.snapshot, options, base.rows + len(come))
+    rows = _merged(base, come, by_key=seen.rises and base.rows > 0)
+    scratch = Scratch(options.write_spill_dir)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pa.BufferedOutputStream(pa.PythonFile(Sink(scratch), "w"), _BUFFER_BYTES) as sink,
+    ):
+
+        def described() -> Iterator[pa.Table]:
+            """Yield row groups, each of which is described while it is encoded."""
+            for group, at in _grouped(rows, options.row_group_rows):
+                whole = with_constants(group, definition, constants)
+                done = pool.submit(made.add, whole, at >= old)
+                yield whole
+                done.result()
+
+        said = base_file.encode_groups(
+            described(), sink, unbounded=unbounded, avro_schema=avro_schema, said=made.said, compression=options.compression,
+            page_bytes=options.page_bytes, bloom_type=options.bloom_filter_type,
+        )  # fmt: skip
+    data = scratch.mapped()
+    digests.fill(data, said)
+    encoded = Encoded(
+        data, made.rows, tuple(made.row_groups), footer_reference(data), made.summaries.finished(), made.key_map.encoded(),
+        page_map.encoded(data, said),
+    )  # fmt: skip
+    return encoded, made.fresh
+
+
+def _merged(base: Base, come: pa.Table, *, by_key: bool) -> Iterator[tuple[pa.Table, Int64Array]]:
+    """Yield rows in the order of the new file, with their positions in ``come``, -1 for those of the base file."""
+    key, schema = base.snapshot.definition.key, moved_schema(base.snapshot.definition)
+    keys, order = None, np.arange(len(come))
+    if by_key and len(come):
+        keys = sort_keys(come.select(key), key)
+        by_keys = rising(keys)
+        if by_keys is not None:
+            order, keys = by_keys, keys.take(pa.array(by_keys))
+    put = 0
+    for piece in base.pieces(schema):
+        at = np.full(len(piece), -1)
+        if keys is None or put == len(come):
+            yield piece, at
+            continue
+        own = sort_keys(piece.select(key), key)
+        # Rows with the last key of a piece come behind those of the base file that have it, too, which may follow in the next one.
+        here = put + _below(keys.slice(put), own[-1])
+        place = rising(pa.concat_arrays([own, keys.slice(put, here - put)]))
+        both = base_file.stack([piece, taken(come, order[put:here])])
+        at, put = np.concatenate([at, order[put:here]]), here
+        yield (both, at) if place is None else (taken(both, place), at[place])
+    if put < len(come):
+        yield taken(come, order[put:]), order[put:]
+
+
+def _below(keys: pa.Array, bound: Any) -> int:
+    """Return how many of ``keys``, which rise, are below ``bound``."""
+    return int(pc.sum(pc.less(keys, bound), min_count=0).as_py())
+
+
+def _grouped(rows: Iterator[tuple[pa.Table, Int64Array]], size: int) -> Iterator[tuple[pa.Table, Int64Array]]:
+    """Yield the same rows in pieces of ``size`` rows; the last one may have fewer."""
+    tables: list[pa.Table] = []
+    places: list[Int64Array] = []
+    held = 0
+    for table, at in rows:
+        tables.append(table)
+        places.append(at)
+        held += len(table)
+        if held < size:
+            continue
+        whole, at = pa.concat_tables(tables), np.concatenate(places)
+        for first in range(0, held - size + 1, size):
+            yield whole.slice(first, size).combine_chunks(), at[first : first + size]
+        rest = held % size
+        tables, places, held = [whole.slice(held - rest)], [at[held - rest :]], rest
+    if held:
+        yield pa.concat_tables(tables).combine_chunks(), np.concatenate(places)
+
+
+class _Description:
+    """All that is to be known of a file whose row groups come one by one."""
+
+    def __init__(self, snapshot: Snapshot, options: Options, rows: int) -> None:
+        self._definition = snapshot.definition
+        self.rows = rows
+        self.row_groups: list[int] = []
+        self.summaries = RowGroupSummaries(snapshot.definition, options)
+        self.key_map = LargeKeyMap(rows, options.write_spill_dir)
+        self.fresh = BitMap()
+        self._bloom = filling(rows, options) if options.write_footer_bloom else None
+        self._bounds: list[Mapping[str, str]] = []
+
+    def add(self, group: pa.Table, is_new: Any) -> None:
+        """Take the next row group; ``is_new``: bool[rows]."""
+        keys, ordering = plain(group[RECORD_KEY]), None
+        if self._definition.ordering is not None:
+            ordering = key_map.ordering_words(group[self._definition.ordering])
+        self.fresh.update(BitMap((sum(self.row_groups) + np.flatnonzero(is_new)).astype(np.uint32)))
+        self.key_map.add(hash_keys(keys, self._definition.hash_seed), ordering)
+        self._bounds.append(pc.min_max(keys).as_py())
+        if self._bloom is not None:
+            self._bloom.add(keys)
+        self.summaries.add(group)
+        self.row_groups.append(len(group))
+
+    def said(self) -> tuple[str | None, str | None, bytes | None]:
+        """Return the smallest and the largest record key, and Hudi's filter of all."""
+        bloom = None if self._bloom is None else self._bloom.text().encode("ascii")
+        return min(one["min"] for one in self._bounds), max(one["max"] for one in self._bounds), bloom

@@ -1,0 +1,228 @@
+"""Files that are rewritten row group by row group are those that would have been made in memory, byte for byte."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mdt
+from indexes.base import KeyHashes
+from mdt.errors import Corrupt, Unavailable
+from mdt.metadata import key_map, large_key_map
+from mdt.metadata.large_key_map import LargeKeyMap
+from mdt.stores.scratch import Scratch, Sink
+from mdt.stores.storage import MemoryStorage
+from mdt.write import files, large_files
+
+COW, MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()), ("city", pa.string()), ("ts", pa.int64()), ("fare", pa.float64()), ("note", pa.string()),
+        ("at", pa.struct([("lat", pa.float32()), ("road", pa.string())])), ("tags", pa.list_(pa.float64())),
+    ]
+)  # fmt: skip
+GROUP_ROWS = 7
+
+
+def data(seed: int, ids: range, *, nans: bool = False, shuffled: bool = False) -> pa.Table:
+    """Rows with the keys ``ids``."""
+    draw, n = np.random.default_rng(seed), len(ids)
+    fare = draw.random(n)
+    if nans:
+        fare[draw.integers(0, n)] = np.nan
+    order = draw.permutation(n) if shuffled else np.arange(n)
+    return pa.table(
+        {
+            "id": np.array(ids)[order], "city": draw.choice(["Oslo", "Rome"], n), "ts": draw.integers(0, 9, n), "fare": fare,
+            "note": [None if x == 3 else "é" * x for x in draw.integers(0, 9, n).tolist()],
+            "at": [{"lat": float(x), "road": f"r{x}"} if x else None for x in draw.integers(0, 4, n).tolist()],
+            "tags": [[0.5] * x for x in draw.integers(0, 3, n).tolist()],
+        },
+        schema=SCHEMA,
+    )  # fmt: skip
+
+
+def objects(storage: MemoryStorage) -> dict[str, bytes]:
+    return {one.path: storage.read(one.path) for one in storage.list("")}
+
+
+def told(table: mdt.Table) -> list[Any]:
+    """What the commit records say, but for the estimates of how much memory columns take."""
+    found = []
+    for seq in range(table.snapshot().seq + 1):
+        record = table._metadata.record(seq)
+        assert record is not None
+        parts = {name: record.table(name) for name in ("files", "slices", "removed", "stats", "vectors", "fresh")}
+        parts["stats"] = parts["stats"].drop_columns(["bytes"])
+        found.append((record.header, {name: part.to_pylist() for name, part in parts.items()}))
+    return found
+
+
+@pytest.fixture
+def rewrites(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The rows of the files that were made row group by row group; every file of several row groups is large."""
+    done: list[int] = []
+
+    def counted(*of: Any, **more: Any) -> Any:
+        found = large_files.rewritten(*of, **more)
+        done.append(found[0].rows)
+        return found
+
+    monkeypatch.setattr(large_files, "_FILE_SHARE", 1 << 60)
+    monkeypatch.setattr(large_key_map, "_PART_ROWS", 8)
+    monkeypatch.setattr(files, "rewritten", counted)
+    yield done
+
+
+History = Callable[[mdt.Table], object]
+HISTORIES: dict[str, tuple[str, dict[str, Any], History]] = {
+    "upsert": (COW, {}, lambda t: [t.upsert(data(n, range(30 * n, 30 * n + 60, 1 + n))) for n in (1, 2)]),
+    "rows before, between and behind": (COW, {}, lambda t: t.upsert(data(5, range(-9, 220, 3)))),
+    "rows that are out of order": (COW, {"at_first": "bulk_insert"}, lambda t: t.upsert(data(5, range(50, 120), shuffled=True))),
+    "nan comes": (COW, {}, lambda t: t.upsert(data(5, range(20, 40), nans=True))),
+    "nan stands": (COW, {"nans": True}, lambda t: t.upsert(data(5, range(20, 40)))),
+    "delete": (COW, {}, lambda t: t.delete({"id": list(range(3, 60)), "city": ["Oslo"] * 57})),
+    "delete of whole row groups": (COW, {}, lambda t: t.delete_where("id between 10 and 60")),
+    "delete of all": (COW, {}, lambda t: t.delete_where("id >= 0")),
+    "update by condition": (COW, {}, lambda t: t.update_where({"note": "'x'"}, "fare < 0.3")),
+    "ordering": (COW, {"ordering": "ts"}, lambda t: t.upsert(data(5, range(20, 140)))),
+    "table scope": (COW, {"scope": "table", "partition_by": ["city"]}, lambda t: t.upsert(data(5, range(20, 140)))),
+    "bucket": (COW, {"key_index": "bucket(buckets='2')"}, lambda t: t.upsert(data(5, range(20, 140)))),
+    "compaction": (MOR, {}, lambda t: [*(t.upsert(data(n, range(9 * n, 90 * n, n))) for n in (1, 2, 3)), t.compact()]),
+    "compaction of deletes": (MOR, {"ordering": "ts"}, lambda t: [t.delete_where("fare < 0.5"), t.compact()]),
+    "positions": (
+        MOR, {"options": {"mdt.write.record.positions": True}}, lambda t: [t.upsert(data(2, range(9, 90))), t.compact()],
+    ),
+    "indexes": (
+        COW, {"indexes": ["bitmap(city)", "bloom(note)", "column_stats(fare)"]}, lambda t: t.upsert(data(5, range(20, 140))),
+    ),
+    "filters that grow": (
+        COW, {"options": {"mdt.bloom.filter.type": "DYNAMIC_V0", "mdt.bloom.entries": 20, "mdt.bloom.entries.max": 50}},
+        lambda t: t.upsert(data(5, range(20, 140))),
+    ),
+    "zstd": (COW, {"options": {"mdt.compression": "zstd"}}, lambda t: t.upsert(data(5, range(20, 140)))),
+    "a column that files lack": (
+        COW, {}, lambda t: [t.alter(add={"more": pa.float64()}), t.delete_where("id < 8")],
+    ),
+    "keys that repeat": (
+        COW, {"options": {"mdt.keys.repeat": True}},
+        lambda t: [t.insert(data(3, range(40)), check=False), t.delete_where("fare < 0.3")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_large_file_has_the_bytes_that_it_would_have_in_memory(name: str, rewrites: list[int]) -> None:
+    """All of the table, in fact: key maps, statistics, summaries, filters and records too."""
+    table_type, said, history = HISTORIES[name]
+    more = dict(said)
+    at_first, nans, options = more.pop("at_first", "upsert"), more.pop("nans", False), more.pop("options", {})
+    found = []
+    for is_large in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_large:
+                patch.setattr(files, "is_large", lambda segment, options: False)
+            storage = MemoryStorage()
+            small = {"mdt.row.group.rows": GROUP_ROWS, "mdt.services.auto": False, "mdt.writer.threads": 1}
+            table = mdt.create(storage, SCHEMA, key=["id"], table_type=table_type, options=small | options, **more)
+            getattr(table, at_first)(data(0, range(0, 200, 2), nans=nans, shuffled=at_first == "bulk_insert"))
+            before = len(rewrites)
+            history(table)
+            assert (len(rewrites) > before) == (is_large and name != "delete of all")
+            assert table.check().ok
+            assert not [path for path in objects(storage) if "/checkpoint" in path]
+            stored = {path: content for path, content in objects(storage).items() if "/.mdt/log/" not in path}
+            found.append((stored, told(table)))
+    assert found[0][0].keys() == found[1][0].keys()
+    assert [path for path, content in found[0][0].items() if found[1][0][path] != content] == []
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("has_ordering", [False, True])
+@pytest.mark.parametrize("rows", [0, 1, 7, 1023, 1024, 5000, 40_000])
+def test_a_large_key_map_has_the_bytes_of_a_small_one(
+    rows: int, has_ordering: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashes may share their first words, and be the same, as those of a key that repeats."""
+    monkeypatch.setattr(large_key_map, "_PART_ROWS", 300)
+    draw = np.random.default_rng(rows)
+    hi, lo, ordering = (draw.integers(0, 2**64, rows, dtype=np.uint64) for _ in range(3))
+    hi[: rows // 9] = hi[-1:]
+    lo[: rows // 20] = lo[-1:]
+    large = LargeKeyMap(rows)
+    for start in range(0, rows, 777):
+        piece = slice(start, start + 777)
+        large.add(KeyHashes(hi[piece], lo[piece]), ordering[piece] if has_ordering else None)
+    found, expected = large.encoded(), key_map.build(KeyHashes(hi, lo), ordering if has_ordering else None)
+    assert (b"" if found is None else found.to_pybytes()) == (key_map.encode(expected) if rows else b"")
+
+
+def filled() -> tuple[MemoryStorage, mdt.Table]:
+    storage = MemoryStorage()
+    options = {"mdt.row.group.rows": GROUP_ROWS, "mdt.services.auto": False}
+    table = mdt.create(storage, SCHEMA, key=["id"], table_type=COW, options=options)
+    table.upsert(data(0, range(0, 200, 2)))
+    return storage, table
+
+
+def test_damage_of_a_row_group_stops_the_rewrite_and_leaves_nothing(rewrites: list[int]) -> None:
+    storage, table = filled()
+    (path,) = (one.path for one in storage.list("") if one.path.endswith(".parquet"))
+    good = storage.read(path)
+    groups = pq.read_metadata(pa.BufferReader(good))
+    at = groups.row_group(5).column(groups.schema.to_arrow_schema().names.index("fare")).data_page_offset + 30
+    storage.replace(path, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    before = objects(storage)
+    with pytest.raises(Corrupt):
+        table.upsert(data(5, range(20, 40)))
+    assert not rewrites
+    assert {path for path in objects(storage) if path.endswith(".parquet")} == {
+        path for path in before if path.endswith(".parquet")
+    }
+
+
+def test_a_disk_that_is_full_commits_nothing(rewrites: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, table = filled()
+    opened = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(large_files, "_BUFFER_BYTES", 64)
+    left, write = [200], os.pwrite
+
+    def full(*of: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*of)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Unavailable, match=r"No space left(.|\n)*mdt.write.spill.dir"):
+        table.upsert(data(5, range(20, 40)))
+    assert not rewrites and table.scan().count() == 100
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) <= opened
+    assert table.upsert(data(5, range(20, 40))).updated
+
+
+def test_a_mapped_scratch_file_may_be_changed_and_outlives_it() -> None:
+    scratch = Scratch()
+    sink = Sink(scratch)
+    assert [sink.write(b"abc"), sink.write(b"de")] == [3, 2]
+    found = scratch.mapped()
+    scratch.close()
+    np.frombuffer(found, np.uint8)[1] = ord("X")
+    assert found.to_pybytes() == b"aXcde"
+    assert Scratch().mapped().size == 0
+
+
+def test_no_more_of_a_buffer_is_put_aside_than_it_has() -> None:
+    scratch, given = Scratch(), pa.compress(b"a" * 1000, "lz4_raw")
+    places = [scratch.append(given) for _ in range(3)]
+    assert places == [0, len(given), 2 * len(given)]
+    for place in places:
+        assert pa.decompress(scratch.read(place, len(given)), 1000, "lz4_raw").to_pybytes() == b"a" * 1000
