@@ -324,6 +324,9 @@ def _bounds(values: pa.Array) -> tuple[bytes | None, bytes | None]:
         values = values.cast(pa.binary())
     if len(values) >= MANY_VALUES and order.kind_of(values.type) == "string" and is_rising(values):  # the key, mostly
         return order.encode_one(values[0]), order.encode_one(values[-1])
+    if len(values) == 1:
+        both = order.encode_one(values[0])
+        return both, both
     found = pc.min_max(values)
     return order.encode_one(found["min"]), order.encode_one(found["max"])
 

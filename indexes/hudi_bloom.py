@@ -107,6 +107,12 @@ class Filling:
 
     def add(self, keys: pa.Array | pa.ChunkedArray) -> None:
         """Set the positions of keys: string[n], which stand behind those before.  Piece by piece: all positions of a key take 240 bytes.  O(n k)."""
+        if len(keys) <= _FEW_KEYS and not self._is_dynamic:
+            few = [key.as_buffer().to_pybytes() for key in keys]
+            if max(map(len, few), default=0) <= _FEW_BYTES_MAX:
+                self._matrix.set(_few_positions(few, self._bits, self._hashes), np.int64(0))
+                self._added += len(few)
+                return
         given = byte_rows(keys)
         for start in range(0, len(given), _PIECE_KEYS):
             piece = given.rows(slice(start, start + _PIECE_KEYS))
@@ -182,7 +188,7 @@ def _row_of(number: Int64Array, per_row: int, max_entries: int) -> Int64Array:
 def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
     """Bit positions of each key -> int64[hashes, n].  Every hash seeds the next."""
     if len(rows) <= _FEW_KEYS and int(rows.lengths.max(initial=0)) <= _FEW_BYTES_MAX:
-        return np.array([_positions_of(key, bits, hashes) for key in _strings(rows)], np.int64).reshape(-1, hashes).T
+        return _few_positions(_strings(rows), bits, hashes)
     out = np.empty((hashes, len(rows)), np.int64)
     order = np.argsort(-(rows.lengths >> 2), kind="stable")
     rows = rows.rows(order)
@@ -192,6 +198,10 @@ def _positions(rows: ByteRows, bits: int, hashes: int) -> Int64Array:
         seed = _murmur(seed, lengths, words, ends, tails)
         out[number, order] = np.abs(np.fmod(seed.view(np.int32).astype(np.int64), bits))
     return out
+
+
+def _few_positions(keys: list[bytes], bits: int, hashes: int) -> Int64Array:
+    return np.array([_positions_of(key, bits, hashes) for key in keys], np.int64).reshape(-1, hashes).T
 
 
 def _strings(rows: ByteRows) -> list[bytes]:

@@ -96,12 +96,24 @@ def meta_columns(
     are dictionary<int32, string> arrays, which cost 4 bytes a row here and nothing in the file.
     """
     assert len(keys) == n, (len(keys), n)
-    seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(first_row, n), "")
-    zeros = pa.array(np.zeros(n, dtype=np.int32))
-    time, path, file = (
-        pa.DictionaryArray.from_arrays(zeros, pa.array([text], pa.string())) for text in (instant, partition, file_name)
-    )
+    if n == 1:
+        seqno = pa.array([f"{instant}_{task}_{first_row}"], pa.string())
+    else:
+        seqno = pc.binary_join_element_wise(f"{instant}_{task}_", _row_numbers(first_row, n), "")
+    zeros = _zeros(n)
+    # One array has all three texts: of a small file, of which there may be thousands, each array costs more than its texts.
+    texts = pa.array([instant, partition, file_name], pa.string())
+    time, path, file = (pa.DictionaryArray.from_arrays(zeros, texts.slice(at, 1)) for at in range(len(texts)))
     return [time, seqno, keys, path, file]
+
+
+def _zeros(n: int) -> pa.Array:
+    return _many_zeros().slice(0, n) if n <= _SMALL_ROWS else pa.array(np.zeros(n, dtype=np.int32))
+
+
+@cache
+def _many_zeros() -> pa.Array:
+    return pa.array(np.zeros(_SMALL_ROWS, dtype=np.int32))
 
 
 def _row_numbers(first: int, n: int) -> pa.Array:

@@ -236,6 +236,8 @@ def shard_bounds(hi: npt.NDArray[Any], bits: int, first: int = 0, count: int | N
     """Return where in ``hi``, which rises, shards begin, and where the last one ends -> int64[count + 1]: ``count`` of them from ``first`` on, all others
     are empty; by default all 2^bits.
     """
+    if not bits:
+        return np.array([0, len(hi)], np.int64)
     last = first + ((1 << bits) if count is None else count)
     bounds = np.arange(first + 1, last, dtype=np.uint64) << np.uint64((64 - bits) % 64)
     return np.concatenate([[0], np.searchsorted(hi, bounds), [len(hi)]]).astype(np.int64)

@@ -55,7 +55,7 @@ from mdt.write.moved_rows import (
 )
 from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
-from mdt.write.summarize import Indexed, summarize
+from mdt.write.summarize import Indexed, LeafStats, summarize
 
 _BESIDE_ROWS_MIN = 1 << 16
 """A file of so many rows is described on a thread of its own while it is encoded; fewer take no longer than a thread takes to begin."""
@@ -75,7 +75,7 @@ class Written:
     """One finished slice.
 
     ``indexed``: what skipping indexes found in ``file``; ``key_map``, ``page_map``: encoded; ``gained``: sort keys of what is new
-    to the group, and ``gained_hashes``, of the record keys.
+    to the group, and ``gained_hashes``, of the record keys.  ``few_stats``: what is still missing of ``file.stats`` if it is a small file.
     """
 
     file: NewFile
@@ -86,6 +86,7 @@ class Written:
     gained_hashes: KeyHashes
     removed: Sequence[int] = ()
     vectors: Mapping[int, BitMap] = field(default_factory=dict)
+    few_stats: LeafStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +412,9 @@ class WriteJob:
         removed: Sequence[int] = (),
     ) -> Written:
         vectors = {int(self.snapshot.segment_ids[i]): dead for i, dead in work.dead.items()}
-        return Written(file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors)
+        return Written(
+            file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors, parquet.found.few
+        )
 
 
 @contextmanager
@@ -426,7 +429,7 @@ def _beside(rows: int) -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]
 
 def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:
     """Return the smallest and the largest key, None for both if there is none."""
-    if len(keys) >= MANY_VALUES and is_rising(keys):
+    if len(keys) == 1 or (len(keys) >= MANY_VALUES and is_rising(keys)):
         return keys[0].as_py(), keys[-1].as_py()
     found = pc.min_max(keys).as_py()
     return found["min"], found["max"]

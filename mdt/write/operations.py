@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from mdt.metadata import buckets, footer_filters, key_indexes, paths
 from mdt.metadata.attachments import AttachmentWriter
 from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.deleted_keys import outlived
-from mdt.metadata.file_group import NewFile
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.locate import Located, locate
 from mdt.metadata.metadata import Metadata
@@ -40,7 +39,7 @@ from mdt.write.files import WriteJob, Written
 from mdt.write.normalize import Batch, as_altered, partition_names
 from mdt.write.slices import Fates, Slice, slice_of
 from mdt.write.staying import in_place
-from mdt.write.summarize import Indexed, sharded
+from mdt.write.summarize import Indexed, sharded, stats_of_small_files
 from mdt.write.text_order import older_than_there
 
 T = TypeVar("T")
@@ -390,7 +389,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
     """
     claim = shared.claim
     objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}{part}"))
-    files: list[NewFile] = []
+    placed: list[dict[str, Any]] = []
     kept: list[Written] = []
     removed: list[int] = []
     vectors: dict[int, BitMap] = {}
@@ -402,10 +401,15 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
             shared.metadata.objects.keep_key_map(keys, w.key_map)
         if w.page_map is not None:
             pages = objects.add(w.page_map)
-        files.append(replace(w.file, shard=shard, first_row=first_row, key_map=keys, page_map=pages))
+        placed.append({"shard": shard, "first_row": first_row, "key_map": keys, "page_map": pages})
         kept.append(w)
         removed += w.removed
         vectors |= w.vectors
+    small = [(one, w.few_stats) for one, w in zip(placed, kept, strict=True) if w.few_stats is not None]
+    made = stats_of_small_files(shared.snapshot.definition, [few for _, few in small])
+    for (one, _), stats in zip(small, made, strict=True):
+        one["stats"] = stats
+    files = [replace(w.file, **one) for w, one in zip(kept, placed, strict=True)]
     key_parts = []
     grown = [w for w in kept if len(w.gained)]
     if grown and key_indexes.is_kept_in_table(shared.snapshot.definition.key_index):

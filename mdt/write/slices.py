@@ -57,14 +57,20 @@ class KeyedRows:
         return replace(self, table=self.table.combine_chunks())
 
     def rows(self, rows: Int64Array) -> KeyedRows:
-        """Return the rows at positions ``rows``; all of them in their order are not copied."""
-        if len(rows) == len(self) and bool(np.all(np.diff(rows) == 1)):
-            return KeyedRows(self.table, self.keys, self.sort_keys, self.hashes, self.ordering)
+        """Return the rows at positions ``rows``; those that follow each other are not copied."""
+        if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] > rows[:-1]).all()):
+            return self._run(int(rows[0]), len(rows))
         at = pa.array(rows)
         ordering = None if self.ordering is None else self.ordering[rows]
         return KeyedRows(
             taken(self.table, rows), self.keys.take(at), self.sort_keys.take(at), self.hashes.take(rows), ordering
         )
+
+    def _run(self, first: int, count: int) -> KeyedRows:
+        ordering = None if self.ordering is None else self.ordering[first : first + count]
+        hashes = KeyHashes(self.hashes.hi[first : first + count], self.hashes.lo[first : first + count])
+        keys, sort_keys = (of.slice(first, count) for of in (self.keys, self.sort_keys))
+        return KeyedRows(self.table.slice(first, count), keys, sort_keys, hashes, ordering)
 
 
 def stacked(parts: Sequence[KeyedRows]) -> KeyedRows:

@@ -29,6 +29,11 @@ from mdt.metadata.skipping import index_of, pack_parts, parts_of, values_of
 from mdt.schema.definition import TableDefinition
 
 T = TypeVar("T")
+LeafStats = Mapping[str, Sequence[column_stats.Stats]]
+"""Statistics of the row groups of one segment, by the leaves that have some."""
+_SMALL_FILE_ROWS = 1000
+_FEW_LEAVES = 100
+"""Of a small file with so few leaves statistics wait for those of others: a table of them takes as long to make as all of its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +59,31 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """``stats``: rows of STATS without segment numbers, or None."""
+    """``stats``: rows of STATS without segment numbers, or None.  ``few``: of a small file in the place of these, for :func:`stats_of_small_files`."""
 
     stats: pa.Table | None = None
     indexes: Indexed = field(default_factory=Indexed)
+    few: LeafStats | None = None
 
 
 def summarize(definition: TableDefinition, options: Options, table: pa.Table, row_groups: tuple[int, ...]) -> Summaries:
     """Return the summaries of one segment.  ``row_groups``: rows of each row group."""
-    stats = summarize_columns(definition, options, table, row_groups)
-    found = summarize_indexes(definition.indexes, table, row_groups)
-    return Summaries(stats, _alone(definition, found))
+    leaves = _leaf_stats(definition, options, table, row_groups)
+    found = _alone(definition, summarize_indexes(definition.indexes, table, row_groups))
+    if len(row_groups) == 1 and len(table) < _SMALL_FILE_ROWS and len(leaves) <= _FEW_LEAVES:
+        return Summaries(None, found, leaves)
+    return Summaries(_stats_table(definition, leaves), found)
+
+
+def stats_of_small_files(definition: TableDefinition, files: Sequence[LeafStats]) -> list[pa.Table | None]:
+    """Return what :attr:`Summaries.stats` is of each of the ``files``, which have one row group each."""
+    if not files:
+        return []
+    names = {path: definition.statistics_name(path) for path in {path for leaves in files for path in leaves}}
+    columns = [names[path] for leaves in files for path in leaves]
+    whole = _table_of(columns, [-1] * len(columns), [part for leaves in files for (part,) in leaves.values()])
+    starts = accumulate(map(len, files), initial=0)
+    return [whole.slice(start, len(leaves)) if leaves else None for start, leaves in zip(starts, files, strict=False)]
 
 
 def _alone(definition: TableDefinition, found: Indexed) -> Indexed:
@@ -97,10 +116,10 @@ def _leaf_stats(
     return found
 
 
-def _stats_table(definition: TableDefinition, leaves: Mapping[str, Sequence[column_stats.Stats]]) -> pa.Table | None:
+def _stats_table(definition: TableDefinition, leaves: LeafStats) -> pa.Table | None:
     columns: list[str] = []
     row_group: list[int] = []
-    found: list[column_stats.Stats | None] = []
+    found: list[column_stats.Stats] = []
     for path, parts in leaves.items():
         found.append(column_stats.merge(parts))
         row_group.append(-1)
@@ -108,8 +127,10 @@ def _stats_table(definition: TableDefinition, leaves: Mapping[str, Sequence[colu
             found += parts
             row_group += range(len(parts))
         columns += [definition.statistics_name(path)] * (len(found) - len(columns))
-    if not found:
-        return None
+    return _table_of(columns, row_group, found) if found else None
+
+
+def _table_of(columns: list[str], row_group: list[int], found: Sequence[column_stats.Stats]) -> pa.Table:
     batch = column_stats.to_batch(found)
     columns_of = dict(zip(batch.schema.names, batch.columns, strict=True))
     return pa.table({"column": columns, "row_group": pa.array(row_group, pa.int32()), **columns_of})

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pytest
 
 import mdt
+from indexes import column_stats
 from indexes.bloom import FilterSet
 from mdt.errors import Unavailable
 from mdt.stores.contract import Data
 from mdt.stores.local import LocalStorage
-from mdt.write import files
+from mdt.stores.storage import MemoryStorage
+from mdt.write import files, summarize
+from mdt.write.normalize import keyed_rows
 
 PARTITIONS = 150
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("v", pa.int64())])
@@ -112,3 +115,35 @@ def test_places_of_groups_are_those_of_their_partitions(tmp_path: Any) -> None:
     paths = groups.partitions(numbers).tolist()
     asked = ["p=p3", "p=nowhere", "p=p5"]
     assert groups.places(numbers, asked).tolist() == [asked.index(path) if path in asked else -1 for path in paths]
+
+
+def test_statistics_of_many_small_files_are_made_together(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those that each file would have by itself, which large files still have."""
+    made_of: list[int] = []
+    to_batch = column_stats.to_batch
+    counted = {"to_batch": lambda stats: (made_of.append(len(stats)), to_batch(stats))[1]}
+    given, found = rows(0, 3 * PARTITIONS, 1), []
+    for name, rows_max in (("together", summarize._SMALL_FILE_ROWS), ("alone", 0)):
+        made_of.clear()
+        monkeypatch.setattr(summarize, "_SMALL_FILE_ROWS", rows_max)
+        table = made(tmp_path / name)
+        monkeypatch.setattr(column_stats, "to_batch", counted["to_batch"])
+        table.bulk_insert(given)
+        monkeypatch.setattr(column_stats, "to_batch", to_batch)
+        assert made_of == ([3 * PARTITIONS] if name == "together" else [3] * PARTITIONS)
+        record = table._metadata.record(table.snapshot().seq)
+        assert record is not None and table.check().ok
+        found.append(record.table("stats").to_pylist())
+        assert table.scan("p = 'p7' and v = 1").count() == 3
+    assert found[0] == found[1]
+
+
+def test_rows_that_follow_each_other_are_not_copied() -> None:
+    given = keyed_rows(rows(0, 20, 1), mdt.create(MemoryStorage(), SCHEMA, key=["id"]).snapshot().definition)
+    for at in ([7], [7, 8, 9], list(range(20)), [9, 8, 7], [7, 9], [7, 7, 9], []):
+        taken = given.rows(np.array(at, np.int64))
+        assert taken.table.to_pylist() == [given.table.to_pylist()[i] for i in at]
+        assert taken.keys.to_pylist() == taken.sort_keys.to_pylist() == [given.keys[i].as_py() for i in at]
+        assert taken.hashes.hi.tolist() == given.hashes.hi[at].tolist()
+        shared = len(at) > 0 and taken.keys.buffers()[2].address == given.keys.buffers()[2].address
+        assert shared == (len(at) > 0 and at == list(range(at[0], at[0] + len(at))))
