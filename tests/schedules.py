@@ -189,15 +189,22 @@ def drop(pattern: str | None) -> Actor:
     return Actor(f"drop {pattern}", lambda s: driven(s, make, PAUSES), after)
 
 
-def merge(ids: Sequence[int], ts: int, fare: float, say: Callable[[Clauses], Sequence[Clause]], model: Model) -> Actor:
-    """Somebody who merges rows; ``say`` makes the clauses, ``model`` says what they do."""
+def merge(
+    ids: Sequence[int],
+    ts: int,
+    fare: float,
+    say: Callable[[Clauses], Sequence[Clause]],
+    model: Model,
+    on: str | None = None,
+) -> Actor:
+    """Somebody who merges rows; ``say`` makes the clauses, ``model`` says what they do.  ``on``: how rows are matched, None by key."""
 
     def make(metadata: Metadata) -> Merge:
         definition = metadata.newest().definition
         source = Source(rows(ids, ts, fare), definition)
-        on = matched_on(None, source, definition)
-        clauses = say(Clauses(source, definition, on.equal))
-        return Merge(metadata, _options(definition), source, on, clauses, definition.schema, definition.commit_action)
+        how = matched_on(on, source, definition)
+        clauses = say(Clauses(source, definition, how.equal))
+        return Merge(metadata, _options(definition), source, how, clauses, definition.schema, definition.commit_action)
 
     return Actor(f"merge {ids}", lambda s: driven(s, make, PAUSES), model)
 

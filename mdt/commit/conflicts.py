@@ -1,7 +1,7 @@
 """Who conflicts with whom: one pure function over what two transactions read and wrote.
 
 Two transactions conflict if both change the same file group, if one changed a file group that the other read, if one
-inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Upserts and deletes by key that
+inserted a key (in the scope) that the other found absent, or if one declared the other dead.  Upserts, deletes and merges by key that
 only add log files to a file group do not conflict over it unless one ends a row that the other has read.  Whoever began before an alter
 of the schema starts again: the version of its files would be told wrong.  Everything else commits side by side.
 """

@@ -45,6 +45,7 @@ class Pairs:
 
     ``source``: int64[m], rows of the source; ``file``, ``position``: int64[m], where the others stand.  ``ordering``: uint64[m], what key maps
     say of them, None where nobody was asked.  ``absent``: keys that live nowhere, as :class:`mdt.commit.conflicts.Footprint` has them.
+    ``refused``: places of rows that were found by key and looked at, for which what else was asked does not hold.
     """
 
     source: Int64Array
@@ -52,6 +53,7 @@ class Pairs:
     position: Int64Array
     ordering: UInt64Array | None = None
     absent: Mapping[str, KeyHashes] = field(default_factory=dict)
+    refused: Int64Array = field(default_factory=lambda: _NO_ROWS)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -59,7 +61,7 @@ class Pairs:
     def take(self, rows: npt.NDArray[Any]) -> Pairs:
         """Return some of the pairs, by a mask or by their numbers."""
         ordering = None if self.ordering is None else self.ordering[rows]
-        return Pairs(self.source[rows], self.file[rows], self.position[rows], ordering, self.absent)
+        return Pairs(self.source[rows], self.file[rows], self.position[rows], ordering, self.absent, self.refused)
 
     @classmethod
     def joined(cls, parts: Sequence[Pairs]) -> Pairs:
@@ -98,6 +100,11 @@ class On:
     def is_by_key(self) -> bool:
         """Whether the key index finds the rows."""
         return bool(self.key)
+
+    def names_one_row(self, definition: TableDefinition) -> bool:
+        """Return whether the key index finds at most one row for each of the source, and no other can come while that one lives."""
+        in_scope = definition.is_global or set(definition.partition_by) <= set(self.key)
+        return self.is_by_key and in_scope and not definition.keys_repeat
 
 
 def matched_on(on: Any, source: Source, definition: TableDefinition) -> On:
@@ -188,7 +195,8 @@ def pairs(metadata: Metadata, snapshot: Snapshot, source: Source, on: On, *, thr
         return found
     names = sorted(target_columns(on.rest.names))
     target = rows_at(metadata, snapshot, KeyRows(found.file, found.position), names, threads=threads)
-    return found.take(on.rest.holds(source.beside(on.rest.names, found.source, target)))
+    holds = on.rest.holds(source.beside(on.rest.names, found.source, target))
+    return replace(found.take(holds), refused=found.places[~holds] if on.is_by_key else _NO_ROWS)
 
 
 def _by_key(metadata: Metadata, snapshot: Snapshot, source: Source, on: On) -> Pairs:

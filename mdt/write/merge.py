@@ -239,7 +239,7 @@ class Decision:
         return MergePlan(
             self._footprint(txn, done, work), partitions_of(work), counts, bool(work), acted=done.acted,
             looked=Looked(len(merge.source), len(done.scanned), len(snapshot), microseconds),
-            rows=rows, batch=done.batch, inserts=inserts, returns=returns, work=work,
+            rows=rows, batch=done.batch, inserts=inserts, returns=returns, work=work, left=self._left(done),
         )  # fmt: skip
 
     def decided(self) -> Decided:
@@ -444,10 +444,29 @@ class Decision:
         """Return everything that was read: also pairs for which no clause holds."""
         snapshot = self._snapshot
         groups = snapshot.file_groups
-        read = np.unique(groups.of_files(np.concatenate([done.found.file, done.acted.pairs.file])))
+        files = [done.found.file, done.found.refused >> 32, done.acted.pairs.file]
+        read = np.unique(groups.of_files(np.concatenate(files)))
         here = footprint_of(snapshot, txn, done.located, work, done.absent(snapshot.definition.is_global))
-        chooses = bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
-        return replace(here, groups=here.groups | frozenset(groups.names(read.tolist())), conditional=chooses)
+        return replace(here, groups=here.groups | frozenset(groups.names(read.tolist())), conditional=self._chooses)
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether rows are chosen by what they say, and not by keys of the source alone."""
+        return bool(self._numbers(When.NOT_MATCHED_BY_SOURCE)) or not self._merge.on.is_by_key
+
+    def _left(self, done: Decided) -> dict[int, BitMap] | None:
+        """Return all rows of the table that were looked at: segment -> positions; None where others may have been, too.
+
+        A key of the source stood at one of them, or nowhere.  Whoever changes what the merge has read ends one of these rows, or
+        inserts a key that was found absent; so a merge whose rows and absent keys are as they were would do the same to the newer state.
+        """
+        if self._chooses or not self._merge.on.names_one_row(self._snapshot.definition):
+            return None
+        places = np.unique(np.concatenate([done.found.places, done.found.refused]))
+        segments = self._snapshot.segment_ids[places >> 32] if len(places) else places
+        return {
+            segment: BitMap(rows.astype(np.uint32)) for segment, rows in by_value(places & 0xFFFFFFFF, segments).items()
+        }
 
 
 def _joined(found: Pairs, clause: Int64Array, alone: Sequence[tuple[int, Pairs]]) -> Acted:

@@ -7,16 +7,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from counting import count
 from pooled import thread
 from schedules import PAUSES, Actor, Model, compaction, conditional, delete, driven, merge, upsert
 from test_schedules import explored
-from worlds import COW, MOR, State, ours, rows
+from worlds import COW, MOR, SCHEMA, State, ours, rows
 
+import mdt
 from mdt.config import parse_options
 from mdt.engines.merging import EngineMerge
 from mdt.metadata.metadata import Metadata
+from mdt.stores.storage import MemoryStorage
 from mdt.write.clauses import Action, Clause, Clauses, Condition, When
+from mdt.write.matching import matched_on
+from mdt.write.merge import Decided, Decision, Merge
 from mdt.write.said import SaidClause, SaidMerge
+from mdt.write.source import Source
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 """Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
@@ -91,6 +97,90 @@ def test_of_a_merge_and_an_update_by_a_condition_neither_misses_rows_of_the_othe
 def test_of_two_merges_that_make_the_table_their_own_rows_one_is_left(depth: int | None) -> None:
     runs = explored((COW, "record"), replacing([0, 20], 5.0), replacing([1, 20, 21], 6.0), preemptions=depth)
     assert len({tuple(sorted(ours(run.storage))) for run in runs}) == 2
+
+
+def swapping(other: float, fare: float, how: str, ids: Sequence[int] = (0, 4)) -> Actor:
+    """Somebody who gives rows, by default two that stand in one file group, the fare ``fare`` where they have the fare ``other``."""
+
+    def say(clauses: Clauses) -> list[Clause]:
+        when = When.MATCHED
+        condition = clauses.condition(when, f"target.fare = {other}", None) if how == "clause" else ALWAYS
+        return [clauses.clause(when, Action.UPDATE, condition, {"fare": str(fare)})]
+
+    def model(state: State) -> State:
+        return {key: (ts, fare if int(key[1:]) in ids and old == other else old) for key, (ts, old) in state.items()}
+
+    on = "source.id = target.id and source.city = target.city"
+    return merge(ids, 1, 1.0, say, model, None if how == "clause" else f"{on} and target.fare = {other}")
+
+
+@pytest.mark.parametrize("depth", DEPTH)
+def test_a_merge_goes_on_beside_writers_of_other_keys_in_its_file_group(depth: int | None) -> None:
+    """k0, k2 and k4 stand in one file group, and 20 goes into it."""
+    kind = (MOR, "record")
+    for other in (upsert([2], 3, 3.0), delete([2]), counting([2])):
+        runs = explored(kind, counting([0]), other, preemptions=depth)
+        assert {run.conflicts for run in runs} == {0}, other.name
+    for other in (upsert([0], 3, 3.0), delete([0]), upsert([0, 20], 3, 3.0), compaction()):
+        runs = explored(kind, counting([0, 20]), other, preemptions=depth)
+        assert {run.conflicts for run in runs} == {0, 1}, other.name
+    runs = explored(kind, counting([20]), upsert([20], 3, 3.0), preemptions=depth)
+    assert {run.conflicts for run in runs} == {0, 1}, "the key was absent"
+
+
+@pytest.mark.parametrize("ids", [(0, 4), (0, 3)])
+@pytest.mark.parametrize("how", ["clause", "on"])
+@pytest.mark.parametrize("depth", DEPTH)
+def test_two_merges_that_change_what_the_other_has_looked_at_do_not_swap(
+    how: str, ids: tuple[int, int], depth: int | None
+) -> None:
+    """In one file group, and in two."""
+    runs = explored((MOR, "record"), swapping(1.0, 2.0, how, ids), swapping(2.0, 1.0, how, ids), preemptions=depth)
+    ends = {tuple(ours(run.storage)[f"k{i}"][1] for i in ids) for run in runs}
+    assert ends == {(1.0, 1.0), (2.0, 2.0)} and {run.conflicts for run in runs} == {0, 1}
+
+
+@pytest.mark.parametrize("how", ["clause", "on"])
+def test_the_schedules_notice_a_merge_that_forgets_rows_which_it_leaves(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Decision, "_left", lambda self, done: {})
+    with pytest.raises(AssertionError):
+        explored((MOR, "record"), swapping(1.0, 2.0, how), swapping(2.0, 1.0, how), preemptions=1)
+    count("mutants killed")
+
+
+def test_the_schedules_notice_a_merge_that_forgets_keys_that_it_found_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Decided, "absent", lambda self, is_global: {})
+    with pytest.raises(AssertionError):
+        explored((MOR, "record"), counting([20]), upsert([20], 1, 3.0), preemptions=1)
+    count("mutants killed")
+
+
+@pytest.mark.parametrize(
+    ("more", "on"),
+    [
+        ({"scope": "partition"}, ["id"]),  # a row with the same id may come in another partition
+        ({"options": {"mdt.keys.repeat": True}}, None),  # and here in any file group
+        ({}, "source.fare = target.fare"),  # rows are chosen by what they say
+    ],
+)
+def test_a_merge_whose_source_may_match_rows_that_come_is_refused_beside_others(more: dict[str, Any], on: Any) -> None:
+    found = []
+    for is_refused in (True, False):
+        storage = MemoryStorage()
+        table = mdt.create(
+            storage, SCHEMA, key=["id"], partition_by=["city"], table_type=MOR, **(more if is_refused else {})
+        )
+        table.upsert(rows(range(8), 1, 1.0))
+        snapshot = table.snapshot()
+        source = Source(rows([0], 1, 1.0), snapshot.definition)
+        how = matched_on(on if is_refused else None, source, snapshot.definition)
+        clauses = [Clauses(source, snapshot.definition, how.equal).clause(When.MATCHED, Action.DELETE, ALWAYS, None)]
+        options = parse_options(snapshot.definition.options)
+        one = Merge(Metadata(storage), options, source, how, clauses, snapshot.definition.schema, "deltacommit")
+        found.append(one.prepare(snapshot, "a" * 32).left)
+    assert found[0] is None and found[1] is not None and list(map(len, found[1].values())) == [1]
 
 
 # In tasks
