@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import changes, clustering, conditions, keys, life, planning, spark, writers
-from benchmarks.harness import BENCHES, Figure, Job, run
+from benchmarks.harness import BENCHES, Figure, Job, run, run_by
 from benchmarks.peers import PEERS
+from benchmarks.peers.environments import Missing, interpreter
 
 PLANNING = "planning"
 LIFE = "life"
@@ -67,6 +68,9 @@ def table(figures: Iterable[Figure], title: str) -> Table:
     return result
 
 
+PEERS_DEFAULT = "duckdb,deltalake,lance,ducklake,pypaimon,arrow,pyiceberg"
+
+
 def chosen(peers: str) -> list[str]:
     """Return the peers to run, mdt first so that the others can be compared with it."""
     names = [name for name in peers.split(",") if name and name != "mdt"]
@@ -76,12 +80,30 @@ def chosen(peers: str) -> list[str]:
     return ["mdt", *names]
 
 
-def measured(jobs: Iterable[Job], people: Console, out: Path | None) -> list[Figure]:
-    """Run the jobs and return their figures; each is printed as it comes, and appended to the file ``out``."""
+def pythons(peers: Iterable[str], environments: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the interpreter of each of ``peers``, those that are ``given`` too; peers whose environment cannot be had are left out."""
+    found = {}
+    for peer in peers:
+        try:
+            found[peer] = given.get(peer) or interpreter(peer, environments)
+        except Missing as why:
+            print(f"{peer} is left out: {why}", file=sys.stderr)
+    return found
+
+
+def measured(jobs: Iterable[Job], people: Console, out: Path | None, environments: Path) -> list[Figure]:
+    """Run the jobs and return their figures; each is printed as it comes, and appended to the file ``out``.  Peers whose environment
+    cannot be had are left out, with the reason.
+    """
     results, reference = list[Figure](), Reference()
     for job in jobs:
         people.print(f"[dim]{job.bench}: {job.peer} ...")
-        for figure in run(job):
+        try:
+            python = interpreter(job.peer, environments)
+        except Missing as why:
+            people.print(f"[yellow]{job.bench}: {job.peer} is left out:[/yellow] {why}")
+            continue
+        for figure in run(job) if python == sys.executable else run_by(python, job):
             compare(figure, reference)
             results.append(figure)
             print(line(figure), flush=True)
@@ -122,7 +144,7 @@ def main(
         typer.Argument(metavar="BENCH...", help=f"any of {', '.join([*BENCHES, *OWN])}"),
     ],
     rows: Annotated[int, typer.Option(min=1_000, help="rows of the load")] = 1_000_000,
-    peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = "duckdb,deltalake,lance,arrow,pyiceberg",
+    peers: Annotated[str, typer.Option(help="peers beside mdt, by commas")] = PEERS_DEFAULT,
     seed: Annotated[int, typer.Option(help="of all random data")] = 7,
     repeat: Annotated[int, typer.Option(min=1, help="scans and look-ups, of which the median is shown")] = 3,
     shuffled: Annotated[bool, typer.Option(help="load keys in random order")] = False,
@@ -147,7 +169,10 @@ def main(
     ] = None,
     engines: Annotated[str, typer.Option(help="spark: which, by commas")] = ",".join(spark.ENGINES_DEFAULT),
     environments: Annotated[
-        Path, typer.Option(help="spark: folder in which the environments of other engines are made, and stay")
+        Path,
+        typer.Option(
+            help="folder in which the environments of peers that have their own, and of other engines on Spark, are made, and stay"
+        ),
     ] = Path(".spark-engines"),
 ) -> None:
     """Measure mdt and its peers on the workload `trips`; `life` writes small commits for long; `changes` reads what changed; `conditions` deletes and updates by them; `clustering` puts rows in order; `writers` upsert side by side; `keys` simulates key indexes of up to so many keys; `spark` compares engines on Spark; `planning` has tables of many files and its own workload."""
@@ -155,18 +180,18 @@ def main(
         planning.run(
             files or planning.FILES_DEFAULT, peers=chosen(peers), times=repeat, emit=partial(print, flush=True)
         )
+    where, like = environments.resolve(), Job("", "", rows, seed, shuffled, repeat, integers)
     if LIFE in benches:
         wanted = [name for name in chosen(peers) if name in life.PEERS]
         work = life.Work(rows, commits, batch, seed, files[0] if files else None, budget)
-        life.run(wanted, work, partial(print, flush=True), {} if ducklake is None else {"ducklake": ducklake})
-    own_forms(benches, peers, Job("", "", rows, seed, shuffled, repeat, integers), seconds)
+        found = pythons(wanted, where, {} if ducklake is None else {"ducklake": ducklake})
+        life.run(list(found), work, partial(print, flush=True), found)
+    own_forms(benches, peers, like, seconds)
     if SPARK in benches:
-        spark.run(engines.split(","), rows, seed, repeat, partial(print, flush=True), environments.resolve())
-    benches = [name for name in benches if name not in OWN]
+        spark.run(engines.split(","), rows, seed, repeat, partial(print, flush=True), where)
     people = Console(stderr=True, width=116)
-    results = measured(
-        jobs_of(benches, chosen(peers), Job("", "", rows, seed, shuffled, repeat, integers)), people, out
-    )
+    jobs = jobs_of([name for name in benches if name not in OWN], chosen(peers), like)
+    results = measured(jobs, people, out, where)
     if results:
         kind = f"{'shuffled ' if shuffled else ''}{'integer' if integers else 'text'} keys"
         people.print(table(results, f"trips, {rows:,} rows, {kind}"))

@@ -6,9 +6,12 @@ answers are checked against the truth outside of the measured time.  A wrong ans
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import traceback
@@ -16,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -217,16 +222,25 @@ def figures(job: Job, watch: Stopwatch) -> list[Figure]:
     return result
 
 
-def run_here(job: Job, folder: str, answer: Connection) -> None:
-    """Run ``job`` in this process and send its figures, as dictionaries, through ``answer``."""
+def figures_of(job: Job, folder: str) -> list[dict[str, Any]]:
+    """Run ``job`` in this process and return its figures, as dictionaries."""
     bench, failure = Bench(job, folder), []
     try:
         BENCHES[job.bench](bench)
     except Exception as error:  # noqa: BLE001 (whatever a peer raises is its result)
         traceback.print_exc()
         text = f"{type(error).__name__}: {error}".splitlines()[0]
-        failure = [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=text)]
-    answer.send([asdict(figure) for figure in figures(job, bench.watch) + failure])
+        failure = [_failed(job, text)]
+    return [asdict(figure) for figure in figures(job, bench.watch) + failure]
+
+
+def _failed(job: Job, why: str) -> Figure:
+    return Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=why)
+
+
+def run_here(job: Job, folder: str, answer: Connection) -> None:
+    """Run ``job`` in this process and send what :func:`figures_of` returns through ``answer``."""
+    answer.send(figures_of(job, folder))
     answer.close()
 
 
@@ -243,9 +257,23 @@ def run(job: Job) -> list[Figure]:
         except EOFError:
             received = []
         process.join()
+    return _received(job, received, process.exitcode)
+
+
+def run_by(python: str, job: Job) -> list[Figure]:
+    """Run ``job`` as :func:`run` does, by the interpreter ``python`` of another environment."""
+    path = str(Path(__file__).parents[1])
+    with tempfile.TemporaryDirectory(prefix="mdt-bench-") as folder:
+        answer = Path(folder, "answer.json")
+        call = [python, "-m", "benchmarks.harness", json.dumps(asdict(job)), folder, str(answer)]
+        ended = subprocess.run(call, check=False, env={**os.environ, "PYTHONPATH": path})
+        received = json.loads(answer.read_text()) if answer.exists() else []
+    return _received(job, received, ended.returncode)
+
+
+def _received(job: Job, received: list[dict[str, Any]], code: int | None) -> list[Figure]:
     if not received:
-        error = f"process ended with {process.exitcode}" if process.exitcode else "measured nothing"
-        return [Figure(job.bench, job.peer, "-", job.rows, job.shuffled, job.integers, job.seed, error=error)]
+        return [_failed(job, f"process ended with {code}" if code else "measured nothing")]
     return [Figure(**figure) for figure in received]
 
 
@@ -255,3 +283,7 @@ def measured(peers: Iterable[str], measure: Callable[..., Iterable[object]], *ar
     for peer in peers:
         with context.Pool(1) as pool:
             yield from pool.apply(measure, (peer, *args))
+
+
+if __name__ == "__main__":  # a process of one peer, in its own environment
+    Path(sys.argv[3]).write_text(json.dumps(figures_of(Job(**json.loads(sys.argv[1])), sys.argv[2])))

@@ -22,6 +22,7 @@ PEERS = {
     "ducklake": "benchmarks.peers.ducklake_peer:DuckLake",
     "lance": "benchmarks.peers.lance_peer:Lance",
     "arrow": "benchmarks.peers.arrow_peer:ArrowDataset",
+    "pypaimon": "benchmarks.peers.paimon_peer:Paimon",
 }
 """Name -> module:class."""
 

@@ -29,7 +29,7 @@ class Environment:
         """Return the interpreter and the JARs, installed below ``folder`` if they are not there.  Raises Missing."""
         python = folder / self.pyspark / "bin" / "python"
         if not python.exists():
-            _made(python, self.pyspark)
+            make(python, self.pyspark)
         return str(python), [str(_fetched(artifact, folder / "jars")) for artifact in self.artifacts]
 
 
@@ -47,14 +47,15 @@ def interpreter(engine: str, folder: Path) -> tuple[str, list[str]]:
     return (sys.executable, []) if found is None else found.installed(folder)
 
 
-def _made(python: Path, requirement: str) -> None:
+def make(python: Path, *requirements: str) -> None:
+    """Make the environment of the interpreter ``python`` with these requirements.  Raises Missing, and leaves nothing then."""
     home = python.parents[1]
     try:
         venv.create(home, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", requirement], check=True)
-    except subprocess.CalledProcessError as error:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+    except (subprocess.CalledProcessError, OSError) as error:
         shutil.rmtree(home, ignore_errors=True)
-        raise Missing(f"{requirement} cannot be installed: {error}") from error
+        raise Missing(f"{', '.join(requirements)} cannot be installed: {error}") from error
 
 
 def _fetched(artifact: str, folder: Path) -> Path:

@@ -1,0 +1,63 @@
+"""Peers that need an environment of their own: they are measured there, and left out where it cannot be had."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import __main__ as command
+from benchmarks.harness import Job, run_by
+from benchmarks.peers import PEERS, environments
+from benchmarks.peers.environments import REQUIREMENTS, Missing, interpreter
+
+JOB = Job("scan", "arrow", 1_000, 7, False, 1)
+
+
+def test_a_job_in_another_environment_gives_the_figures_of_one_here() -> None:
+    (figure,) = run_by(sys.executable, JOB)
+    assert (figure.workload, figure.peer, figure.rows, figure.times, figure.error) == (
+        "full scan",
+        "arrow",
+        1_000,
+        1,
+        None,
+    )
+    assert figure.seconds is not None and figure.cpu_seconds is not None
+    (failed,) = run_by(sys.executable, Job("scan", "nobody", 1_000, 7, False, 1))
+    assert failed.error == "KeyError: 'nobody'"
+    (ended,) = run_by("false", JOB)
+    assert ended.error == "process ended with 1"
+
+
+def test_a_peer_whose_environment_cannot_be_had_is_left_out_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(python: Path, *requirements: str) -> None:
+        raise Missing(f"{requirements[0]} cannot be installed: no network")
+
+    monkeypatch.setattr(environments, "make", refused)
+    assert interpreter("lance", tmp_path) == sys.executable
+    jobs = [Job("scan", peer, 1_000, 7, False, 1) for peer in ("pypaimon", "arrow")]
+    found = command.measured(jobs, Console(stderr=True, width=200), None, tmp_path)
+    assert [figure.peer for figure in found] == ["arrow"]
+    assert "pypaimon is left out: pypaimon==" in capsys.readouterr().err
+    assert command.pythons(["mdt", "ducklake"], tmp_path, {}) == {"mdt": sys.executable}
+    assert command.pythons(["ducklake"], tmp_path, {"ducklake": "python9"}) == {"ducklake": "python9"}
+    assert "ducklake is left out: duckdb==" in capsys.readouterr().err
+
+
+def test_an_environment_is_made_once_and_belongs_to_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, ...]] = []
+
+    def make(python: Path, *requirements: str) -> None:
+        made.append(requirements)
+        python.parent.mkdir(parents=True)
+        python.touch()
+
+    monkeypatch.setattr(environments, "make", make)
+    for _ in range(2):
+        assert interpreter("ducklake", tmp_path) == str(tmp_path / "ducklake" / "bin" / "python")
+    assert made == [REQUIREMENTS["ducklake"]] and REQUIREMENTS.keys() <= PEERS.keys()
