@@ -253,3 +253,9 @@ FAR_FILES_READ_AT_ONCE = 8
 
 OPERATIONS_WAITING_MAX = 32
 """Uploads that wait for a thread hold their bytes in memory."""
+
+OWN_FILE_BYTES_MAX = 16 << 20
+"""One file in the user's cache directory that is read whole: the classes that Spark's JVM is given take some 300 KB."""
+
+JARS_MAX = 8
+"""Compiled classes kept for one user: one file for each version of this package, of Spark and of Java that he uses beside others."""

@@ -15,6 +15,7 @@ from threading import Lock
 import lmdb
 
 from mdt.stores.contract import Buffer
+from mdt.stores.own_files import cache_root
 
 _AGE = struct.Struct(">Q")
 _TOTAL = b"total"
@@ -98,5 +99,4 @@ def open_page_cache(directory: str, bytes_max: int) -> PageCache:
 
 
 def _user_directory() -> str:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(root, "mdt", "pages-1")
+    return os.path.join(cache_root(), "mdt", "pages-1")

@@ -22,8 +22,8 @@ from mdt.engines import tasks
 from mdt.engines.spark import private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.failures import in_task, named_in_queries
-from mdt.engines.spark.file_index import factory_of
 from mdt.engines.spark.frame import shown
+from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import from_arrow_schema, map_in_arrow
 from mdt.engines.spark.schema import in_micros
 from mdt.engines.spark.session import classic

@@ -47,7 +47,7 @@ from mdt.engines.plain_files import PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
-from mdt.engines.spark.file_index import factory_of
+from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import BatchFunction as FrameFunction
 from mdt.engines.spark.private import (
     from_arrow_schema,

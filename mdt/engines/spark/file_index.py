@@ -43,13 +43,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -57,6 +55,7 @@ from indexes.predicate import And, Predicate
 from mdt.engines.spark import answers, private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.failures import in_task
+from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.session import classic
 from mdt.errors import Conflict, Unsupported
 from mdt.plan.planner import Figure
@@ -318,8 +317,6 @@ class _Planner:
 
 _planners: weakref.WeakSet[_Planner] = weakref.WeakSet()
 _planners_lock = threading.Lock()
-_factories: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-_factories_lock = threading.Lock()
 
 
 def _release(queries: list[str]) -> None:
@@ -417,19 +414,3 @@ def _snapshot(files: NativeFiles) -> bytes:
 def _ends(texts: Sequence[bytes]) -> bytes:
     """Return where each of ``texts`` ends if they follow each other: int32."""
     return np.cumsum([len(text) for text in texts], dtype=np.int64).astype("<i4").tobytes()
-
-
-def java_sources() -> dict[str, str]:
-    """Return the Java half of this package: names of files to their texts."""
-    folder = resources.files(__package__).joinpath("java")
-    return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".java")}
-
-
-def factory_of(context: SparkContext) -> Any:
-    """Return the JVM's ``Factory``, compiling the Java half at the first call for each JVM (about 1 s)."""
-    gateway = private.gateway(context)
-    with _factories_lock:
-        if gateway not in _factories:
-            loader, classes = private.compiled(context, java_sources())
-            _factories[gateway] = private.factory_of(loader, classes)
-        return _factories[gateway]

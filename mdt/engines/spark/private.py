@@ -14,7 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyspark
 from py4j import java_gateway, protocol
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
@@ -32,7 +32,6 @@ __all__ = [
     "PlannedAnew",
     "collect_garbage",
     "compiled",
-    "factory_of",
     "frame_in",
     "frame_of_java",
     "from_arrow_schema",
@@ -45,8 +44,10 @@ __all__ = [
     "java_frame",
     "java_session",
     "jvm",
+    "loaded",
     "log",
     "map_in_arrow",
+    "platform",
     "session_of_java",
     "utc_arrow_schema",
 ]
@@ -214,34 +215,62 @@ def session_of_java(java: Any) -> SparkSession:
     return SparkSession(context, java)
 
 
-def factory_of(loader: Any, classes: Any) -> Any:
-    """Make the JAR of the Java half (``java/Jar.java``) and return its ``Factory``; ``loader``, ``classes``: of :func:`compiled`.
+def platform(context: SparkContext) -> str:
+    """Return what decides, beside a source, what :func:`compiled` makes of it: versions of Spark and Java, and all JARs of Spark by their names.
+
+    Empty where these do not say enough, since Spark's classes come from elsewhere than Java's class path.
+    """
+    classes = gateway(context).jvm
+    if not _loader_of_spark(classes).equals(classes.java.lang.ClassLoader.getSystemClassLoader()):
+        return ""
+    built = classes.org.apache.spark.SparkBuildInfo
+    said = [pyspark.__version__, context.version, built.spark_revision(), built.spark_build_date()]
+    names = ("java.vendor", "java.version", "java.vm.version", "java.class.path")
+    return "\n".join([*said, *(str(classes.java.lang.System.getProperty(name)) for name in names)])
+
+
+def _loader_of_spark(classes: Any) -> Any:
+    """Return the class loader of the JVM that has Spark's classes, and none that an application added."""
+    here = classes.java.lang.Thread.currentThread().getContextClassLoader()
+    return classes.java.lang.Class.forName("org.apache.spark.SparkContext", False, here).getClassLoader()
+
+
+def loaded(context: SparkContext, jar: bytes, first: bytes) -> Any:
+    """Give the JVM a JAR of its own classes, make it able to call Python, and return the JAR's ``Factory``; ``first``: its class ``mdt.spark.Jar``.
 
     The Java half looks for what it touches of Spark's insides.  Raises Unsupported, with the name of what this release lacks.
-    """
-    try:
-        maker = loader.loadClass("mdt.spark.Jar").newInstance()
-        jar = maker.write(classes)
-        factory = maker.factory(jar, loader.getParent())
-        factory.prepare(jar)
-    except Py4JJavaError as error:
-        raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {error.java_exception}") from error
-    return factory
-
-
-def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
-    """Compile Java ``sources``, file names to texts, in the JVM, and make it able to call Python.
-
-    Returns two objects of the JVM: a class loader with the classes, and a map from the name of each class file to its bytes.
-
-    They are compiled together, by the compiler that Spark generates its own code with (Janino, some 0.5 s), and see the
-    classes of Spark and of each other.  Raises Unsupported where they do not fit this release of Spark.
     """
     connection = gateway(context)
     ensure_callback_server_started(connection)
     classes = connection.jvm
+    made = classes.java.util.HashMap()
+    made.put("mdt/spark/Jar.class", first)
+    try:
+        maker = _loader_of(classes, made, _loader_of_spark(classes)).loadClass("mdt.spark.Jar").newInstance()
+        return classes.java.util.Optional.of(jar).map(maker).get()
+    except Py4JError as error:  # also an error of Java that is no exception
+        reason = error.java_exception if isinstance(error, Py4JJavaError) else error
+        raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
+
+
+def _loader_of(classes: Any, made: Any, parent: Any) -> Any:
+    """Return a class loader of the JVM with the classes ``made``, a map from the name of each class file to its bytes."""
+    util = classes.org.codehaus.commons.compiler.util
+    return util.ResourceFinderClassLoader(util.resource.MapResourceFinder(made), parent)
+
+
+def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, Any]:
+    """Compile Java ``sources``, file names to texts, in the JVM.
+
+    Returns two objects of the JVM: a class loader with the classes, and a map from the name of each class file to its bytes.
+
+    They are compiled together, by the compiler that Spark generates its own code with (Janino, some 3 CPU seconds in a new JVM), and see the
+    classes of Spark and of each other, not those of an application.  Raises Unsupported where they do not fit this release of Spark.
+    """
+    connection = gateway(context)
+    classes = connection.jvm
     resources = classes.org.codehaus.commons.compiler.util.resource
-    parent = classes.java.lang.Thread.currentThread().getContextClassLoader()
+    parent = _loader_of_spark(classes)
     files = connection.new_array(resources.Resource, len(sources))
     for number, (name, text) in enumerate(sources.items()):
         files[number] = resources.StringResource(name, text)
@@ -256,5 +285,4 @@ def compiled(context: SparkContext, sources: Mapping[str, str]) -> tuple[Any, An
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage()
         raise Unsupported(f"pyspark {pyspark.__version__} is not supported: {reason}") from error
-    finder = resources.MapResourceFinder(made)
-    return classes.org.codehaus.commons.compiler.util.ResourceFinderClassLoader(finder, parent), made
+    return _loader_of(classes, made, parent), made

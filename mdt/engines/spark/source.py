@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from mdt.engines.spark import private
-from mdt.engines.spark.file_index import factory_of, refusals
+from mdt.engines.spark.file_index import refusals
 from mdt.engines.spark.functions import patterns_of
+from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from trees import create
 
 from mdt.engines.spark import private
-from mdt.engines.spark.file_index import factory_of
+from mdt.engines.spark.java_half import factory_of
 
 CODECS = {"LZ4_RAW": "lz4_raw", "SNAPPY": "snappy", "ZSTD": "zstd"}
 """Parquet's names of those that have a decompressor of ours, and Arrow's."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pyspark.util import PythonEvalType
 
 from mdt.engines.spark import private
-from mdt.engines.spark.file_index import java_sources
+from mdt.engines.spark.java_half import java_sources
 from mdt.errors import Unsupported
 
 IMPORT = re.compile(r"^import ([\w.$]+);", re.MULTILINE)

@@ -2,65 +2,47 @@
 // It names MdtSource as a data source, which is how Spark finds what format("mdt") means: Java's ServiceLoader looks for a
 // file of that name in META-INF/services. The JAR stays as long as the JVM, since executors may fetch it at any time.
 //
-// This class alone is called before the JAR is there, by Python, with what the compiler made.
+// This class alone is called before the JAR is there, by Python, which has the bytes of the JAR and takes this class out of them. It is
+// called as a Function: Py4J remembers methods by the names of classes, and a JVM may see several classes of this name.
 package mdt.spark;
 
 import java.io.File;
-import java.io.FileOutputStream;
-import java.io.IOException;
 import java.net.MalformedURLException;
 import java.net.URL;
 import java.net.URLClassLoader;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.OpenOption;
 import java.nio.file.attribute.FileAttribute;
 import java.security.MessageDigest;
 import java.util.HexFormat;
-import java.util.Iterator;
-import java.util.Map;
-import java.util.TreeMap;
-import java.util.zip.ZipEntry;
-import java.util.zip.ZipOutputStream;
+import java.util.function.Function;
 import org.apache.spark.util.MutableURLClassLoader;
 
-public class Jar {
-    private static final String SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister";
-
-    /** Writes it. classes: the bytes of each, by the name of its file. Returns its path. */
-    public String write(Map classes) throws Exception {
-        Map entries = new TreeMap(classes);
-        entries.put(SERVICE, "mdt.spark.MdtSource\n".getBytes(StandardCharsets.UTF_8));
-        MessageDigest digest = MessageDigest.getInstance("SHA-256");
-        for (Iterator i = entries.values().iterator(); i.hasNext(); ) {
-            digest.update((byte[]) i.next());
-        }
-        // By its content: executors keep what they have fetched under its name.
-        String name = "mdt-spark-" + HexFormat.of().formatHex(digest.digest()).substring(0, 16) + ".jar";
-        File folder = Files.createTempDirectory("mdt-jar-", new FileAttribute[0]).toFile();
-        File jar = new File(folder, name);
-        folder.deleteOnExit(); // last in, first out: the folder is empty when it is its turn
-        jar.deleteOnExit();
-        write(jar, entries);
-        return jar.getPath();
-    }
-
-    private static void write(File jar, Map entries) throws IOException {
-        ZipOutputStream out = new ZipOutputStream(new FileOutputStream(jar));
+public class Jar implements Function {
+    /** Takes the bytes of the JAR. Returns a new Factory, whose class is that of the JAR, prepared. */
+    public Object apply(Object jar) {
         try {
-            for (Iterator i = entries.entrySet().iterator(); i.hasNext(); ) {
-                Map.Entry each = (Map.Entry) i.next();
-                out.putNextEntry(new ZipEntry((String) each.getKey()));
-                out.write((byte[]) each.getValue());
-                out.closeEntry();
-            }
-        } finally {
-            out.close();
+            String path = write((byte[]) jar);
+            ClassLoader loader = onPathOfAll(new File(path).toURI().toURL(), Thread.currentThread().getContextClassLoader());
+            Class type = loader.loadClass("mdt.spark.Factory"); // of another loader than this class: its methods are looked up
+            Object factory = type.newInstance();
+            type.getMethod("prepare", new Class[] {String.class}).invoke(factory, new Object[] {path});
+            return factory;
+        } catch (Exception unusable) {
+            throw new UnsupportedOperationException(unusable.getCause() == null ? unusable : unusable.getCause());
         }
     }
 
-    /** Returns a new Factory, whose class is that of the JAR. parent: the class loader of a thread that runs Python's calls. */
-    public Object factory(String jar, ClassLoader parent) throws Exception {
-        return onPathOfAll(new File(jar).toURI().toURL(), parent).loadClass("mdt.spark.Factory").newInstance();
+    private static String write(byte[] jar) throws Exception {
+        // By its content: executors keep what they have fetched under its name.
+        byte[] digest = MessageDigest.getInstance("SHA-256").digest(jar);
+        String name = "mdt-spark-" + HexFormat.of().formatHex(digest).substring(0, 16) + ".jar";
+        File folder = Files.createTempDirectory("mdt-jar-", new FileAttribute[0]).toFile();
+        File file = new File(folder, name);
+        folder.deleteOnExit(); // last in, first out: the folder is empty when it is its turn
+        file.deleteOnExit();
+        Files.write(file.toPath(), jar, new OpenOption[0]);
+        return file.getPath();
     }
 
     /**

@@ -1,0 +1,87 @@
+"""The Java half of this package (folder ``java``), compiled once for a user, a version of it, and a Spark.
+
+Compiling takes the larger part of what a new session waits for at its first use of us.  So the JAR is kept in the user's cache directory, as
+:mod:`mdt.stores.own_files` says, under a name that says its sources and the Spark and Java that they were compiled for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import resources
+from io import BytesIO
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
+
+from pyspark import SparkContext
+
+from mdt.engines.spark import private
+from mdt.errors import Unsupported
+from mdt.limits import JARS_MAX
+from mdt.stores.own_files import OwnFiles
+
+KEPT = OwnFiles("jars-1", JARS_MAX)
+_FIRST = "mdt/spark/Jar.class"
+_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+
+_factories: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_factories_lock = threading.Lock()
+
+
+def java_sources() -> dict[str, str]:
+    """Return the Java half of this package: names of files to their texts."""
+    folder = resources.files(__package__).joinpath("java")
+    return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".java")}
+
+
+def factory_of(context: SparkContext) -> Any:
+    """Return the JVM's ``Factory``, which a JVM is given at the first call for it.  Raises Unsupported for releases of Spark that lack something."""
+    gateway = private.gateway(context)
+    with _factories_lock:
+        if gateway not in _factories:
+            _factories[gateway] = _made(context)
+        return _factories[gateway]
+
+
+def jar_name(sources: Mapping[str, str], platform: str) -> str:
+    """Return the name of the JAR of these sources on a platform (:func:`mdt.engines.spark.private.platform`)."""
+    digest = hashlib.sha256()
+    for text in (platform, *(part for source in sorted(sources.items()) for part in source)):
+        data = text.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return f"{digest.hexdigest()}.jar"
+
+
+def packed(classes: Mapping[str, bytes]) -> bytes:
+    """Return the JAR of classes, names of files to their bytes; equal bytes of equal classes."""
+    jar = BytesIO()
+    with ZipFile(jar, "w", ZIP_DEFLATED) as archive:
+        for name, data in [*sorted(classes.items()), (_SERVICE, b"mdt.spark.MdtSource\n")]:
+            archive.writestr(ZipInfo(name), data, ZIP_DEFLATED)
+    return jar.getvalue()
+
+
+def _loaded(context: SparkContext, jar: bytes) -> Any:
+    """Return the Factory of a JAR.  Raises Unsupported; KeyError or BadZipFile if the bytes are no such JAR."""
+    with ZipFile(BytesIO(jar)) as archive:
+        first = archive.read(_FIRST)
+    return private.loaded(context, jar, first)
+
+
+def _made(context: SparkContext) -> Any:
+    """Return a Factory from the JAR that is kept; compiled anew where there is none, or it is none that can be used."""
+    sources, platform = java_sources(), private.platform(context)
+    name = jar_name(sources, platform)
+    kept = KEPT.get(name) if platform else None
+    if kept is not None:
+        with suppress(Unsupported, BadZipFile, KeyError):
+            return _loaded(context, kept)
+    _, classes = private.compiled(context, sources)
+    jar = packed({str(file): classes[file] for file in classes})
+    factory = _loaded(context, jar)
+    if platform:
+        KEPT.put(name, jar)
+    return factory

@@ -1,0 +1,139 @@
+"""The Java half is compiled once for a user: what is kept of it is used, and never believed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mdt.engines.spark import java_half, private
+
+Counted = list[int]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a user that is new here has what was compiled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "mdt" / "jars-1"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """One number for each time that something was compiled."""
+    times: Counted = []
+    real = private.compiled
+
+    def counted(context: Any, sources: Any) -> Any:
+        times.append(len(sources))
+        return real(context, sources)
+
+    monkeypatch.setattr(private, "compiled", counted)
+    return times
+
+
+def test_the_second_jvm_of_a_user_compiles_nothing(spark: SparkSession, folder: Path, compiled: Counted) -> None:
+    first = java_half._made(spark.sparkContext)
+    assert len(compiled) == 1
+    (file,) = folder.iterdir()
+    second = java_half._made(spark.sparkContext)
+    assert len(compiled) == 1
+    assert first.getClass().equals(second.getClass())
+    assert list(folder.iterdir()) == [file]
+
+
+def archive(**files: bytes) -> bytes:
+    """Return a JAR of files, "/" in their names as "_"."""
+    data = BytesIO()
+    with ZipFile(data, "w") as made:
+        for name, content in files.items():
+            made.writestr(name.replace("_", "/") + ".class", content)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [b"", b"no archive", archive(), archive(mdt_spark_Jar=b""), archive(mdt_spark_Jar=b"\xca\xfe\xba\xbe no class")],
+    ids=["nothing", "text", "empty", "an empty class", "no class"],
+)
+def test_a_jar_that_cannot_be_used_is_compiled_anew(
+    spark: SparkSession, folder: Path, compiled: Counted, foreign: bytes
+) -> None:
+    sources = java_half.java_sources()
+    name = java_half.jar_name(sources, private.platform(spark.sparkContext))
+    java_half.KEPT.put(name, foreign)
+    assert java_half.KEPT.get(name) == foreign, "as its digest says"
+    assert java_half._made(spark.sparkContext).getClass().getName() == "mdt.spark.Factory"
+    assert compiled == [len(sources)]
+    kept = java_half.KEPT.get(name)
+    assert kept is not None
+    assert "mdt/spark/Factory.class" in ZipFile(BytesIO(kept)).namelist()
+
+
+def test_a_damaged_jar_is_compiled_anew(spark: SparkSession, folder: Path, compiled: Counted) -> None:
+    java_half._made(spark.sparkContext)
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    java_half._made(spark.sparkContext)
+    assert len(compiled) == 2
+    assert file.read_bytes() == whole, "equal classes make equal bytes"
+
+
+def test_without_a_cache_directory_it_is_compiled_each_time(
+    spark: SparkSession, compiled: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    for _ in range(2):
+        java_half._made(spark.sparkContext)
+    assert len(compiled) == 2
+
+
+def test_where_spark_comes_from_elsewhere_than_the_class_path_nothing_is_kept(
+    spark: SparkSession, folder: Path, compiled: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = private.java_session(spark).getClass().getClassLoader().getParent()
+    monkeypatch.setattr(private, "_loader_of_spark", lambda classes: elsewhere)
+    assert private.platform(spark.sparkContext) == ""
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent.parent))
+    monkeypatch.setattr(private, "platform", lambda context: "")
+    java_half._made(spark.sparkContext)
+    assert not folder.exists()
+
+
+def test_a_platform_says_the_release_and_every_jar_of_spark(spark: SparkSession) -> None:
+    said = private.platform(spark.sparkContext)
+    assert spark.version in said.split("\n")
+    for name in ("spark-catalyst_", "parquet-hadoop-", "janino-"):
+        assert name in said
+    assert "JavaPackage" not in said
+    assert "\nNone" not in said
+
+
+def changed_text(sources: dict[str, str]) -> dict[str, str]:
+    return sources | {"Jar.java": sources["Jar.java"] + " "}
+
+
+def other_file(sources: dict[str, str]) -> dict[str, str]:
+    return sources | {"Other.java": ""}
+
+
+def moved_text(sources: dict[str, str]) -> dict[str, str]:
+    """Return as many characters, all in the same order."""
+    first, second = sorted(sources)[:2]
+    return sources | {first: sources[first] + second, second: ""}
+
+
+@pytest.mark.parametrize("change", [changed_text, other_file, moved_text])
+def test_other_sources_have_another_name(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    sources = java_half.java_sources()
+    assert java_half.jar_name(change(sources), "4.3") != java_half.jar_name(sources, "4.3")
+    assert java_half.jar_name(sources, "4.2") != java_half.jar_name(sources, "4.3")
+    assert java_half.jar_name(dict(reversed(sources.items())), "4.3") == java_half.jar_name(sources, "4.3")
