@@ -47,6 +47,7 @@ from mdt.engines.plain_files import PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
+from mdt.engines.spark.given import given_arrow
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import BatchFunction as FrameFunction
 from mdt.engines.spark.private import (
@@ -128,7 +129,8 @@ def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False)
     if size <= bytes_max:
         return _collected(frame, plain_files(frame) if options.spark_plain_files else None)
     if size >= _UNKNOWN_BYTES and 0 <= _given_bytes(frame) <= bytes_max:
-        return frame.toArrow()
+        given = given_arrow(frame)
+        return frame.toArrow() if given is None else given
     if size < _UNKNOWN_BYTES and not looks:
         return None
     first = frame.limit(_PROBE_ROWS + 1).toArrow()

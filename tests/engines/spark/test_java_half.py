@@ -98,11 +98,6 @@ def test_without_a_cache_directory_it_is_compiled_each_time(
 def test_where_spark_comes_from_elsewhere_than_the_class_path_nothing_is_kept(
     spark: SparkSession, folder: Path, compiled: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    elsewhere = private.java_session(spark).getClass().getClassLoader().getParent()
-    monkeypatch.setattr(private, "_loader_of_spark", lambda classes: elsewhere)
-    assert private.platform(spark.sparkContext) == ""
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent.parent))
     monkeypatch.setattr(private, "platform", lambda context: "")
     java_half._made(spark.sparkContext)
     assert not folder.exists()

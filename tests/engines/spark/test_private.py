@@ -98,3 +98,12 @@ def test_classes_of_several_files_are_of_one_package_and_loader(spark: SparkSess
     two = 'package mdt.spark; final class Two { final String text = "of Two"; }'
     loader, _ = private.compiled(spark.sparkContext, {"One.java": one, "Two.java": two})
     assert loader.loadClass("mdt.spark.One").newInstance().told() == "of Two"
+
+
+def test_where_spark_comes_from_elsewhere_than_the_class_path_no_platform_is_said(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert private.platform(spark.sparkContext)
+    elsewhere = private.jvm(spark).java.lang.ClassLoader.getSystemClassLoader().getParent()
+    monkeypatch.setattr(private, "_loader_of_spark", lambda classes: elsewhere)
+    assert private.platform(spark.sparkContext) == ""

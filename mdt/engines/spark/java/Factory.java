@@ -82,6 +82,11 @@ public class Factory {
         return GivenBytes.of(rows);
     }
 
+    /** Writes the Arrow that a frame is nothing but columns of into a file, and tells of it, null if it is anything else: see GivenBytes. */
+    public String givenArrow(Dataset rows, String file) throws Exception {
+        return GivenBytes.write(rows, file);
+    }
+
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */
     public Dataset anew(SparkSession session, LogicalPlan plan) {
         return Dataset.ofRows(session, plan);

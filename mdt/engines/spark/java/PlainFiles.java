@@ -71,23 +71,31 @@ final class PlainFiles {
 
     /** Returns the names in the files of columns that are nothing else, or are called otherwise; null if one is made. */
     private static List names(List columns, List output) {
+        List found = places(columns, output);
+        for (int i = 0; found != null && i < found.size(); i++) {
+            found.set(i, ((NamedExpression) output.get(((Integer) found.get(i)).intValue())).name());
+        }
+        return found;
+    }
+
+    /** Returns of each column its place in the output of a plan, of which it is a column, maybe called otherwise; null if one is made. */
+    static List places(List columns, List output) {
         List found = new ArrayList();
         for (int i = 0; i < columns.size(); i++) {
             Expression column = (Expression) columns.get(i);
             if (column instanceof Alias) {
                 column = ((Alias) column).child();
             }
-            String name = null;
+            int place = -1;
             for (int j = 0; column instanceof Attribute && j < output.size(); j++) { // _metadata is none of them
-                Attribute known = (Attribute) output.get(j);
-                if (known.exprId().equals(((NamedExpression) column).exprId())) {
-                    name = known.name();
+                if (((NamedExpression) output.get(j)).exprId().equals(((NamedExpression) column).exprId())) {
+                    place = j;
                 }
             }
-            if (name == null) {
+            if (place < 0) {
                 return null;
             }
-            found.add(name);
+            found.add(Integer.valueOf(place));
         }
         return found;
     }
