@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -31,24 +33,36 @@ def given_arrow(frame: DataFrame) -> pa.Table | None:
     wanted = to_arrow(frame.schema)
     if not len(wanted) or not all(_is_same_in_rows(field.type) for field in wanted):
         return None
-    with tempfile.NamedTemporaryFile(prefix="mdt-given-") as file:
-        told = factory_of(frame.sparkSession.sparkContext).givenArrow(java_frame(frame), file.name)
-        if told is None:
-            return None
-        data = pa.py_buffer(file.read())
-    places = json.loads(told)["columns"]
-    stored = to_arrow(StructType.fromJson(json.loads(json.loads(told)["schema"])))
+    found = _written(frame)
+    if found is None:
+        return None
+    told, data = found
+    places = told["columns"]
+    stored = to_arrow(StructType.fromJson(json.loads(told["schema"])))
     if [stored.field(place).type for place in places] != wanted.types:
         return None
     try:
         batches = [batch.select(places) for batch in _batches(data, stored)]
-        found = pa.Table.from_batches(
+        table = pa.Table.from_batches(
             [pa.RecordBatch.from_arrays(batch.columns, schema=wanted) for batch in batches], wanted
         )
-        _validate(found)
+        _validate(table)
     except pa.ArrowInvalid:  # Spark says what is wrong with them, or makes something of it
         return None
-    return found
+    return table
+
+
+def _written(frame: DataFrame) -> tuple[dict[str, Any], pa.Buffer] | None:
+    """Return what ``java/GivenBytes.java`` says of the batches, and their messages; None where it has none, or its files are not those of this process."""
+    factory = factory_of(frame.sparkSession.sparkContext)
+    try:
+        with tempfile.NamedTemporaryFile(prefix="mdt-given-") as file:
+            told = factory.givenArrow(java_frame(frame), file.name)
+            data = pa.py_buffer(file.read())
+    except (OSError, Py4JJavaError):  # a full disk, for one
+        return None
+    found = {} if told is None else json.loads(told)
+    return (found, data) if found.get("bytes") == data.size else None
 
 
 def _batches(data: pa.Buffer, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

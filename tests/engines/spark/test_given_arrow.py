@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import mdt
-from mdt.engines.spark import engine, given
+from mdt.engines.spark import engine, given, java_half, private
 from mdt.engines.spark.given import given_arrow
 
 LARGE = {
@@ -198,6 +198,34 @@ def test_nulls_of_a_column_without_nulls_are_left_to_spark() -> None:
     field = pa.field("n", pa.int64(), nullable=False)
     with pytest.raises(pa.ArrowInvalid, match="n has nulls"):
         given._validate(pa.table([pa.array([1, None])], schema=pa.schema([field])))
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "nowhere"])
+def test_a_jvm_that_writes_other_files_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    frame = given_to(spark, rows())
+    factory = java_half.factory_of(spark.sparkContext)
+    (tmp_path / "elsewhere").mkdir()
+
+    class Elsewhere:
+        def givenArrow(self, java: Any, file: str) -> Any:
+            return factory.givenArrow(java, str(tmp_path / place / Path(file).name))
+
+    monkeypatch.setattr(given, "factory_of", lambda context: Elsewhere())
+    assert given_arrow(frame) is None
+    assert len(list(tmp_path.rglob("mdt-given-*"))) == (place == "elsewhere")
+
+
+def test_a_session_that_encrypts_its_files_writes_none(spark: SparkSession) -> None:
+    frame = given_to(spark, rows())
+    settings_of = private.java_session(spark).sparkContext().conf()
+    settings_of.set("spark.io.encryption.enabled", "true")
+    try:
+        assert given_arrow(frame) is None
+    finally:
+        settings_of.remove("spark.io.encryption.enabled")
+    assert given_arrow(frame) is not None
 
 
 def test_a_write_takes_what_was_given(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ final class GivenBytes {
 
     /**
      * Writes the record batches that a frame is nothing but columns of into a file, one behind the other. Returns {"schema": of the batches,
-     * "columns": [the place in it of each column of the frame, ...]} as JSON; null, and writes nothing, where a plan does anything else, and
+     * "columns": [the place in it of each column of the frame, ...], "bytes": of the file} as JSON; null, and writes nothing, where a plan does anything else, and
      * where a session keeps its data off disks, or wants texts in another form than the batches were made in.
      */
     static String write(Dataset rows, String file) throws IOException, JsonProcessingException {
@@ -68,10 +68,12 @@ final class GivenBytes {
         if (places == null) {
             return null;
         }
+        long bytes = 0;
         FileOutputStream out = new FileOutputStream(file);
         try {
             for (int i = 0; i < batches.size(); i++) {
                 out.write((byte[]) batches.get(i));
+                bytes += ((byte[]) batches.get(i)).length;
             }
         } finally {
             out.close();
@@ -79,6 +81,7 @@ final class GivenBytes {
         Map told = new HashMap();
         told.put("schema", plan.schema().json());
         told.put("columns", places);
+        told.put("bytes", Long.valueOf(bytes));
         return new ObjectMapper().writeValueAsString(told);
     }
 
