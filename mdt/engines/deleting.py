@@ -18,7 +18,7 @@ from mdt.engines import delete_tasks
 from mdt.engines.absent import AbsentKeys, hashes_of
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, BURIED
-from mdt.engines.write import EngineWrite, TaggedPlan
+from mdt.engines.write import EngineWrite, Ready, TaggedPlan
 from mdt.metadata.commit_log import NO_TOMBSTONES
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
@@ -54,7 +54,7 @@ class EngineDelete(EngineWrite[R]):
         definition = snapshot.definition
         tagged, counted = self._tagged(snapshot, delete_tasks.tag, definition.key)
         with self._or_dropped(tagged):
-            plan = self._planned(snapshot, txn, tagged, counted)
+            plan = self._planned(snapshot, txn, Ready(tagged, counted))
             tombstones = self._tombstones(tagged) if definition.keeps_deletes else NO_TOMBSTONES
         missing = sum(row["rows"] for row in counted if row["__mdt_kind"] == ABSENT)
         absent: Mapping[str, KeyHashes] = AbsentKeys(self.engine, tagged, definition.is_global) if missing else {}

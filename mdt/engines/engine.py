@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from mdt.engines.straight import Given
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -58,6 +61,9 @@ class Engine(Protocol[R]):
     @property
     def processors(self) -> int:
         """How many tasks can run at a time."""
+
+    def files(self, rows: R) -> Given | None:
+        """Return the Parquet files of which ``rows`` are nothing but columns, if tasks may write new ones straight from them; None of any other."""
 
     def spread(self, table: pa.Table) -> R:
         """Return the rows of a small table of the driver, in as many parts as there shall be tasks."""

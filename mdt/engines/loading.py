@@ -100,7 +100,8 @@ def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
     late: list[int] = []
     rows = drained(list(_of_buckets(pa.Table.from_batches(given), snapshot.definition)))
     given.clear()
-    done = (shared.run(number, _slice(load, snapshot.definition, number, table, late)) for number, table in rows)
+    slices = ((number, slice_of_bucket(load, snapshot.definition, number, table, late)) for number, table in rows)
+    done = (shared.run(number, one) for number, one in slices)
     changes = collect(shared, done, threads=1, part=f"-{attempt}")
     return replace(changes, counts={"late": sum(late)})
 
@@ -112,7 +113,7 @@ def _of_buckets(table: pa.Table, definition: TableDefinition) -> Iterator[tuple[
         yield number, table.slice(rows.start, len(rows)).select(definition.schema.names)
 
 
-def _slice(load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]) -> Slice:
+def slice_of_bucket(load: Load, definition: TableDefinition, number: int, rows: pa.Table, late: list[int]) -> Slice:
     """Return what the file of a bucket gets; ``late``: gets the number of rows that repeat a key."""
     batch = _unique(load, definition, rows)
     late.append(batch.duplicates)

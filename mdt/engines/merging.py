@@ -18,7 +18,7 @@ from mdt.engines import merge_tasks
 from mdt.engines.absent import AbsentKeys, WrittenKeys
 from mdt.engines.engine import Engine, R
 from mdt.engines.tasks import ABSENT, READ, tagged_schema
-from mdt.engines.write import EngineWrite, TaggedPlan
+from mdt.engines.write import EngineWrite, Ready, TaggedPlan
 from mdt.errors import Conflict
 from mdt.metadata.codec import decode_ipc
 from mdt.metadata.metadata import Metadata
@@ -81,7 +81,7 @@ class EngineMerge(EngineWrite[R]):
             if others.clauses and (alone := self._alone(snapshot, tagged, others)) is not None:
                 kept.append(alone)
                 tagged, counted = self.engine.joined(tagged, alone), [*counted, *self._counted(alone)]
-            plan = self._planned(snapshot, txn, tagged, counted)
+            plan = self._planned(snapshot, txn, Ready(tagged, counted))
             looked = self._looked(snapshot, tagged, counted, since)
         absent = {row["__mdt_partition"] for row in counted if row["__mdt_kind"] == ABSENT}
         return MergedPlan(
@@ -127,7 +127,7 @@ class EngineMerge(EngineWrite[R]):
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Write in tasks, as for an upsert."""
-        assert isinstance(plan, MergedPlan)
+        assert isinstance(plan, MergedPlan) and plan.tagged is not None
         changes = EngineWrite.write(self, snapshot, plan, claim)
         written = WrittenKeys(self.metadata.objects, changes.files, plan.finds_everywhere)
         return replace(changes, absent=AbsentKeys(self.engine, plan.tagged, plan.finds_everywhere, written))

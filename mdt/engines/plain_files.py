@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mdt.errors import Conflict
+from mdt.errors import Conflict, Corrupt
 
 FILES_MAX = 1_000
 """Footers that are looked at, one after the other, before anything is read."""
 _BATCH_ROWS = 65_536
+_LOOKED_AT_ROWS = 1_024
 _INSTANT = pa.timestamp("us", "UTC")
 """What Spark makes of 96 bits, of whose time zone the file says nothing."""
 _LEGACY = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
@@ -39,6 +42,16 @@ class Piece:
     size: int
     written_ns: int
     row_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A row group with so many ``rows``, of ``size`` bytes before compression, and the bounds of one of its columns, as its file tells them; None: it does not."""
+
+    piece: Piece
+    rows: int
+    size: int
+    bounds: tuple[Any, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +92,7 @@ class PlainFiles:
             with pq.ParquetFile(
                 piece.path, pre_buffer=True, coerce_int96_timestamp_unit="us", page_checksum_verification=True
             ) as file:
-                if _state(piece.path) != (piece.size, piece.written_ns):
-                    raise Conflict(f"{piece.path} was written again while it was read", hint="run the write again")
+                _require_same(piece)
                 found = file.iter_batches(_BATCH_ROWS, list(piece.row_groups), wanted, use_threads=use_threads)
                 instants = _instants(file)
                 for batch in found:
@@ -90,6 +102,46 @@ class PlainFiles:
                         _cast(batch[name], field.type) for name, field in zip(self.columns, self.schema, strict=True)
                     ]
                     yield pa.record_batch(arrays, schema=self.schema)
+
+    def read(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some pieces.  Raises Conflict as :meth:`table` does, and Corrupt if a file cannot be read."""
+        for piece in pieces:
+            with _readable(piece):
+                yield from self.batches([piece])
+
+    def spans(self, name: str) -> list[Span]:
+        """Return all row groups, in their order, with the bounds of the column ``name``.  Raises as :meth:`read` does.  O(row groups).
+
+        Bounds are told of texts, whole numbers and days; others would have to be compared as this house compares them.
+        """
+        at = self.schema.get_field_index(name)
+        kind = self.schema.field(at).type
+        is_known = pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date32(kind)
+        found: list[Span] = []
+        for piece in self.pieces:
+            with _readable(piece), pq.ParquetFile(piece.path) as file:
+                _require_same(piece)
+                leaves = [column.path for column in file.schema]
+                leaf = leaves.index(self.columns[at])
+                groups = [file.metadata.row_group(group) for group in piece.row_groups]
+            for number, group in zip(piece.row_groups, groups, strict=True):
+                bounds = _bounds(group.column(leaf).statistics) if is_known else None
+                alone = replace(piece, row_groups=(number,))
+                found.append(Span(alone, group.num_rows, group.total_byte_size, bounds))
+        return found
+
+    def row_bytes(self) -> float:
+        """Return about how many bytes of Arrow a row takes, by the first rows of some row groups.  Raises as :meth:`read` does."""
+        some = [self.pieces[at] for at in {0, len(self.pieces) // 2, len(self.pieces) - 1} if self.pieces]
+        size = rows = 0
+        for piece in some:
+            with _readable(piece), pq.ParquetFile(piece.path) as file:
+                _require_same(piece)
+                wanted = list(dict.fromkeys(self.columns))
+                first = next(file.iter_batches(_LOOKED_AT_ROWS, list(piece.row_groups[:1]), wanted, use_threads=False))
+            size += first.nbytes
+            rows += len(first)
+        return size / max(1, rows)
 
     def dealt(self, parts: int) -> list[tuple[Piece, ...]]:
         """Return the pieces, a row group each, in at most ``parts`` parts that have about as many, neighbours together."""
@@ -137,6 +189,30 @@ def _state(path: str) -> tuple[int, int]:
     """Return the bytes of a file, and when it was last written."""
     found = Path(path).stat()
     return found.st_size, found.st_mtime_ns
+
+
+@contextmanager
+def _readable(piece: Piece) -> Iterator[None]:
+    """Raise Corrupt if the file of a piece cannot be read."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise Corrupt(f"a Parquet file cannot be read: {error}", path=piece.path) from error
+
+
+def _require_same(piece: Piece) -> None:
+    """Raise Conflict if the file of a piece is another one by now."""
+    if _state(piece.path) != (piece.size, piece.written_ns):
+        raise Conflict(f"{piece.path} was written again while it was read", hint="run the write again")
+
+
+def _bounds(told: pq.Statistics | None) -> tuple[Any, Any] | None:
+    """Return the least and the largest value of a column of a row group; None where its file does not tell them, or tells what is no value."""
+    if told is None or not told.has_min_max:
+        return None
+    with suppress(ValueError, OverflowError):  # bytes that are no text, or days of no calendar
+        return told.min, told.max
+    return None
 
 
 def _instants(file: pq.ParquetFile) -> set[str]:

@@ -20,10 +20,12 @@ from mdt.commit.conflicts import MERGE, TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
+from mdt.engines import straight as straight_from
 from mdt.engines.absent import WrittenKeys
 from mdt.engines.engine import Deal, Engine, R
 from mdt.engines.loading import Load
 from mdt.engines.results import TASKS_PER_PROCESSOR, drop_lost_attempts, merged
+from mdt.engines.straight import Straight, StraightLoad
 from mdt.engines.tasks import DELETE, DROPPED, FALLING, FURTHER, INSERT, RETURN, UPDATE, Source, source_of
 from mdt.engines.write_tasks import Work
 from mdt.metadata.metadata import Metadata
@@ -74,17 +76,30 @@ def write(
 class TaggedPlan(WritePlan, Generic[R]):
     """``tagged``: the rows with what becomes of each, which ``engine`` keeps until the plan is closed.
 
-    ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).
+    ``is_load``: whether they are as they were given, and meet no row of the table (:mod:`mdt.engines.loading`).  ``straight``: how files are written
+    of rows that nobody has brought together; ``tagged`` is None then.
     """
 
     work: Sequence[Assignment] = ()
-    tagged: R = field(kw_only=True)
+    tagged: R | None = field(kw_only=True)
     engine: Engine[R] = field(kw_only=True)
     is_load: bool = field(default=False, kw_only=True)
+    straight: Straight | None = field(default=None, kw_only=True)
 
     def close(self) -> None:
         """Let the engine drop the tagged rows."""
-        self.engine.dropped(self.tagged)
+        if self.tagged is not None:
+            self.engine.dropped(self.tagged)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(Generic[R]):
+    """What is known before rows are assigned: ``counted`` rows of each kind, partition and file group; the others as in :class:`TaggedPlan`."""
+
+    tagged: R | None
+    counted: Sequence[Mapping[str, Any]]
+    is_load: bool = False
+    straight: Straight | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +120,37 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks and return the plan for ``snapshot``.  Raises Invalid if keys exist that must not."""
-        tagged, counted, is_load = self._ready(snapshot, self._tag())
-        if self.name != "upsert":
-            with self._or_dropped(tagged):
-                self._refuse(tagged, counted)
-        return self._planned(snapshot, txn, tagged, counted, is_load)
+        ready = self._ready(snapshot, self._tag())
+        if self.name != "upsert" and ready.tagged is not None:
+            with self._or_dropped(ready.tagged):
+                self._refuse(ready.tagged, ready.counted)
+        return self._planned(snapshot, txn, ready)
 
-    def _planned(
-        self, snapshot: Snapshot, txn: str, tagged: R, counted: Sequence[Mapping[str, Any]], is_load: bool = False
-    ) -> TaggedPlan[R]:
+    def _planned(self, snapshot: Snapshot, txn: str, ready: Ready[R]) -> TaggedPlan[R]:
         """Return the plan for rows of which it is known what becomes of them."""
+        counted = ready.counted
         counts, work = _counts(counted), self._assign(snapshot, counted)
         groups = {row["__mdt_group"] for row in counted if row["__mdt_group"] >= 0}
         groups |= {w.group for w in work if w.group > NEW}
         footprint = Footprint(txn, frozenset(snapshot.file_groups.names(sorted(groups))), opens=opened_by(work))
         partitions = sorted({w.partition for w in work})
         return TaggedPlan(
-            footprint, partitions, counts, bool(work), work, tagged=tagged, engine=self.engine, is_load=is_load
-        )
+            footprint, partitions, counts, bool(work), work, tagged=ready.tagged, engine=self.engine, is_load=ready.is_load,
+            straight=ready.straight,
+        )  # fmt: skip
 
-    def _ready(self, snapshot: Snapshot, tag: Tag) -> tuple[R, list[dict[str, Any]], bool]:
-        """Return the rows and their numbers as :meth:`_tagged` does; and whether it is a load, whose rows come as they were given."""
+    def _ready(self, snapshot: Snapshot, tag: Tag) -> Ready[R]:
+        """Return what becomes of the rows; those of a load come as they were given."""
         columns = self.columns
-        if columns is not None and loading.meets_none(self.metadata, snapshot, self.name, columns):
-            found = loading.labelled(self.engine, snapshot.definition, self.data, columns)
-            with self._or_dropped(found):
-                return found, self._counted(found), True
-        return (*self._tagged(snapshot, tag, snapshot.definition.key), False)
+        if columns is None or not loading.meets_none(self.metadata, snapshot, self.name, columns):
+            return Ready(*self._tagged(snapshot, tag, snapshot.definition.key))
+        files = self.engine.files(self.data)
+        straight = files and straight_from.planned(files, snapshot, self.options, self.engine.processors)
+        if straight:
+            return Ready(None, [straight.counted()], True, straight)
+        found = loading.labelled(self.engine, snapshot.definition, self.data, columns)
+        with self._or_dropped(found):
+            return Ready(found, self._counted(found), True)
 
     def _tag(self) -> Tag:
         return tasks.tag
@@ -169,14 +188,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         if not plan.work:
             return Changes(absent=WrittenKeys(self.metadata.objects, (), snapshot.definition.is_global))
         new_partitions(self.metadata, snapshot, claim, plan.partitions)
-        rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
-        source = self._source(snapshot)
-        if plan.is_load:
-            write_rows = partial(loading.write, Load(source, claim, plan.work, self.name))
-        else:
-            write_rows = partial(write_tasks.write, Work(source, claim, plan.work, self.name == MERGE))
-        done = [decode(data) for data in self.engine.results(rows, write_rows)]
-        changes = merged(done)
+        changes = merged([decode(data) for data in self._written(snapshot, plan, claim)])
         if self.progress is not None:
             self.progress(len(changes.files), len(changes.files))
         drop_lost_attempts(self.metadata.storage, claim, plan.partitions, changes)
@@ -184,6 +196,18 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
             changes = loading.counted(plan.counts["inserted"], changes)
         absent = WrittenKeys(self.metadata.objects, changes.files, snapshot.definition.is_global)
         return replace(changes, absent=absent)
+
+    def _written(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> list[bytes]:
+        """Return what each task has written."""
+        source, straight = self._source(snapshot), plan.straight
+        if straight is not None:
+            load = StraightLoad(Load(source, claim, straight.work, self.name), straight.files)
+            return self.engine.each(partial(straight_from.write, load), straight.shares)
+        assert plan.tagged is not None, "rows come from files or from tasks"
+        rows = self.engine.dealt(plan.tagged, self._deal(snapshot, plan))
+        if plan.is_load:
+            return self.engine.results(rows, partial(loading.write, Load(source, claim, plan.work, self.name)))
+        return self.engine.results(rows, partial(write_tasks.write, Work(source, claim, plan.work, self.name == MERGE)))
 
     def _source(self, snapshot: Snapshot) -> Source:
         return source_of(self.metadata, snapshot, self.options, is_here=self.engine.is_here)
@@ -260,6 +284,7 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return the sort keys of a sample of the inserts of each of ``partitions``, in order."""
         total = max(1, plan.counts["inserted"] + plan.counts.get("updated", 0))
         share = min(1.0, _SAMPLE_ROWS / total)
+        assert plan.tagged is not None, "rows of files are not dealt"
         rows = self.engine.sampled(plan.tagged, sorted(partitions), key, share)
         rows = rows.sort_by([(name, "ascending") for name in rows.column_names])
         keys = rows["key"].combine_chunks()
@@ -290,8 +315,8 @@ class EngineInsert(EngineWrite[R]):
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks; the plan depends on no row of the table."""
-        tagged, counted, is_load = self._ready(snapshot, partial(tasks.tag_anew, False))
-        inserts = _inserts(counted)
+        ready = self._ready(snapshot, partial(tasks.tag_anew, False))
+        counted, inserts = ready.counted, _inserts(ready.counted)
         work = overwriting.assigned(snapshot, self.options, inserts, {}, _row_bytes(counted), self.engine.processors)
         counts = {"inserted": sum(inserts.values()), "late": _dropped(counted)}
         return TaggedPlan(
@@ -300,9 +325,10 @@ class EngineInsert(EngineWrite[R]):
             counts,
             bool(work),
             work,
-            tagged=tagged,
+            tagged=ready.tagged,
             engine=self.engine,
-            is_load=is_load,
+            is_load=ready.is_load,
+            straight=ready.straight,
         )
 
 
@@ -315,8 +341,8 @@ class EngineOverwrite(EngineWrite[R]):
         """Tag every row in tasks, looking for keys only where they may live elsewhere; return the plan for ``snapshot``."""
         partition_by = snapshot.definition.partition_by
         looks_up = snapshot.definition.is_global and TABLE not in overwriting.overwritten(self.name, partition_by, ())
-        tagged, counted, is_load = self._ready(snapshot, partial(tasks.tag_anew, looks_up))
-        inserts = _inserts(counted)
+        ready = self._ready(snapshot, partial(tasks.tag_anew, looks_up))
+        counted, inserts = ready.counted, _inserts(ready.counted)
         partitions = overwriting.overwritten(self.name, partition_by, sorted({partition for partition, _ in inserts}))
         ending = Ending.of(snapshot, partitions)
         found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
@@ -330,7 +356,10 @@ class EngineOverwrite(EngineWrite[R]):
         }  # fmt: skip
         is_needed = bool(work) or bool(gone)
         paths = sorted({w.partition for w in work})
-        return TaggedPlan(footprint, paths, counts, is_needed, work, tagged=tagged, engine=self.engine, is_load=is_load)
+        return TaggedPlan(
+            footprint, paths, counts, is_needed, work, tagged=ready.tagged, engine=self.engine, is_load=ready.is_load,
+            straight=ready.straight,
+        )  # fmt: skip
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
         """Write the new files in tasks."""

@@ -341,8 +341,9 @@ class Writing(Handle):
 
             small = engine.collect_if_small(data, self.options)
             if small is None:
-                done = self._commit_rows(engine.write(self._metadata, self.options, data, name, progress, kept))
-                return self._tidied(WriteResult.of(done, engine="spark"))
+                commit = self._commit_rows
+                done, by = engine.written(commit, self._metadata, self.options, data, name, progress, kept)
+                return self._tidied(WriteResult.of(done, engine=by))
             data = small
         data = self._in_memory(data, name, progress, kept)
         if isinstance(data, WriteResult):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import mmh3
 import pyarrow as pa
@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
-from mdt.engines import deleting, merging
+from mdt.engines import deleting, merging, spilling
 from mdt.engines import write as writes
 from mdt.engines.blocks import (
     BLOCKS,
@@ -56,12 +56,16 @@ from mdt.engines.spark.private import (
     map_in_arrow,
 )
 from mdt.engines.spark.schema import to_arrow
+from mdt.engines.straight import Given
 from mdt.engines.tasks import BUCKET, CONTROL
+from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
 from mdt.write.blending import Kept
 from mdt.write.said import SaidMerge
+
+W = TypeVar("W")
 
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
@@ -156,13 +160,33 @@ def _collected(frame: DataFrame, files: PlainFiles | None) -> pa.Table:
     return frame.toArrow()
 
 
-def write(
-    metadata: Metadata, options: Options, frame: DataFrame, name: str, progress: Progress | None = None,
-    kept: Kept | None = None,
-) -> writes.EngineWrite[DataFrame]:  # fmt: skip
-    """Return the operation that writes ``frame`` on Spark, as :func:`mdt.engines.write.write` does."""
+def written(
+    commit: Callable[[writes.EngineWrite[Any]], W], metadata: Metadata, options: Options, frame: DataFrame, name: str,
+    progress: Progress | None = None, kept: Kept | None = None,
+) -> tuple[W, str]:  # fmt: skip
+    """Return what ``commit`` makes of the operation that writes ``frame``, as :func:`mdt.engines.write.write` does, and the engine's name.
+
+    Where this machine is all that Spark runs on, rows of plain files are written in this process.  What cannot be read of them, or is not as their footers tell, is left
+    to Spark, which reads them once more.
+    """
+    files = plain_files(frame) if options.spark_plain_files else None
+    columns = to_arrow(frame.schema)
+    if files is not None:
+        try:
+            if options.spark_local_bytes_max and options.spark_local_files and _is_alone(frame.sparkSession):
+                here, given, bounded = spilling.of_files(files, options, progress)
+                return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept)), here.name
+            engine = SparkEngine(frame.sparkSession, plain_files=True, given=Given(files, options.max_file_bytes))
+            return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
+        except Corrupt:
+            pass
     engine = SparkEngine(frame.sparkSession, plain_files=options.spark_plain_files)
-    return writes.write(engine, metadata, options, frame, to_arrow(frame.schema), name, progress, kept)
+    return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
+
+
+def _is_alone(session: SparkSession) -> bool:
+    """Return whether all tasks run in the driver's JVM."""
+    return (session.sparkContext.master or "").partition("[")[0] == "local"
 
 
 def delete(
@@ -186,17 +210,23 @@ class SparkEngine:
     """An :class:`mdt.engines.engine.Engine` whose rows are DataFrames; what Spark does natively stays in the JVM.
 
     ``plain_files``: whether tasks read rows that are nothing but columns of Parquet files themselves, if nobody brings them together before.
+    ``given``: the files of the rows that are written, if each new one may be written straight from some of them.
     """
 
     session: SparkSession
     name: str = "spark"
     is_here: bool = False
     plain_files: bool = False
+    given: Given | None = None
 
     @property
     def processors(self) -> int:
         """How many tasks Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
+
+    def files(self, rows: DataFrame) -> Given | None:
+        """Return the files of the rows that are written, if new files may be written straight from them."""
+        return self.given
 
     def spread(self, table: pa.Table) -> DataFrame:
         """Return the rows of ``table``, each in a partition with others, a few partitions a processor."""
