@@ -326,8 +326,13 @@ class SpillingEngine:
             finally:
                 give_back()
 
+        found: list[T] = []
         with ThreadPoolExecutor(self.processors) as pool:
-            return list(pool.map(task, shares, self._attempts))
+            for one in pool.map(task, shares, self._attempts):
+                found.append(one)
+                if self.progress is not None:
+                    self.progress(len(found), len(shares))
+        return found
 
     def _all(self, rows: Spilled) -> Iterator[pa.RecordBatch]:
         return rows.batches(sorted(rows.parts))

@@ -1,0 +1,111 @@
+"""Frames that are nothing but files: loads write new files straight from these in tasks; where the driver's machine is all that there is, rows are written in its process."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import failing_tasks
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+from worlds import assert_clean
+
+import mdt
+from mdt.engines import straight
+from mdt.engines.spark import engine
+from mdt.engines.spark.engine import schema_of
+
+HERE: dict[str, Any] = {"mdt.spark.local.bytes.max": 1}
+"""No frame is small: what is written in process is so because Spark runs on this machine alone."""
+IN_TASKS = {**HERE, "mdt.spark.local.files": False}
+SMALL = {"mdt.durable": False, "mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
+
+
+def given(folder: Path, numbers: list[int], note: str) -> Path:
+    """Write rows with these keys into three files."""
+    folder.mkdir()
+    rows = pa.table({"id": [f"k{n:05}" for n in numbers], "n": numbers, "note": [f"{note} {n}" for n in numbers]})
+    every = -(-len(rows) // 3)
+    for part in range(3):
+        pq.write_table(rows.slice(part * every, every), folder / f"{part}.parquet", row_group_size=100)
+    return folder
+
+
+def made(spark: SparkSession, folder: Path, loaded: Path, **options: Any) -> mdt.Table:
+    mdt.create(folder, schema_of(spark.read.parquet(str(loaded))), key=["id"], options=SMALL)
+    return mdt.open(folder, options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "by"), [(HERE, "arrow"), (IN_TASKS, "spark"), ({"mdt.spark.local.bytes.max": 0}, "spark")], ids=str
+)
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_load_and_an_upsert_leave_the_rows_of_the_files(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], by: str, is_ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    numbers = list(range(1500))
+    if not is_ordered:
+        random.Random(1).shuffle(numbers)
+    loaded, more = given(tmp_path / "load", numbers, "load"), given(tmp_path / "more", numbers[1000:] + list(range(2000, 2300)), "more")  # fmt: skip
+    table = made(spark, tmp_path / "t", loaded, **options)
+    planned, plans = straight.planned, []
+    monkeypatch.setattr(straight, "planned", lambda *of: plans.append(planned(*of)) or plans[-1])
+    monkeypatch.setattr(engine, "map_in_arrow", lambda *of, make=engine.map_in_arrow: mapped.append(of) or make(*of))
+    mapped: list[Any] = []
+    done = table.bulk_insert(spark.read.parquet(str(loaded)))
+    assert (done.inserted, done.engine, len(table.files()) > 3) == (1500, by, True)
+    assert [plan is not None for plan in plans] == [is_ordered]
+    assert bool(mapped) == (by == "spark" and not is_ordered), "rows of a straight load go nowhere"
+    done = table.upsert(spark.read.parquet(str(more)))
+    assert (done.inserted, done.updated, done.engine) == (300, 500, by)
+    expected = pq.read_table(more)
+    old = pq.read_table(loaded)
+    kept = old.filter(pa.array([id not in set(expected["id"].to_pylist()) for id in old["id"].to_pylist()]))
+    found = table.scan().to_arrow()
+    assert bag(found) == bag(pa.concat_tables([kept, expected])) == bag(hudi_table(table.path, found.schema))
+    assert_clean(table.storage)
+
+
+def test_tasks_whose_workers_die_are_run_again_and_leave_one_file_each(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = given(tmp_path / "load", list(range(600)), "load")
+    table = made(spark, tmp_path / "t", loaded, **IN_TASKS)
+    monkeypatch.setattr(straight, "write", failing_tasks.dies_first)
+    done = table.bulk_insert(spark.read.parquet(str(loaded)))
+    assert (done.inserted, done.engine) == (600, "spark")
+    assert bag(table.scan().to_arrow()) == bag(pq.read_table(loaded))
+    known = {name.rpartition("/")[2] for name in table.files()["name"].to_pylist()}
+    assert {file.name for file in (tmp_path / "t").glob("*.parquet")} == known
+    assert_clean(table.storage)
+
+
+@pytest.mark.parametrize("options", [HERE, IN_TASKS], ids=str)
+def test_files_that_are_not_what_they_say_are_read_by_spark(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = given(tmp_path / "load", list(range(600)), "load")
+    table = made(spark, tmp_path / "t", loaded, **options)
+    monkeypatch.setattr(straight, "write", failing_tasks.finds_damage_straight)
+    done = table.bulk_insert(spark.read.parquet(str(loaded)))
+    assert (done.inserted, done.engine) == (600, "spark")
+    assert bag(table.scan().to_arrow()) == bag(pq.read_table(loaded))
+    assert_clean(table.storage)
+
+
+@pytest.mark.parametrize(("master", "alone"), [
+    ("local", True), ("local[2]", True), ("local[*]", True), ("local[2,3]", True), ("local-cluster[2,1,1024]", False), ("spark://x:7077", False), ("yarn", False),
+    ("k8s://https://x", False),
+])  # fmt: skip
+def test_only_a_local_master_has_all_tasks_here(master: str, alone: bool) -> None:
+    class Context:
+        pass
+
+    session, session_context = Context(), Context()
+    session_context.master = master  # type: ignore[attr-defined]
+    session.sparkContext = session_context  # type: ignore[attr-defined]
+    assert engine._is_alone(session) == alone  # type: ignore[arg-type]
