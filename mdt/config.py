@@ -328,7 +328,7 @@ class Options:
     )  # fmt: skip
     spark_local_files: bool = _option(
         "mdt.spark.local.files", True,
-        "with a local master such DataFrames are written in the driver's process, whatever their size, within mdt.write.memory.max; "
+        "with a local master of up to eight processors such DataFrames are written in the driver's process, whatever their size, within mdt.write.memory.max; "
         "not where mdt.spark.local.bytes.max is 0",
     )  # fmt: skip
     spark_driver_summaries_max: int = _option(

@@ -32,6 +32,8 @@ PARTS = 256
 """Parts of rows that are grouped by a key: of 1 GiB memory each may hold 32 MiB, so that inputs of 8 GiB take no part by itself."""
 SHARE = 8
 """Part of the memory that rows may take of themselves; what is made of them takes the rest."""
+THREADS_MAX = SHARE
+"""Threads that take parts at a time: each has an equal share of that memory."""
 ROW_BYTES = 64
 """What is made of a row besides its values, whatever its width (key, hashes, meta columns, positions), as a share of the rows' memory."""
 _STRAIGHT_SHARE = 8

@@ -22,7 +22,7 @@ from mdt.engines import write as writes
 from mdt.engines.deleting import EngineDelete
 from mdt.engines.merging import EngineMerge, merge
 from mdt.engines.plain_files import PlainFiles
-from mdt.engines.spilled import PARTS, SHARE, Spilled, SpillingEngine, weight
+from mdt.engines.spilled import PARTS, SHARE, THREADS_MAX, Spilled, SpillingEngine, weight
 from mdt.engines.write import EngineWrite
 from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
@@ -45,7 +45,7 @@ _FILE_BYTES_MIN = 1 << 20
 def engine_of(options: Options, progress: Progress | None = None) -> SpillingEngine:
     """Return the engine for a write with ``options``."""
     return SpillingEngine(
-        options.write_memory_max, options.write_spill_dir, min(options.threads("writer"), SHARE), progress
+        options.write_memory_max, options.write_spill_dir, min(options.threads("writer"), THREADS_MAX), progress
     )
 
 

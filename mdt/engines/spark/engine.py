@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
-from mdt.engines import deleting, merging, spilling
+from mdt.engines import deleting, merging, spilled, spilling
 from mdt.engines import write as writes
 from mdt.engines.blocks import (
     BLOCKS,
@@ -185,8 +185,10 @@ def written(
 
 
 def _is_alone(session: SparkSession) -> bool:
-    """Return whether all tasks run in the driver's JVM."""
-    return (session.sparkContext.master or "").partition("[")[0] == "local"
+    """Return whether all tasks run in the driver's JVM, and no more at a time than threads of this process can stand in for."""
+    context = session.sparkContext
+    is_local = (context.master or "").partition("[")[0] == "local"
+    return is_local and context.defaultParallelism <= spilled.THREADS_MAX
 
 
 def delete(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import failing_tasks
@@ -97,15 +98,24 @@ def test_files_that_are_not_what_they_say_are_read_by_spark(
     assert_clean(table.storage)
 
 
-@pytest.mark.parametrize(("master", "alone"), [
-    ("local", True), ("local[2]", True), ("local[*]", True), ("local[2,3]", True), ("local-cluster[2,1,1024]", False), ("spark://x:7077", False), ("yarn", False),
-    ("k8s://https://x", False),
+@pytest.mark.parametrize(("master", "tasks", "alone"), [
+    ("local", 1, True), ("local[2]", 2, True), ("local[*]", 8, True), ("local[2,3]", 2, True), ("local[*]", 9, False), ("local-cluster[2,1,1024]", 2, False),
+    ("spark://x:7077", 2, False), ("yarn", 2, False), ("k8s://https://x", 2, False),
 ])  # fmt: skip
-def test_only_a_local_master_has_all_tasks_here(master: str, alone: bool) -> None:
-    class Context:
-        pass
-
-    session, session_context = Context(), Context()
-    session_context.master = master  # type: ignore[attr-defined]
-    session.sparkContext = session_context  # type: ignore[attr-defined]
+def test_only_a_local_master_of_few_processors_has_all_tasks_here(master: str, tasks: int, alone: bool) -> None:
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, defaultParallelism=tasks))
     assert engine._is_alone(session) == alone  # type: ignore[arg-type]
+
+
+def test_columns_of_an_upsert_may_be_merged_and_missing(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of files that are not read yet, too, are brought together by key."""
+    loaded, more = given(tmp_path / "load", list(range(300)), "load"), given(tmp_path / "more", [*range(400)], "more")
+    found = []
+    for options in (HERE, IN_TASKS):
+        table = made(spark, tmp_path / f"t{len(found)}", loaded, **options)
+        table.bulk_insert(spark.read.parquet(str(loaded)))
+        table.upsert(spark.read.parquet(str(more)), mergers={"n": "sum"})
+        table.upsert(spark.read.parquet(str(more)).select("note", "id"), partial=True)
+        found.append(bag(table.scan().to_arrow()))
+    assert found[0] == found[1]
+    assert sum(table.scan().to_arrow()["n"].to_pylist()) == sum(range(400)) + sum(range(300))
