@@ -51,6 +51,7 @@ import pyarrow as pa
 
 from indexes import bloom
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
+from indexes.buffers import distinct_numbers
 from indexes.interval_tree import IntervalList, IntervalTree
 
 BOUND_BYTES_MAX = 64
@@ -390,7 +391,7 @@ def _unique(key: Int64Array, group: Int64Array, key_part: _KeyPart) -> Candidate
     """Drop repeated pairs, which exist only if a group has several entries."""
     if len(np.unique(key_part.group)) == len(key_part.group):
         return Candidates(key, group)
-    pairs = np.unique(key * key_part.group_count + group)
+    pairs = distinct_numbers(key * key_part.group_count + group)
     return Candidates(pairs // key_part.group_count, pairs % key_part.group_count)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import TABLE, Candidates, Int64Array, KeyHashes, UInt64Array
-from indexes.buffers import distinct_texts
+from indexes.buffers import distinct_numbers, distinct_texts
 from mdt.errors import Corrupt
 from mdt.metadata.buckets import homes, settle
 from mdt.metadata.file_group import BASE
@@ -261,6 +261,8 @@ def _by_group(
     snapshot: Snapshot, proposed: Candidates, hashes: KeyHashes, partition: npt.NDArray[np.object_] | None
 ) -> Iterator[tuple[int, Int64Array]]:
     """Yield each group with the keys that may live there, by rising hash: each key map is walked in its own order, which is kind to the cache."""
+    if not len(proposed.group) and not len(proposed.whole):
+        return  # a load of many rows would sort them for nothing
     n, by_rank = len(hashes), hashes.order()
     rank = np.empty(n, np.int64)
     rank[by_rank] = np.arange(n)
@@ -268,7 +270,7 @@ def _by_group(
     if partition is not None and len(key):
         same = partition[key] == snapshot.file_groups.partitions(group)
         key, group = key[same], group[same]
-    pair = np.unique(group * n + rank[key])
+    pair = distinct_numbers(group * n + rank[key])
     group, key = pair // n, by_rank[pair % n]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     parts = np.split(key, starts[1:])

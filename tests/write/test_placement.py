@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from reader import bag, hudi_table
 
 import mdt
+from indexes.base import KeyHashes
 from mdt.errors import Invalid
 from mdt.metadata.file_group import BASE
 from mdt.metadata.locate import locate
@@ -151,3 +153,12 @@ def test_tables_that_were_written_otherwise_are_warned_of_and_mended_by_compacti
     table.compact()
     assert not table.check().warnings
     assert set(table.files()["kind"].to_pylist()) == {BASE}
+
+
+def test_keys_that_may_live_nowhere_are_not_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of a load, of which there are many."""
+    table = mdt.create(MemoryStorage(), SCHEMA, ["id"], partition_by=["p"])
+    batch = normalize(rows(*map(str, range(100))), table.definition)
+    monkeypatch.setattr(KeyHashes, "order", lambda self: pytest.fail("they were"))
+    located = locate(table.metadata, table.snapshot(), batch.keys, batch.hashes, np.array(["p=x"] * 100, object))
+    assert not located.found.any()
