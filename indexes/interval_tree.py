@@ -19,6 +19,8 @@ overlap, since then whole nodes are reported.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +35,8 @@ _PIECE_KEYS = 16384
 
 _COMPARED_PAIRS = 1 << 20
 """Pairs per pass of a list of ranges."""
+Keys: TypeAlias = pa.Array | pa.ChunkedArray | Int64Array
+"""Keys, or the ranks that were asked of the same ranges for them."""
 
 
 class SortedBytes:
@@ -128,12 +132,16 @@ class IntervalTree:
     def __len__(self) -> int:
         return len(self._order)
 
-    def counts(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Return how many ranges hold each key, a few more perhaps if some have low > high -> int64[m].  O(m log N)."""
-        return _held(self._bounds.ranks(keys), self._first, self._last)
+    def ranks(self, keys: Keys) -> Int64Array:
+        """Return where keys stand among the bounds, which may be given in the place of the keys -> int64[m].  O(m log N)."""
+        return keys if isinstance(keys, np.ndarray) else self._bounds.ranks(keys)
 
-    def stab(self, keys: pa.Array | pa.ChunkedArray) -> Candidates:
-        """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls.
+    def counts(self, keys: Keys) -> Int64Array:
+        """Return how many ranges hold each key, a few more perhaps if some have low > high -> int64[m].  O(m log N)."""
+        return _held(self.ranks(keys), self._first, self._last)
+
+    def stab(self, keys: Keys) -> Candidates:
+        """Return all pairs (key, range) with low <= key <= high; ``keys``: string[m] without nulls, or their ranks.
 
         O(m (log N + k log(N / k))) for k ranges per key.  Raises ValueError for another type.
 
@@ -142,13 +150,13 @@ class IntervalTree:
         >>> sorted(zip(found.key.tolist(), found.group.tolist()))
         [(0, 0), (0, 2), (1, 1)]
         """
-        ranks = self._bounds.ranks(keys)
+        ranks = self.ranks(keys)
         pieces = [self._stab_ranks(ranks[at : at + _PIECE_KEYS], at) for at in range(0, len(ranks), _PIECE_KEYS)]
         if not pieces or not len(self):
             return Candidates(np.zeros(0, np.int64), np.zeros(0, np.int64))
         return Candidates(np.concatenate([p[0] for p in pieces]), np.concatenate([p[1] for p in pieces]))
 
-    def held(self, keys: pa.Array | pa.ChunkedArray, key: Int64Array, group: Int64Array) -> BoolArray:
+    def held(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
         """Return whether range ``group[i]`` holds key ``key[i]``; both int64[p] -> bool[p].  O(m log N + p).
 
         >>> tree = IntervalTree(pa.array(["c", "a"]), pa.array(["f", "d"]))  # c to f, a to d
@@ -157,7 +165,7 @@ class IntervalTree:
         """
         place = np.empty(len(self), np.int64)
         place[self._order] = np.arange(len(self))
-        rank, at = self._bounds.ranks(keys)[key], place[group]
+        rank, at = self.ranks(keys)[key], place[group]
         return np.asarray((self._first[at] <= rank) & (rank <= self._levels[0][0][at]), np.bool_)
 
     def check(self) -> None:
@@ -200,18 +208,22 @@ class IntervalList:
     def __len__(self) -> int:
         return len(self._first)
 
-    def counts(self, keys: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Return what :meth:`IntervalTree.counts` returns."""
-        return _held(self._bounds.ranks(keys), np.sort(self._first), np.sort(self._last))
+    def ranks(self, keys: Keys) -> Int64Array:
+        """Return what :meth:`IntervalTree.ranks` returns."""
+        return keys if isinstance(keys, np.ndarray) else self._bounds.ranks(keys)
 
-    def stab(self, keys: pa.Array | pa.ChunkedArray) -> Candidates:
+    def counts(self, keys: Keys) -> Int64Array:
+        """Return what :meth:`IntervalTree.counts` returns."""
+        return _held(self.ranks(keys), np.sort(self._first), np.sort(self._last))
+
+    def stab(self, keys: Keys) -> Candidates:
         """Return what :meth:`IntervalTree.stab` returns.  O(m N).
 
         >>> found = IntervalList(pa.array(["a", "c"]), pa.array(["d", None])).stab(pa.array(["b", "e"]))
         >>> found.key.tolist(), found.group.tolist()
         ([0, 1], [0, 1])
         """
-        ranks = self._bounds.ranks(keys)
+        ranks = self.ranks(keys)
         step = max(1, _COMPARED_PAIRS // max(1, len(self)))
         found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         for at in range(0, len(ranks), step):
@@ -221,9 +233,9 @@ class IntervalList:
         key, group = (np.concatenate(part) for part in zip(*found, strict=True))
         return Candidates(key, group)
 
-    def held(self, keys: pa.Array | pa.ChunkedArray, key: Int64Array, group: Int64Array) -> BoolArray:
+    def held(self, keys: Keys, key: Int64Array, group: Int64Array) -> BoolArray:
         """Return what :meth:`IntervalTree.held` returns."""
-        rank = self._bounds.ranks(keys)[key]
+        rank = self.ranks(keys)[key]
         return np.asarray((self._first[group] <= rank) & (rank <= self._last[group]), np.bool_)
 
 

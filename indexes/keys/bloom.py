@@ -122,7 +122,8 @@ class BloomKeyIndex(KeyIndex):
     def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`.  Checks the whole key part when it is first opened: O(key part)."""
         opened = self._kept.opened(key_part, self._ranges)
-        return self._located(opened, keys, hashes, opened.counts(keys), lambda at: opened.stabbed(keys[at]))
+        places = opened.places(keys)
+        return self._located(opened, hashes, opened.counts(places), lambda at: opened.stabbed(places[at]))
 
     def locate_within(
         self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes, key_place: Int64Array, group_place: Int64Array
@@ -131,11 +132,12 @@ class BloomKeyIndex(KeyIndex):
         compared with the former only, so that many places with the same keys cost no more than one.
         """
         opened = self._kept.opened(key_part, self._ranges)
-        within = _Within.of(opened, keys, key_place, group_place[opened.part.group])
-        return self._located(opened, keys, hashes, within.counts, lambda at: within.pairs(keys[at], at))
+        places = opened.places(keys)
+        within = _Within.of(opened, places, key_place, group_place[opened.part.group])
+        return self._located(opened, hashes, within.counts, lambda at: within.pairs(places[at], at))
 
     def _located(
-        self, opened: _Opened, keys: pa.Array, hashes: KeyHashes, counts: Int64Array, pairs_of: Callable[[slice], Pairs]
+        self, opened: _Opened, hashes: KeyHashes, counts: Int64Array, pairs_of: Callable[[slice], Pairs]
     ) -> Candidates:  # fmt: skip
         """Return which pairs the filters leave.  ``counts``: int64[m], about how many each key has; ``pairs_of``: (key in the pass, entry)."""
         passes = _passes(counts, self._pairs, self._threads)
@@ -199,18 +201,22 @@ class _Opened:
             made = (IntervalTree if ranges == TREE else IntervalList)(_bound_array(part.low), _bound_array(part.high))
         return cls(part, made, bloom.filter_set(part.filters.data, part.blocks))
 
-    def counts(self, keys: pa.Array) -> Int64Array:
+    def places(self, keys: pa.Array) -> Int64Array:
+        """Return where keys stand among the bounds of ranges, texts being compared once -> int64[m]; 0 without ranges."""
+        return np.zeros(len(keys), np.int64) if self.ranges is None else self.ranges.ranks(keys)
+
+    def counts(self, places: Int64Array) -> Int64Array:
         """Return about how many entries each key is to be compared with -> int64[m]."""
         if self.ranges is None:
-            return np.full(len(keys), len(self.part.group), np.int64)
-        return self.ranges.counts(keys)
+            return np.full(len(places), len(self.part.group), np.int64)
+        return self.ranges.counts(places)
 
-    def stabbed(self, keys: pa.Array) -> Pairs:
+    def stabbed(self, places: Int64Array) -> Pairs:
         """Return all pairs (key, entry) in whose range the key is."""
         if self.ranges is None:
             count = len(self.part.group)
-            return np.repeat(np.arange(len(keys)), count), np.tile(np.arange(count), len(keys))
-        pairs = self.ranges.stab(keys)
+            return np.repeat(np.arange(len(places)), count), np.tile(np.arange(count), len(places))
+        pairs = self.ranges.stab(places)
         return pairs.key, pairs.group
 
 
@@ -233,27 +239,27 @@ class _Within:
     is_near: BoolArray
 
     @classmethod
-    def of(cls, opened: _Opened, keys: pa.Array, key_place: Int64Array, entry_place: Int64Array) -> _Within:
+    def of(cls, opened: _Opened, ranks: Int64Array, key_place: Int64Array, entry_place: Int64Array) -> _Within:
         by_place = np.argsort(entry_place, kind="stable").astype(np.int64)
         start, stop = (np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right"))
-        here, anywhere = stop - start, opened.counts(keys)
+        here, anywhere = stop - start, opened.counts(ranks)
         is_near = here <= anywhere
         return cls(
             opened, key_place, entry_place, by_place, start, stop, np.where(is_near, here, anywhere).astype(np.int64), is_near
         )  # fmt: skip
 
-    def pairs(self, keys: pa.Array, at: slice) -> Pairs:
-        """Return the pairs (key, entry) of one place for the keys ``at``, whose texts are ``keys``."""
+    def pairs(self, ranks: Int64Array, at: slice) -> Pairs:
+        """Return the pairs (key, entry) of one place for the keys ``at``, which stand at ``ranks`` among the bounds."""
         near, far = np.flatnonzero(self.is_near[at]), np.flatnonzero(~self.is_near[at])
         start, count = self.start[at][near], (self.stop - self.start)[at][near]
         key = np.repeat(near, count)
         entry = self.by_place[np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(key))]
         if self.opened.ranges is not None:
-            held = self.opened.ranges.held(keys, key, entry)
+            held = self.opened.ranges.held(ranks, key, entry)
             key, entry = key[held], entry[held]
         if not len(far):
             return key, entry
-        others = self.opened.stabbed(keys.take(pa.array(far)))
+        others = self.opened.stabbed(ranks[far])
         key_far, entry_far = far[others[0]], others[1]
         same = self.key_place[at][key_far] == self.entry_place[entry_far]
         return np.append(key, key_far[same]), np.append(entry, entry_far[same])

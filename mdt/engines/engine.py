@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from mdt.engines.straight import Given
+from mdt.engines.plain_files import Given
 
 R = TypeVar("R")
 S = TypeVar("S")

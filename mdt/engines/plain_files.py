@@ -151,6 +151,14 @@ class PlainFiles:
         return [tuple(single[start:end]) for start, end in pairwise(bounds)]
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The files of the rows of a write, from which tasks may write new ones straight; these are full at ``file_bytes_max``."""
+
+    files: PlainFiles
+    file_bytes_max: int
+
+
 def encoded(pieces: Sequence[Piece]) -> str:
     """Return pieces as JSON."""
     return json.dumps([(one.path, one.size, one.written_ns, one.row_groups) for one in pieces])

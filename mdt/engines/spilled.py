@@ -22,8 +22,7 @@ from indexes.base import Int64Array
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.local import hashed, thinned
-from mdt.engines.plain_files import Piece, PlainFiles
-from mdt.engines.straight import Given
+from mdt.engines.plain_files import Given, Piece, PlainFiles
 from mdt.progress import Progress
 from mdt.stores.scratch import Scratch
 from mdt.stores.unused import give_back

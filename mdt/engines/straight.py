@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.engines.loading import Load, slice_of_bucket
-from mdt.engines.plain_files import Piece, PlainFiles, Span
+from mdt.engines.plain_files import Given, Piece, PlainFiles, Span
 from mdt.engines.tasks import INSERT, opened
 from mdt.engines.write_tasks import drained
 from mdt.errors import Corrupt
@@ -33,14 +33,6 @@ from mdt.write.transfer import encode
 
 _TIMES_EVEN = 1.5
 """How many times the rows of files of one size a file may get, since row groups are not cut."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The files of the rows of a write, from which tasks may write new ones straight; these are full at ``file_bytes_max``."""
-
-    files: PlainFiles
-    file_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)

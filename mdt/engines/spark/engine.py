@@ -43,7 +43,7 @@ from mdt.engines.blocks import (
 )
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.plain_files import PlainFiles, decoded, encoded
+from mdt.engines.plain_files import Given, PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
@@ -56,7 +56,6 @@ from mdt.engines.spark.private import (
     map_in_arrow,
 )
 from mdt.engines.spark.schema import to_arrow
-from mdt.engines.straight import Given
 from mdt.engines.tasks import BUCKET, CONTROL
 from mdt.errors import Corrupt
 from mdt.metadata.metadata import Metadata
