@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 OLDEST ?= 4.0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check bench ssb tpch nightly oldest clean java
+.PHONY: help demo test quick check bench ssb tpch tpcds nightly oldest clean java
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ ssb: $(VENV)/.benchmarks java  ## the Star Schema Benchmark on Spark, with a plo
 
 tpch: $(VENV)/.benchmarks java  ## the 22 queries of TPC-H on Spark, beside plain Parquet
 	$(RUN) -m benchmarks.tpch --variants mdt,dirty --markdown tpch.md
+
+tpcds: $(VENV)/.benchmarks java  ## 25 queries of TPC-DS on Spark with its cost model, beside plain Parquet
+	$(RUN) -m benchmarks.tpcds --cbo --markdown tpcds.md
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) $(VENV)-oldest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log

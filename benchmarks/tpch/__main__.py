@@ -9,40 +9,22 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import pyarrow as pa
 import typer
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from benchmarks.ssb import spark as engine
-from benchmarks.tpch import report, skipping, tables
-from benchmarks.tpch.measure import CLEAN, DIRTY, FILES, MEANINGS, PLAIN, Figure, Run, Variant, WrongAnswer, told
+from benchmarks.tpch import front, skipping, tables
+from benchmarks.tpch.front import CBO, chosen, kept, settings
+from benchmarks.tpch.measure import CLEAN, DIRTY, FILES, PLAIN, Figure, Run, Variant, told
 from benchmarks.tpch.queries import NAMES, queries
 
-CBO = {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.joinReorder.enabled": "true"}
 MICRO = "skipping"
-people = Console(stderr=True, width=200, highlight=False)
-
-
-def settings(texts: Sequence[str]) -> dict[str, str]:
-    """Return settings that were given as ``key=value``."""
-    if wrong := [text for text in texts if "=" not in text]:
-        raise typer.BadParameter(f"{wrong[0]!r} is not key=value")
-    return {text.partition("=")[0]: text.partition("=")[2] for text in texts}
-
-
-def chosen(names: str, against: dict[str, str]) -> list[Variant]:
-    """Return the variants named by commas, the reference first, those of mdt once more under the settings ``against``."""
-    wanted = dict.fromkeys([PLAIN, *(name for name in names.split(",") if name)])
-    if unknown := [name for name in wanted if name not in MEANINGS]:
-        raise typer.BadParameter(f"unknown variants {unknown}; known are {list(MEANINGS)}")
-    found = [Variant(name, name) for name in wanted]
-    return found + [Variant(f"{name}*", name, against) for name in wanted if against and name in (CLEAN, DIRTY)]
 
 
 def named(names: str) -> list[str]:
@@ -53,23 +35,11 @@ def named(names: str) -> list[str]:
     return wanted
 
 
-def load(folder: Path, scale: float, compression: str, dirty: bool) -> None:
-    """Make the eight tables of TPC-H below ``folder`` in every form, where they are not there yet."""
-    for name, layout in tables.LAYOUTS.items():
-        done = folder / f"{name}.{'dirty' if dirty else 'clean'}"
-        if done.exists():
-            continue
-        started = time.perf_counter()
-        if not (folder / "made" / f"{name}.parquet").exists():
-            tables.generate(folder / "made", scale)
-        data, files = tables.rows(folder / "made", name), layout.files_at(scale)
-        if not (folder / PLAIN / name).exists():
-            tables.write_plain(data, folder / PLAIN / name, files, compression)
-            tables.write_table(data, folder / CLEAN / name, layout, files)
-        if dirty:
-            tables.write_dirty(data, folder / CLEAN / name, folder / DIRTY / name)
-        done.touch()
-        people.print(f"[dim]{name}: {len(data):,} rows in {time.perf_counter() - started:.1f} s")
+def made(folder: Path, scale: float, name: str) -> pa.Table:
+    """Return the rows of a table in its order; all are generated into ``folder`` with the first."""
+    if not (folder / f"{name}.parquet").exists():
+        tables.generate(folder, scale)
+    return tables.rows(folder, name, tables.LAYOUTS[name])
 
 
 def tpch(run: Run, names: Sequence[str], scale: float) -> Iterator[list[Figure]]:
@@ -93,29 +63,6 @@ def micro(run: Run) -> Iterator[list[Figure]]:
         yield figures
 
 
-@contextmanager
-def kept(keep: Path | None, scale: float) -> Iterator[Path]:
-    """Yield the folder of the tables: one that stays, or a temporary one."""
-    if keep is not None:
-        yield keep / f"sf{scale:g}"
-    else:
-        with tempfile.TemporaryDirectory(prefix="mdt-tpch-") as folder:
-            yield Path(folder)
-
-
-def emit(found: Iterator[list[Figure]], out: Path | None) -> list[list[Figure]]:
-    """Print figures as lines of JSON as they come, append them to the file ``out``, and return them."""
-    every = []
-    for figures in found:
-        every.append(figures)
-        for figure in figures:
-            print(report.line(figure), flush=True)
-            if out:
-                with out.open("a", encoding="utf-8") as file:
-                    file.write(report.line(figure) + "\n")
-    return every
-
-
 def groups(
     spark: SparkSession,
     folder: Path,
@@ -126,56 +73,42 @@ def groups(
     warm: int,
 ) -> Iterator[tuple[str, Iterator[list[Figure]]]]:
     """Yield what is measured: the queries of TPC-H, then the workloads that count files; with a title."""
-
-    def progress(step: str) -> None:
-        people.print(f"[dim]{step} ...")
-
     if [name for name in names if name != MICRO]:
-        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, progress, warm)
+        run = Run(spark, folder, list(tables.LAYOUTS), variants, runs, front.progress, warm)
         yield f"TPC-H, scale factor {scale:g}, median of {runs}", tpch(run, names, scale)
     if MICRO in names:
-        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, progress, warm)
+        run = Run(spark, folder / MICRO, skipping.TABLES, variants, runs, front.progress, warm)
         yield f"What scans skip, scale factor {scale:g}, median of {runs}", micro(run)
 
 
 def main(
     scale: Annotated[float, typer.Option(min=0.001, help="scale factor: 6 M rows of lineitem each 1.0")] = 1.0,
     only: Annotated[str, typer.Option("--queries", help=f"by commas, Q1 to Q22 and {MICRO}; all without it")] = "",
-    variants: Annotated[str, typer.Option(help=f"by commas, of {', '.join(MEANINGS)}; plain is always run")] = f"{PLAIN},{CLEAN}",
-    runs: Annotated[int, typer.Option(min=1, help="runs after the warm ones, of which the median is shown")] = 3,
-    warm: Annotated[int, typer.Option(min=1, help="runs before")] = 4,
-    cbo: Annotated[bool, typer.Option(help="with Spark's cost-based optimizer and its order of joins")] = False,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of Spark, for all variants; repeatable")] = None,
-    against: Annotated[list[str] | None, typer.Option(help="key=value of Spark, with which tables of mdt are measured once more; repeatable")] = None,
-    compression: Annotated[str, typer.Option(help="of the plain files")] = "snappy",
-    threads: Annotated[int, typer.Option(min=1, help="of Spark")] = 2,
-    keep: Annotated[Path | None, typer.Option(help="folder in which tables stay, and are found by the next run")] = None,
-    out: Annotated[Path | None, typer.Option(help="append the JSON lines to this file too")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="write the tables to this Markdown file")] = None,
+    variants: front.Variants = f"{PLAIN},{CLEAN}",
+    runs: front.Runs = 3,
+    warm: front.Warm = 4,
+    cbo: front.Cbo = False,
+    set_: front.Set = None,
+    against: front.Against = None,
+    compression: front.Compression = "snappy",
+    threads: front.Threads = 2,
+    keep: front.Keep = None,
+    out: front.Out = None,
+    markdown: front.Markdown = None,
 ) -> None:  # fmt: skip
     """Measure the 22 queries of TPC-H, and two small workloads that count files."""
     which, names = chosen(variants, settings(against or [])), named(only)
     dirty = any(variant.kind == DIRTY for variant in which)
-    texts = []
     with kept(keep, scale) as folder, tempfile.TemporaryDirectory(prefix="mdt-spark-") as local:
         try:
-            load(folder, scale, compression, dirty)
+            front.load(folder, tables.LAYOUTS, partial(made, folder / "made", scale), scale, compression, dirty)
             if MICRO in names and not (folder / MICRO / (DIRTY if dirty else CLEAN)).exists():
                 skipping.load(folder / MICRO, scale, compression, dirty)
         except tables.NoGenerator as error:
-            people.print(f"[red]{error}")
+            front.people.print(f"[red]{error}")
             sys.exit(2)
         with engine.session(local, threads) as spark, told(spark, (CBO if cbo else {}) | settings(set_ or [])):
-            for title, found in groups(spark, folder, which, names, scale, runs, warm):
-                try:
-                    every = emit(found, out)
-                except WrongAnswer as error:
-                    people.print(f"[red]wrong answer:[/red] {error}")
-                    sys.exit(1)
-                people.print(report.terminal(every, title))
-                texts.append(report.markdown(every, title))
-    if markdown:
-        markdown.write_text("\n".join(texts), encoding="utf-8")
+            front.shown(groups(spark, folder, which, names, scale, runs, warm), out, markdown)
 
 
 if __name__ == "__main__":

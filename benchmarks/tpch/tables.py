@@ -75,13 +75,13 @@ def generate(folder: Path, scale: float) -> None:
     subprocess.run([generator(), *told], check=True)
 
 
-def rows(folder: Path, name: str) -> pa.Table:
-    """Return the rows of a generated table, in its order, with types that Spark and mdt have: strings, long integers, decimals, dates."""
+def rows(folder: Path, name: str, layout: Layout) -> pa.Table:
+    """Return the rows of a generated table, in its layout's order, with types that Spark and mdt have: strings, long integers, decimals, dates."""
     found = pq.read_table(folder / f"{name}.parquet")
     fields = [
         (field.name, pa.string() if pa.types.is_string_view(field.type) else field.type) for field in found.schema
     ]
-    return found.cast(pa.schema(fields)).sort_by([(column, "ascending") for column in LAYOUTS[name].sorted_by])
+    return found.cast(pa.schema(fields)).sort_by([(column, "ascending") for column in layout.sorted_by])
 
 
 def write_plain(data: pa.Table, folder: Path, files: int, compression: str = "snappy") -> None:

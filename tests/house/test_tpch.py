@@ -19,7 +19,8 @@ import typer
 from sqlglot import exp
 
 from benchmarks.tpch import report, skipping
-from benchmarks.tpch.__main__ import CBO, chosen, emit, micro, named, settings, tpch
+from benchmarks.tpch.__main__ import micro, named, tpch
+from benchmarks.tpch.front import CBO, chosen, emit, settings
 from benchmarks.tpch.measure import CLEAN, DIRTY, PLAIN, Figure, Run, Variant, WrongAnswer, check, told
 from benchmarks.tpch.queries import NAMES, queries
 from benchmarks.tpch.tables import (
@@ -54,7 +55,7 @@ generated = pytest.mark.skipif(not has_generator(), reason="tpchgen-cli, of the 
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     folder = tmp_path_factory.mktemp("tpch")
     generate(folder, SCALE)
-    return {name: rows(folder, name) for name in LAYOUTS}
+    return {name: rows(folder, name, layout) for name, layout in LAYOUTS.items()}
 
 
 def test_the_queries_are_22_selects_on_the_eight_tables() -> None:
