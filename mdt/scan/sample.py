@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.predicate import And, Leaf, Predicate, leaves
+from indexes.predicate import And, Leaf, Predicate, Unknown, evaluate, leaves
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
@@ -72,12 +72,17 @@ class Samples:
 
 def unknown_to_statistics(predicate: Predicate) -> Predicate | None:
     """Return the conditions, all of which must hold, that bounds and numbers of values say nothing of: those on parts of texts. None without."""
-    found = tuple(part for part in conjuncts_of(predicate) if all(_is_of_parts(leaf) for leaf in leaves(part)))
+    found = tuple(filter(_is_of_parts, conjuncts_of(predicate)))
     return And(found) if found else None
 
 
-def _is_of_parts(leaf: Leaf) -> bool:
-    return leaf.op in ("starts with", "like", "not like", "match", "not match")
+def _is_of_parts(condition: Predicate) -> bool:
+    """Return whether a condition tests parts of texts, and nothing else: what is not understood cannot be tested on a sample."""
+    return next(leaves(condition), None) is not None and evaluate(condition, _tests_parts, all, all)
+
+
+def _tests_parts(leaf: Leaf | Unknown) -> bool:
+    return isinstance(leaf, Leaf) and leaf.op in ("starts with", "like", "not like", "match", "not match")
 
 
 def _scans(snapshot: Snapshot) -> tuple[SegmentScan, ...]:

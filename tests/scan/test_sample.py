@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import mdt
-from indexes.predicate import And, Leaf, Or
+from indexes.predicate import And, Leaf, Or, Unknown
 from mdt.metadata.metadata import Metadata
 from mdt.scan import sample
 from mdt.scan.sample import SHARE_MIN, Samples, unknown_to_statistics
@@ -94,3 +94,6 @@ def test_only_conditions_on_parts_of_texts_are_sampled() -> None:
         (Or((like, Leaf("few", "not match", "x"))),)
     )
     assert unknown_to_statistics(And(())) is None
+    assert unknown_to_statistics(Unknown("length(few) = 1")) is None
+    assert unknown_to_statistics(And((Unknown("length(few) = 1"), like))) == And((like,))
+    assert unknown_to_statistics(Or((Unknown("length(few) = 1"), like))) is None
