@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from sql_tables import settings
 
 from mdt.engines.spark import private
+
+PRUNING = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
 
 
 def nodes(frame: DataFrame) -> list[Any]:
@@ -25,6 +28,20 @@ def run(frame: DataFrame) -> tuple[list[Any], list[int]]:
     """Return the rows of a frame, and how many files each scan has read."""
     rows = frame.collect()
     return rows, files_read(frame)
+
+
+def plain(spark: SparkSession, query: str) -> list[str]:
+    """Return the rows of a query of which no side of a join asks another."""
+    with settings(spark, {PRUNING: "false"}):
+        return sorted(map(repr, spark.sql(query).collect()))
+
+
+def passed(frame: DataFrame) -> list[int]:
+    """Return how many rows each test of an executed frame has let pass."""
+    found = [
+        node for node in nodes(frame) if node.nodeName() == "Filter" and "values of a join" in node.simpleString(100)
+    ]
+    return [int(node.metrics().apply("numOutputRows").value()) for node in found]
 
 
 def _nodes(node: Any) -> Iterator[Any]:

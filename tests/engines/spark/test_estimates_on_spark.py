@@ -89,6 +89,54 @@ def test_the_cost_model_has_samples_of_what_no_index_knows(measured: SparkSessio
         assert len(frame.collect()) == FILES * ROWS // 10
 
 
+SEMI = (
+    "select count(*) from facts f where f.day < 3 and {} (select 1 from people p where p.who = f.who and p.name > 'p2')"
+)
+
+
+@pytest.mark.parametrize("word", ["exists", "not exists"])
+@pytest.mark.parametrize("costs", [COSTS, {}])
+def test_both_sides_of_a_condition_that_becomes_a_join_are_measured(
+    measured: SparkSession, word: str, costs: dict[str, str]
+) -> None:
+    with settings(measured, costs):
+        frame = measured.sql(SEMI.format(word))
+        joined = measured.sql(
+            "select f.id from facts f join people p on f.who = p.who where f.day < 3 and p.name > 'p2'"
+        )
+        if costs:
+            assert sizes(frame, rows=True) == sizes(joined, rows=True) == [3 * ROWS, 50]
+        else:
+            assert sizes(frame) == sizes(joined)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "length(f.note) = 20",
+        "f.who < f.day + 50",
+        "exists (select 1 from people q where q.who = f.who)",
+        "f.note like 'n%' or f.v < f.id",
+    ],
+)
+def test_conditions_that_we_cannot_say_do_not_spoil_the_estimate_of_the_others(
+    measured: SparkSession, condition: str
+) -> None:
+    with settings(measured, COSTS):
+        frame = measured.sql(f"{JOIN} where f.day in (2, 4) and ({condition})")
+        assert sizes(frame, rows=True)[0] == 2 * ROWS
+
+
+def test_a_subquery_that_is_one_row_is_not_measured(measured: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[object]()
+    before = frames._Files.estimate
+    monkeypatch.setattr(frames._Files, "estimate", lambda *told, **named: asked.append(told) or before(*told, **named))
+    measured.sql("select count(*) from facts where day > (select avg(who) from people)").collect()
+    assert asked == []
+    measured.sql(SEMI.format("exists")).collect()
+    assert len(asked) == 2
+
+
 def test_a_pruned_side_is_broadcast(measured: SparkSession) -> None:
     bytes_of = sizes(measured.sql(JOIN))[0]
     query = "select count(a.note), count(b.note) from facts a join facts b on a.id = b.id where a.day = 3"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from executed_plans import nodes
-from pyspark.sql import DataFrame, SparkSession
+from executed_plans import passed, plain
+from pyspark.sql import SparkSession
 from sql_tables import settings
 
 import mdt
@@ -18,7 +18,6 @@ from mdt.engines.spark import private
 
 ROWS, KEYS = 3000, 300
 BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
-PRUNING = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
 DAY, MICRO = dt.date(1969, 12, 1), dt.datetime(1969, 12, 31, 23, 59, tzinfo=dt.UTC)
 KINDS = {
     "tiny": (pa.int8(), lambda i: i % 120 - 60),
@@ -74,20 +73,6 @@ def sold(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield spark
     for name in ("sales", "parts"):
         spark.catalog.dropTempView(name)
-
-
-def plain(spark: SparkSession, query: str) -> list[str]:
-    """Return the rows of a query of which no side of a join asks another."""
-    with settings(spark, {PRUNING: "false"}):
-        return sorted(map(repr, spark.sql(query).collect()))
-
-
-def passed(frame: DataFrame) -> list[int]:
-    """Return how many rows each test of an executed frame has let pass."""
-    found = [
-        node for node in nodes(frame) if node.nodeName() == "Filter" and "values of a join" in node.simpleString(100)
-    ]
-    return [int(node.metrics().apply("numOutputRows").value()) for node in found]
 
 
 def rows_with(column: str, kind: str) -> int:

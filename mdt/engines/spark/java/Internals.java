@@ -38,7 +38,7 @@ final class Internals {
         rowRanges();
         field(ParquetFileReader.class, "options");
         field(CodecFactory.class, "decompressors");
-        dynamicPruning(null, null, Scala.seq(new Object[0]), 0);
+        dynamicPruning(null, null, Scala.seq(new Object[0]), 0, true);
     }
 
     /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
@@ -108,10 +108,11 @@ final class Internals {
     }
 
     /**
-     * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. Its constructor has one
-     * argument more since Spark 4.3, and some that are not told.
+     * Returns the condition that a key has one of the values that a plan has of the key with a number of its keys. broadcast: whether it
+     * holds for all values unless a join broadcasts the plan, which is run by itself otherwise. Its constructor has one argument more since
+     * Spark 4.3, and some that are not told.
      */
-    static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number) {
+    static Expression dynamicPruning(Expression key, LogicalPlan plan, scala.collection.immutable.Seq keys, int number, boolean broadcast) {
         try {
             Constructor made = DynamicPruningSubquery.class.getConstructors()[0];
             Object[] arguments = new Object[made.getParameterCount()];
@@ -120,7 +121,7 @@ final class Internals {
             arguments[1] = plan;
             arguments[2] = keys;
             arguments[3] = Scala.seq(new Object[] {Integer.valueOf(number)});
-            arguments[4] = Boolean.TRUE;
+            arguments[4] = Boolean.valueOf(broadcast);
             arguments[5] = NamedExpression$.MODULE$.newExprId();
             return (Expression) made.newInstance(arguments);
         } catch (ReflectiveOperationException moved) {

@@ -61,9 +61,27 @@ public class JoinPruning extends Rule {
         Join found = near ? asking(join, small, true, conf) : null;
         found = found == null && !outer ? asking(join, small, false, conf) : found;
         found = found == null ? asking(join, outer || !small, false, conf) : found;
+        found = found == null && !inner ? ofJob(join, false) : found;
+        found = found == null && !outer ? ofJob(join, true) : found;
         LogicalPlan side = small ? join.left() : join.right();
         boolean hopes = found == null && !outer && !near && Selective.is(side) && !AskedSide.isLarge(side); // that it is broadcast
         return hopes ? asking(join, small, true, conf) : found;
+    }
+
+    /** Returns a join of which one side asks the other, which is run by itself, null if that is not worth a job. left: whether the left one asks. */
+    private static Join ofJob(Join join, boolean left) {
+        LogicalPlan from = left ? join.right() : join.left();
+        LogicalPlan asking = left ? join.left() : join.right();
+        List keys = AskedSide.keys(join, !left);
+        List others = AskedSide.keys(join, left);
+        for (int i = 0; i < keys.size() && !Stateful.is(from); i++) {
+            AskedSide asked = AskedSide.running(from, keys, i);
+            LogicalPlan next = asked == null ? null : new Lineage(asked, true).asking(asking, (Expression) others.get(i));
+            if (next != null) {
+                return join.copy(left ? next : from, left ? from : next, join.joinType(), join.condition(), join.hint());
+            }
+        }
+        return null;
     }
 
     /**

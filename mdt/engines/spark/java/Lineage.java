@@ -59,12 +59,13 @@ final class Lineage {
             return belowJoin((Join) plan, key);
         }
         MdtFileIndex index = MdtFileIndex.of(plan);
-        return index != null && index.pin != null && index.does(MdtFileIndex.JOINS) ? asked(null, plan, key) : null;
+        boolean ours = index != null && index.pin != null && index.does(MdtFileIndex.JOINS);
+        return ours && side.paysFor(plan) ? asked(null, plan, key) : null;
     }
 
     /** Returns a relation, below a filter or null, with the question: of its files, and once more, above, if of its rows, too. */
     private LogicalPlan asked(Filter filter, LogicalPlan relation, Expression key) {
-        Expression question = Internals.dynamicPruning(key, side.plan, Scala.seq(side.keys), side.number);
+        Expression question = Internals.dynamicPruning(key, side.plan, Scala.seq(side.keys), side.number, !side.runs);
         Filter ofFiles = filter == null ? new Filter(question, relation)
                 : filter.copy(new And(filter.condition(), question), relation);
         return far ? new Filter(question, ofFiles) : ofFiles;

@@ -4,6 +4,7 @@
 // Estimates are of the newest version when the query is optimized; which one it reads is decided by PinRule afterwards.
 package mdt.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -25,8 +26,7 @@ public class MeasureRule extends Rule {
     }
 
     public TreeNode apply(TreeNode plan) {
-        final References seen = new References();
-        ((LogicalPlan) plan).foreach(seen);
+        final References seen = new References((LogicalPlan) plan);
         if (!seen.joins || !new IndexSearch((LogicalPlan) plan).has(MdtFileIndex.STATISTICS)) {
             return plan;
         }
@@ -56,7 +56,11 @@ public class MeasureRule extends Rule {
                 columns.add(column);
             }
         }
-        Statistics found = Measures.of(index.source, EmptyReplacement.normalized(filter), leaf.output(), columns, costs, conf);
-        return found == null ? null : new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found);
+        JsonNode told = Measures.told(index.source, EmptyReplacement.normalized(filter), columns, conf);
+        if (told == null) {
+            return null;
+        }
+        Statistics found = Measures.of(told, leaf.output(), columns, costs, conf);
+        return new MeasuredRelation(leaf, (HadoopFsRelation) leaf.relation(), found, told.get("rows").asLong());
     }
 }

@@ -11,28 +11,31 @@ import scala.Option;
 
 public class MeasuredRelation extends LogicalRelation {
     private final Statistics measured;
+    final long rows; // that are left after pruning; Spark's statistics have them only if its cost model is on
 
-    MeasuredRelation(LogicalRelation of, HadoopFsRelation files, Statistics measured) {
+    MeasuredRelation(LogicalRelation of, HadoopFsRelation files, Statistics measured, long rows) {
         super(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
         this.measured = measured;
+        this.rows = rows;
     }
 
     /** Returns a relation with other files, measured if the first one is. */
     static LogicalRelation with(LogicalRelation of, HadoopFsRelation files) {
-        return of instanceof MeasuredRelation ? new MeasuredRelation(of, files, ((MeasuredRelation) of).measured)
+        return of instanceof MeasuredRelation ? new MeasuredRelation(of, files, ((MeasuredRelation) of).measured, ((MeasuredRelation) of).rows)
                 : of.copy(files, of.output(), of.catalogTable(), of.isStreaming(), of.stream());
     }
 
     /** Spark calls this by reflection where expressions of a plan, and so columns of a relation, are replaced. */
     public MeasuredRelation(BaseRelation files, scala.collection.immutable.Seq output, Option table, boolean streams,
-            Option stream, Statistics measured) {
+            Option stream, Statistics measured, long rows) {
         super(files, output, table, streams, stream);
         this.measured = measured;
+        this.rows = rows;
     }
 
     /** What that constructor takes beside what the one of a relation does. */
     public scala.collection.immutable.Seq otherCopyArgs() {
-        return Scala.seq(new Object[] {measured});
+        return Scala.seq(new Object[] {measured, Long.valueOf(rows)});
     }
 
     public Statistics computeStats() {

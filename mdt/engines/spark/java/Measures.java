@@ -41,18 +41,18 @@ final class Measures {
 
     private Measures() {}
 
-    /** Returns estimates, null where Python has none. output: all columns; columns: of interest; costs: whether rows and columns are wanted, and not the size alone. */
-    static Statistics of(FileSource source, scala.collection.immutable.Seq filters, scala.collection.immutable.Seq output,
-            List columns, boolean costs, SQLConf conf) {
-        boolean histograms = conf.histogramEnabled();
+    /** Returns what Python estimates of rows that fulfil filters, null where it does not. columns: of interest. */
+    static JsonNode told(FileSource source, scala.collection.immutable.Seq filters, List columns, SQLConf conf) {
         List names = new ArrayList();
         for (int i = 0; i < columns.size(); i++) {
             names.add(((AttributeReference) columns.get(i)).name());
         }
-        JsonNode told = source.estimate(filters, names, histograms);
-        if (told == null) {
-            return null;
-        }
+        return source.estimate(filters, names, conf.histogramEnabled());
+    }
+
+    /** Returns what was told in Spark's form. output: all columns; columns: of interest; costs: whether rows and columns are wanted, and not the size alone. */
+    static Statistics of(JsonNode told, scala.collection.immutable.Seq output, List columns, boolean costs, SQLConf conf) {
+        boolean histograms = conf.histogramEnabled();
         if (!costs) {
             long bytes = (long) (told.get("bytes").asLong() * conf.fileCompressionFactor());
             scala.math.BigInt inFiles = number(BigInteger.valueOf(Math.max(1L, bytes)));

@@ -29,10 +29,14 @@ final class RowTest {
         if (type.equals(DataTypes.StringType)) {
             return new KnownTexts((Expression) question.canonicalized());
         }
-        boolean whole = type instanceof LongType || type instanceof IntegerType || type instanceof ShortType
+        return isWhole(type) ? new KnownNumbers((Expression) question.canonicalized()) : null;
+    }
+
+    /** Returns whether values of a type are whole numbers, days or times. */
+    static boolean isWhole(DataType type) {
+        return type instanceof LongType || type instanceof IntegerType || type instanceof ShortType
                 || type instanceof ByteType || type instanceof DateType || type instanceof TimestampType
                 || type instanceof TimestampNTZType;
-        return whole ? new KnownNumbers((Expression) question.canonicalized()) : null;
     }
 
     /** Returns the condition that the key of a question is among values; null is not. */

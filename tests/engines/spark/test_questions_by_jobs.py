@@ -1,0 +1,98 @@
+"""A side of a join that Spark cannot broadcast is asked for its values by a job of its own, where that pays: same rows, less work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from executed_plans import passed, plain
+from pyspark.sql import SparkSession
+from sql_tables import settings
+
+import mdt
+import mdt.spark
+
+LINES, PER_ORDER, FILES = 1_050_000, 5, 10
+ORDERS = LINES // PER_ORDER
+EACH = ORDERS // FILES
+OPTIONS = {"mdt.services.auto": "false", "mdt.small.file.bytes": 0}
+COSTS = {"spark.sql.cbo.enabled": "true"}
+
+
+def texts(number: np.ndarray) -> pa.Array:
+    return pa.array(number).cast(pa.string())
+
+
+def orders(part: int) -> pa.Table:
+    number = np.arange(part * EACH, (part + 1) * EACH)
+    return pa.table({"number": number, "day": (number // (EACH // 10)).astype(np.int32), "text": texts(number)})
+
+
+@pytest.fixture(scope="module")
+def ordered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with views ``orders``, whose files have ten days each, ``lines``, five an order, and ``some``, a part of these."""
+    root = tmp_path_factory.mktemp("ordered")
+    mdt.spark.enable(spark)
+    table = mdt.create(root / "orders", orders(0).schema, key=["number"], options=OPTIONS)
+    for part in range(FILES):
+        table.bulk_insert(orders(part))
+    line = np.arange(LINES)
+    number = line // PER_ORDER
+    lines = pa.table({"line": line, "number": number, "amount": (line % 7).astype(np.int32), "text": texts(number)})
+    mdt.create(root / "lines", lines.schema, key=["line"], options=OPTIONS).bulk_insert(lines)
+    mdt.create(root / "some", lines.schema, key=["line"], options=OPTIONS).bulk_insert(lines.slice(0, 900_000))
+    for name in ("orders", "lines", "some"):
+        mdt.read(spark, root / name).createOrReplaceTempView(name)
+    with settings(spark, {"spark.sql.shuffle.partitions": "2", "spark.sql.autoBroadcastJoinThreshold": "1000000"}):
+        yield spark
+    for name in ("orders", "lines", "some"):
+        spark.catalog.dropTempView(name)
+
+
+EXISTS = "select count(*), sum(o.number) from orders o where o.day < 5 and {0} (select 1 from {1} l where l.number = o.number and l.amount < {2})"
+OUTER = "select sum(o.number), count(l.line), sum(l.amount) from orders o left join {1} l on o.number = l.number and l.amount < {2} where o.day < 5"
+IN = "select count(*) from orders o where day < 5 and o.number in (select number from {1} where amount < {2})"
+FORMS = {
+    "exists": EXISTS.format("exists", "lines", 2),
+    "not exists": EXISTS.format("not exists", "lines", 2),
+    "left join": OUTER.format("", "lines", 2),
+    "in": IN.format("", "lines", 2),
+}
+
+
+@pytest.mark.parametrize("costs", [True, False])
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("form", FORMS)
+def test_only_lines_of_the_orders_that_are_left_come_to_the_join(
+    ordered: SparkSession, form: str, adaptive: str, costs: bool
+) -> None:
+    with settings(ordered, {"spark.sql.adaptive.enabled": adaptive, **(COSTS if costs else {})}):
+        frame = ordered.sql(FORMS[form])
+        found = sorted(map(repr, frame.collect()))
+        assert found == plain(ordered, FORMS[form])
+        assert passed(frame) == [5 * EACH // 10 * PER_ORDER]
+
+
+NOT_WORTH = {
+    "too many orders": FORMS["exists"].replace("o.day < 5", "o.day >= 0"),
+    "too few lines": EXISTS.format("exists", "some", 2),
+    "orders that are as they are": FORMS["exists"].replace("o.day < 5 and", ""),
+    "a key of texts": FORMS["exists"].replace("l.number = o.number", "l.text = o.text"),
+    "orders with something drawn": (
+        "select count(*) from (select number, rand() r from orders where day < 5) o"
+        " where r < 2 and exists (select 1 from lines l where l.number = o.number and l.amount < 2)"
+    ),
+    "orders that are cut": (
+        "select count(*) from (select number from orders where day < 5 limit 1000000) o"
+        " where exists (select 1 from lines l where l.number = o.number and l.amount < 2)"
+    ),
+}
+
+
+@pytest.mark.parametrize("why", NOT_WORTH)
+def test_no_job_is_run_where_it_does_not_pay(ordered: SparkSession, why: str) -> None:
+    frame = ordered.sql(NOT_WORTH[why])
+    assert sorted(map(repr, frame.collect())) == plain(ordered, NOT_WORTH[why])
+    assert passed(frame) == []
