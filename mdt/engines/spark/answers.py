@@ -1,4 +1,4 @@
-"""What Spark's optimizer asks of a table while it plans a query, and the answers as JSON (``java/FileSource.java`` asks).
+"""What Spark's optimizer asks of a table while it plans a query, and the answers as JSON (``java/plan/FileSource.java`` asks).
 
 * ``estimate``, names of columns: ``rows`` and ``bytes`` that are left after pruning, and of each of ``columns`` ``distinct``, ``low``, ``high``,
   ``nulls``, ``bytes`` and, if ``histograms``, ``bins`` (bounds, distinct values) and the ``height`` of each in rows.

@@ -71,7 +71,7 @@ def _bytes(changes: ChangedRows) -> int:
 
 
 class _Asked:
-    """The java.util.function.Function that ``java/AskedRelation.java`` calls; it holds nothing of the JVM's, which holds it."""
+    """The java.util.function.Function that ``java/source/AskedRelation.java`` calls; it holds nothing of the JVM's, which holds it."""
 
     class Java:
         implements = ("java.util.function.Function",)

@@ -104,7 +104,7 @@ def _estimated_bytes(frame: DataFrame) -> int:
 
 
 def _given_bytes(frame: DataFrame) -> int:
-    """Return the bytes of Arrow of which ``createDataFrame`` made ``frame``, or what it is a part of; -1 of any other; see ``java/GivenBytes.java``."""
+    """Return the bytes of Arrow of which ``createDataFrame`` made ``frame``, or what it is a part of; -1 of any other; see ``java/source/GivenBytes.java``."""
     return int(factory_of(frame.sparkSession.sparkContext).givenBytes(java_frame(frame)))
 
 
@@ -143,7 +143,7 @@ def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False)
 def plain_files(frame: DataFrame) -> PlainFiles | None:
     """Return the Parquet files that ``frame`` is nothing but columns of, None if Spark has to read it.
 
-    That is one that filters or computes, was cached, or reads files in a way of its own; see ``java/PlainFiles.java``.
+    That is one that filters or computes, was cached, or reads files in a way of its own; see ``java/source/PlainFiles.java``.
     """
     found = factory_of(frame.sparkSession.sparkContext).plainFiles(java_frame(frame))
     if found is None:

@@ -8,7 +8,7 @@ wrapped, returns no dead row and reads no row group and no page without a wanted
 All relations in one query, its subqueries included, hand the same `query` key to their listers: a rule that is added
 to the session's optimizer pins them together.  A lister that answers equal keys from one version therefore gives the
 query one consistent snapshot; that is the lister's part of the bargain.  The JVM half is the folder
-``java``; its ``MdtFileIndex.java`` is read first, then ``MdtParquet.java``.
+``java``; its ``plan/MdtFileIndex.java`` is read first, then ``scan/MdtParquet.java``.
 
 The same rule asks each lister already while the query is optimized, and takes relations without a file to read out of
 the plan.  In a session without the rule (another than the one that made the frame, by a global view) relations share a
@@ -187,7 +187,7 @@ def relation(
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
-    told of older versions of the columns (``java/Forms.java``), if files have some.  ``does``: "told", Spark's UI is told figures; "placed", a
+    told of older versions of the columns (``java/scan/Forms.java``), if files have some.  ``does``: "told", Spark's UI is told figures; "placed", a
     file has an executor that it is read by, as long as that lives; "far", its store is; and what of OPTIMIZES is done.  ``footer_bytes``: of footers that
     an executor keeps in memory, 0 for none; it then compares them when it reads them.  ``vector_bytes``: likewise of deletion vectors that stand elsewhere.
 

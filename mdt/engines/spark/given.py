@@ -53,7 +53,7 @@ def given_arrow(frame: DataFrame) -> pa.Table | None:
 
 
 def _written(frame: DataFrame) -> tuple[dict[str, Any], pa.Buffer] | None:
-    """Return what ``java/GivenBytes.java`` says of the batches, and their messages; None where it has none, or its files are not those of this process."""
+    """Return what ``java/source/GivenBytes.java`` says of the batches, and their messages; None where it has none, or its files are not those of this process."""
     factory = factory_of(frame.sparkSession.sparkContext)
     try:
         with tempfile.NamedTemporaryFile(prefix="mdt-given-") as file:

@@ -32,9 +32,12 @@ _factories_lock = threading.Lock()
 
 
 def java_sources() -> dict[str, str]:
-    """Return the Java half of this package: names of files to their texts."""
-    folder = resources.files(__package__).joinpath("java")
-    return {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".java")}
+    """Return the Java half of this package: names of files to their texts.  All rooms of it are one Java package, so a name occurs once."""
+    rooms = [room for room in resources.files(__package__).joinpath("java").iterdir() if room.is_dir()]
+    files = [file for room in rooms for file in room.iterdir() if file.name.endswith(".java")]
+    found = {file.name: file.read_text("utf-8") for file in files}
+    assert len(found) == len(files), "two classes of one name"
+    return found
 
 
 def factory_of(context: SparkContext) -> Any:

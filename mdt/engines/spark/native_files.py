@@ -157,7 +157,7 @@ def _versions(snapshot: Snapshot) -> npt.NDArray[np.int32]:
 
 
 def forms_text(definition: TableDefinition) -> str:
-    """Return what the JVM is told of the versions of a schema (``java/Forms.java``), empty for a table that was never altered."""
+    """Return what the JVM is told of the versions of a schema (``java/scan/Forms.java``), empty for a table that was never altered."""
     if not definition.versions:
         return ""
     *older, newest = definition.versions

@@ -1,6 +1,6 @@
 """``format("mdt")`` in a session of Spark: the JVM's data source, and how it reaches those in Python who know tables.
 
-The JVM's half is ``java/MdtSource.java``.  Spark asks it for a relation, or to write rows; it asks the function that is handed over
+The JVM's half is ``java/source/MdtSource.java``.  Spark asks it for a relation, or to write rows; it asks the function that is handed over
 here, from any thread and for any session of the JVM, and gets a frame.
 """
 
@@ -95,7 +95,7 @@ class Answers(Protocol):
 
 
 class _Function:
-    """The java.util.function.Function that ``java/Python.java`` calls."""
+    """The java.util.function.Function that ``java/bridge/Python.java`` calls."""
 
     class Java:
         implements = ("java.util.function.Function",)
@@ -113,7 +113,7 @@ class _Function:
 
 
 class _Open(Generic[_Of]):
-    """The java.util.function.Function that ``java/MdtStream.java`` or ``java/MdtSink.java`` asks, as long as its query runs."""
+    """The java.util.function.Function that ``java/source/MdtStream.java`` or ``java/source/MdtSink.java`` asks, as long as its query runs."""
 
     class Java:
         implements = ("java.util.function.Function",)

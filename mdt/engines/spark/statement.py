@@ -1,4 +1,4 @@
-"""A statement of SQL that changes rows, as ``java/Statement.java`` has it."""
+"""A statement of SQL that changes rows, as ``java/sql/Statement.java`` has it."""
 
 from __future__ import annotations
 
