@@ -121,6 +121,9 @@ class Registry:
         return self._names(self._keys)
 
     def _find(self, classes: dict[str, _Kind], name: str, contract: str) -> _Kind | Unknown:
+        exact = classes.get(name)
+        if exact is not None:  # without the lock, which a process that was forked meanwhile would find taken
+            return exact
         with self._lock:
             while (found := _newest(classes, name)) is None and self._pending:
                 self._pending.pop(0)()

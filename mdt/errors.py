@@ -67,6 +67,10 @@ class Missing(Corrupt):
     """An object that should exist does not."""
 
 
+class CorruptInput(Corrupt):
+    """A file whose rows are to be written is not what it says of itself.  Raised before a commit, never after one."""
+
+
 class Expired(MdtError):
     """The past state or range that was asked for was cleaned; the hint says what can still be read.
 

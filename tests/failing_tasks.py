@@ -10,7 +10,7 @@ from pyspark import TaskContext
 
 from mdt.engines import straight, write_tasks
 from mdt.engines.spark import index_tasks
-from mdt.errors import Corrupt
+from mdt.errors import Corrupt, CorruptInput
 from mdt.plan.position_search import Answer
 
 _write = write_tasks.write
@@ -55,7 +55,7 @@ def dies_first(work: straight.StraightLoad, share: straight.Share, attempt: int)
 def finds_damage_straight(work: straight.StraightLoad, share: straight.Share, attempt: int) -> bytes:
     """Write the file of a share, then find that its files are not what they say."""
     _write_straight(work, share, attempt)
-    raise Corrupt("a block is damaged", path="p", offset=3)
+    raise CorruptInput("a Parquet file cannot be read", path="p")
 
 
 def kills_its_worker(question: index_tasks.Question, share: index_tasks.Share, attempt: int) -> Answer:

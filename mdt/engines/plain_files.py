@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mdt.errors import Conflict, Corrupt
+from mdt.errors import Conflict, CorruptInput
 
 FILES_MAX = 1_000
 """Footers that are looked at, one after the other, before anything is read."""
@@ -104,7 +104,7 @@ class PlainFiles:
                     yield pa.record_batch(arrays, schema=self.schema)
 
     def read(self, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some pieces.  Raises Conflict as :meth:`table` does, and Corrupt if a file cannot be read."""
+        """Yield the rows of some pieces.  Raises Conflict as :meth:`table` does, and CorruptInput if a file cannot be read."""
         for piece in pieces:
             with _readable(piece):
                 yield from self.batches([piece])
@@ -201,11 +201,11 @@ def _state(path: str) -> tuple[int, int]:
 
 @contextmanager
 def _readable(piece: Piece) -> Iterator[None]:
-    """Raise Corrupt if the file of a piece cannot be read."""
+    """Raise CorruptInput if the file of a piece cannot be read."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise Corrupt(f"a Parquet file cannot be read: {error}", path=piece.path) from error
+        raise CorruptInput(f"a Parquet file cannot be read: {error}", path=piece.path) from error
 
 
 def _require_same(piece: Piece) -> None:

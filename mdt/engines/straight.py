@@ -24,7 +24,7 @@ from mdt.engines.loading import Load, slice_of_bucket
 from mdt.engines.plain_files import Given, Piece, PlainFiles, Span
 from mdt.engines.tasks import INSERT, opened
 from mdt.engines.write_tasks import drained
-from mdt.errors import Corrupt
+from mdt.errors import CorruptInput
 from mdt.metadata.snapshot import Snapshot
 from mdt.write.assign import NEW, Assignment, assign
 from mdt.write.files import WriteJob
@@ -71,7 +71,7 @@ class StraightLoad:
 def planned(given: Given, snapshot: Snapshot, options: Options, writers: int) -> Straight | None:
     """Return how new files are written from the row groups of ``files``, rows of which meet none of the table; None where that makes no files of about one size.
 
-    ``writers``: how many files can be written at a time.  Raises Conflict if a file is another one by now, Corrupt if one cannot be read.  O(row groups · log row groups).
+    ``writers``: how many files can be written at a time.  Raises Conflict if a file is another one by now, CorruptInput if one cannot be read.  O(row groups · log row groups).
     """
     definition, files = snapshot.definition, given.files
     if definition.partition_by or not files.pieces:
@@ -134,7 +134,7 @@ def _cut(units: Sequence[Sequence[Span]], rows: int, files: int) -> list[list[Sp
 def write(work: StraightLoad, share: Share, attempt: int) -> bytes:
     """Write the file of ``share``; return what was written, see :mod:`mdt.write.transfer`.
 
-    Raises Corrupt if its files cannot be read, or have keys that their footers do not tell, and Conflict if one is another one by now.
+    Raises CorruptInput if its files cannot be read, or have keys that their footers do not tell, and Conflict if one is another one by now.
     """
     return encode(_write(work, share, attempt))
 
@@ -159,7 +159,7 @@ def _read(files: PlainFiles, share: Share, name: str) -> pa.Table:
         found = pc.min_max(table[name])
         low, high = found["min"].as_py(), found["max"].as_py()
         if low is not None and not share.bounds[0] <= low <= high <= share.bounds[1]:
-            raise Corrupt(
+            raise CorruptInput(
                 f"column {name!r} has values beyond the bounds that the footer tells", path=share.pieces[0].path
             )
     return table

@@ -170,7 +170,7 @@ def encode(
     """
     sink = pa.BufferOutputStream()
     told: list[pq.FileMetaData] = []
-    writer = _writer(table, sink, without_bounds(table), compression, page_bytes, told)
+    writer = _writer(table, sink, without_bounds(table), compression, page_bytes, told, rows=len(table))
     row_groups = row_groups_of(len(table), row_group_rows)
     with writer:
         writer.write_table(table, row_group_size=row_group_rows)
@@ -182,7 +182,7 @@ def encode(
 
 
 def encode_groups(
-    groups: Iterable[pa.Table], sink: Any, *, unbounded: AbstractSet[str], avro_schema: str,
+    groups: Iterable[pa.Table], sink: Any, *, rows: int, unbounded: AbstractSet[str], avro_schema: str,
     said: Callable[[], tuple[str | None, str | None, bytes | None]], compression: str, page_bytes: int, bloom_type: str,
 ) -> pq.FileMetaData:  # fmt: skip
     """Write row groups, at least one, as Parquet bytes to the file object ``sink``, as :func:`encode` does; return what pyarrow says of them.
@@ -194,7 +194,7 @@ def encode_groups(
     left = iter(groups)
     first = next(left)
     count = 0
-    with _writer(first, sink, unbounded, compression, page_bytes, told) as writer:
+    with _writer(first, sink, unbounded, compression, page_bytes, told, rows=rows) as writer:
         for group in chain([first], left):
             writer.write_table(group, row_group_size=max(1, len(group)))
             count += 1
@@ -210,8 +210,10 @@ def _writer(
     compression: str,
     page_bytes: int,
     told: list[pq.FileMetaData],
+    *,
+    rows: int,
 ) -> pq.ParquetWriter:
-    """Return what writes rows such as those of ``table``; at its end it puts into ``told`` what it has written."""
+    """Return what writes rows such as those of ``table``, ``rows`` in all; at its end it puts into ``told`` what it has written."""
     paths = [path for path, _, _ in _leaves(table.schema)]
     statistics = [path for path in paths if path not in _UNBOUNDED and path not in unbounded]
     repetitive = _repetitive(table)
@@ -229,7 +231,7 @@ def _writer(
         write_page_checksum=True,
         store_decimal_as_integer=False,
         metadata_collector=told,
-        **_paging(table, page_bytes, compression),
+        **_paging(table, page_bytes, compression, rows),
     )
 
 
@@ -265,9 +267,9 @@ def _codec(compression: str, distinct: float) -> str:
     return "none" if compression == "uncompressed" else compression
 
 
-def _paging(table: pa.Table, page_bytes: int, compression: str) -> dict[str, int | bool]:
+def _paging(table: pa.Table, page_bytes: int, compression: str, rows: int) -> dict[str, int | bool]:
     """Return how pages are cut.  No value of Arrow grows when it is written, so one page takes all of a small table."""
-    if len(table) <= SINGLE_PAGE_ROWS_MAX and table.nbytes <= _SINGLE_PAGE_BYTES_MAX:
+    if rows <= SINGLE_PAGE_ROWS_MAX and table.nbytes <= _SINGLE_PAGE_BYTES_MAX:
         return {"data_page_size": 2 * _SINGLE_PAGE_BYTES_MAX, "max_rows_per_page": SINGLE_PAGE_ROWS_MAX}
     factor = _PAGE_FACTORS.get(compression, 1)
     widest = max((column.nbytes for column in table.columns), default=0) // len(table)

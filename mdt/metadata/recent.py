@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from mdt.limits import CACHES_BYTES_MAX
+from mdt.stores.forking import free_in_children
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -35,10 +36,11 @@ class Budget:
     ``size``: of all that they keep together.  What a cache kept goes when nobody has the cache any more.
     """
 
-    def __init__(self, size_max: int) -> None:
+    def __init__(self, size_max: int, lock: Any = None) -> None:
+        """``lock``: that of all its caches, None for one of its own."""
         self.size_max = size_max
         self.size = 0
-        self.lock = Lock()
+        self.lock = Lock() if lock is None else lock
         self._entries: OrderedDict[_Entry, None] = OrderedDict()
         self._left: deque[Iterable[_Entry]] = deque()
 
@@ -93,7 +95,7 @@ class Budget:
                 self._remove(entry)
 
 
-SHARED = Budget(CACHES_BYTES_MAX)
+SHARED = Budget(CACHES_BYTES_MAX, free_in_children())
 """Of all tables of this process (option ``mdt.cache.memory.max``)."""
 
 

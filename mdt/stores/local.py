@@ -42,6 +42,7 @@ from mdt.stores.contract import (
     parts,
     temporary_name,
 )
+from mdt.stores.forking import forget_in_children
 
 T = TypeVar("T")
 
@@ -465,6 +466,9 @@ def _translated(path: str) -> Iterator[None]:
 def _flushing() -> AtOnce:
     """Return the threads of this process that wait for disks, whichever directory they store in."""
     return AtOnce()
+
+
+forget_in_children(_flushing.cache_clear)
 
 
 def _reopened(root: str, durable: bool) -> LocalStorage:

@@ -79,6 +79,18 @@ class OwnFiles:
                     os.unlink(unfinished, dir_fd=folder)
             self._tidy(folder, name)
 
+    def drop(self, name: str) -> None:
+        """Forget the file of a name if it is possible."""
+        with suppress(OSError), self._opened() as folder:
+            os.unlink(name, dir_fd=folder)
+
+    def _make_root(self, root: str) -> None:
+        """Make the user's cache directory if there is none; not in somebody else's home, where it would be in his way."""
+        if not os.path.lexists(root):
+            _require(_is_ours(os.stat(os.path.dirname(root))), root)
+            with suppress(FileExistsError):
+                os.mkdir(root, 0o700)
+
     @contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
         """Open the folder, and close it.  Raises OSError where it is not to be had or not to be believed."""
@@ -86,8 +98,7 @@ class OwnFiles:
         if not os.path.isabs(root) or not hasattr(os, "geteuid"):
             raise FileNotFoundError(root)
         if make:
-            with suppress(FileExistsError):
-                os.mkdir(root, 0o700)
+            self._make_root(root)
         opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
             _require(_is_ours(os.fstat(opened[-1])), root)

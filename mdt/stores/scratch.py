@@ -74,15 +74,29 @@ class Scratch:
             data += more
         return pa.py_buffer(data)
 
-    def mapped(self) -> pa.Buffer:
-        """Return all bytes, which may be changed in place; they stay as long as the buffer, and are memory that the system may take back.
+    def mapped(self, *, to_change: bool = False) -> pa.Buffer:
+        """Return all bytes; they stay as long as the buffer, and are memory that the system may take back.  Raises Unavailable if that cannot be.
+
+        ``to_change``: they may be changed in place, and the buffer keeps the file open; else it does not, where the system has names for open files.
 
         >>> scratch = Scratch()
         >>> at = scratch.append(b"abc")
         >>> scratch.mapped().to_pybytes()
         b'abc'
         """
-        return pa.py_buffer(mmap.mmap(self._file, self._end) if self._end else b"")
+        if not self._end:
+            return pa.py_buffer(b"")
+        name = f"/proc/self/fd/{self._file}"
+        try:
+            if to_change or not os.path.exists(name):
+                return pa.py_buffer(mmap.mmap(self._file, self._end))
+            with pa.memory_map(name) as file:
+                return file.read_buffer()
+        except OSError as error:
+            raise Unavailable(
+                f"a scratch file in {self._where} cannot be mapped: {error}",
+                hint="nothing was committed; there may be too little memory, or too many open files (ulimit -n)",
+            ) from error
 
 
 class Sink:

@@ -156,10 +156,10 @@ def rewritten(
                 done.result()
 
         said = base_file.encode_groups(
-            described(), sink, unbounded=unbounded, avro_schema=avro_schema, said=made.said, compression=options.compression,
+            described(), sink, rows=base.rows + len(come), unbounded=unbounded, avro_schema=avro_schema, said=made.said, compression=options.compression,
             page_bytes=options.page_bytes, bloom_type=options.bloom_filter_type,
         )  # fmt: skip
-    data = scratch.mapped()
+    data = scratch.mapped(to_change=True)
     digests.fill(data, said)
     encoded = Encoded(
         data, made.rows, tuple(made.row_groups), footer_reference(data), made.summaries.finished(), made.key_map.encoded(),

@@ -260,3 +260,18 @@ def test_processes_write_and_read_at_the_same_time(root: Path) -> None:
     with multiprocessing.get_context("fork").Pool(4) as pool:
         assert all(pool.map(_put_and_get, range(4)))
     assert os.listdir(root / "mdt" / "jars") == [NAME]
+
+
+def test_what_is_dropped_is_gone_and_may_be_put_again(kept: Path) -> None:
+    FILES.drop(NAME)
+    FILES.drop(NAME)
+    assert FILES.get(NAME) is None and not kept.exists()
+    FILES.put(NAME, DATA)
+    assert FILES.get(NAME) == DATA
+
+
+def test_no_directory_is_made_in_somebody_elses_home(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    FILES.put(NAME, DATA)
+    assert not root.exists()

@@ -213,10 +213,10 @@ def test_a_mapped_scratch_file_may_be_changed_and_outlives_it() -> None:
     scratch = Scratch()
     sink = Sink(scratch)
     assert [sink.write(b"abc"), sink.write(b"de")] == [3, 2]
-    found = scratch.mapped()
+    found, same = scratch.mapped(to_change=True), scratch.mapped()
     scratch.close()
     np.frombuffer(found, np.uint8)[1] = ord("X")
-    assert found.to_pybytes() == b"aXcde"
+    assert found.to_pybytes() == same.to_pybytes() == b"aXcde"
     assert Scratch().mapped().size == 0
 
 
@@ -226,3 +226,43 @@ def test_no_more_of_a_buffer_is_put_aside_than_it_has() -> None:
     assert places == [0, len(given), 2 * len(given)]
     for place in places:
         assert pa.decompress(scratch.read(place, len(given)), 1000, "lz4_raw").to_pybytes() == b"a" * 1000
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the system has no names for open files")
+def test_a_mapped_scratch_file_keeps_no_file_open() -> None:
+    opened = len(os.listdir("/proc/self/fd"))
+    kept = []
+    for number in range(50):
+        scratch = Scratch()
+        scratch.append(bytes([number]))
+        kept.append(scratch.mapped())
+        scratch.close()
+    assert len(os.listdir("/proc/self/fd")) <= opened
+    assert b"".join(one.to_pybytes() for one in kept) == bytes(range(50))
+
+
+def test_what_cannot_be_mapped_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*of: Any) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    scratch = Scratch()
+    scratch.append(b"a")
+    monkeypatch.setattr(pa, "memory_map", fails)
+    with pytest.raises(Unavailable, match="cannot be mapped"):
+        scratch.mapped()
+
+
+def test_pages_of_a_large_file_are_not_those_of_its_first_small_row_group() -> None:
+    rows = pa.table({"id": list(range(3000)), "note": ["abc"] * 1000 + ["é" * 500 + str(n) for n in range(2000)]})
+    options = {"mdt.row.group.rows": 1000, "mdt.services.auto": False, "mdt.durable": False}
+    storage = MemoryStorage()
+    mdt.create(storage, rows.schema, key=["id"], table_type=COW, options=options).bulk_insert(rows)
+    table = mdt.open(storage, {"mdt.write.memory.max": 1 << 20})
+    table.upsert(rows.slice(0, 4))
+    (path,) = [
+        one.path
+        for one in storage.list("")
+        if one.path.endswith(".parquet") and one.path.count("/") == 0 and table.files()["name"][0].as_py() in one.path
+    ]
+    chunk = pq.read_metadata(pa.BufferReader(storage.read(path))).row_group(2).column(6)
+    assert chunk.path_in_schema == "note" and chunk.has_offset_index

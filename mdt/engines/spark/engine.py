@@ -57,7 +57,7 @@ from mdt.engines.spark.private import (
 )
 from mdt.engines.spark.schema import to_arrow
 from mdt.engines.tasks import BUCKET, CONTROL
-from mdt.errors import Corrupt
+from mdt.errors import CorruptInput
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.definition import TableDefinition
@@ -170,14 +170,14 @@ def written(
     """
     files = plain_files(frame) if options.spark_plain_files else None
     columns = to_arrow(frame.schema)
-    if files is not None:
+    if files is not None and files.columns:
         try:
             if options.spark_local_bytes_max and options.spark_local_files and _is_alone(frame.sparkSession):
                 here, given, bounded = spilling.of_files(files, options, progress)
                 return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept)), here.name
             engine = SparkEngine(frame.sparkSession, plain_files=True, given=Given(files, options.max_file_bytes))
             return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
-        except Corrupt:
+        except CorruptInput:
             pass
     engine = SparkEngine(frame.sparkSession, plain_files=options.spark_plain_files)
     return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name

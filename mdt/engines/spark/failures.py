@@ -24,7 +24,7 @@ _MARK = "mdt-error:"
 _KINDS = {
     kind.__name__: kind
     for kind in (
-        errors.Conflict, errors.Unavailable, errors.Invalid, errors.Corrupt, errors.Missing, errors.Unsupported,
+        errors.Conflict, errors.Unavailable, errors.Invalid, errors.Corrupt, errors.CorruptInput, errors.Missing, errors.Unsupported,
         errors.Internal, errors.Expired,
     )
 }  # fmt: skip

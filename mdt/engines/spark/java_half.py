@@ -10,7 +10,6 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import resources
 from io import BytesIO
 from typing import Any
@@ -80,8 +79,10 @@ def _made(context: SparkContext) -> Any:
     name = jar_name(sources, platform)
     kept = KEPT.get(name) if platform else None
     if kept is not None:
-        with suppress(Unsupported, BadZipFile, KeyError):
+        try:
             return _loaded(context, kept)
+        except (Unsupported, BadZipFile, KeyError):
+            KEPT.drop(name)  # its classes may stand before those that are compiled now, but not in the next session
     _, classes = private.compiled(context, sources)
     jar = packed({str(file): classes[file] for file in classes})
     factory = _loaded(context, jar)

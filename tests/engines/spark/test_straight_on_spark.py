@@ -16,9 +16,11 @@ from reader import bag, hudi_table
 from worlds import assert_clean
 
 import mdt
+from mdt.commit import transaction
 from mdt.engines import straight
 from mdt.engines.spark import engine
 from mdt.engines.spark.engine import schema_of
+from mdt.errors import Corrupt, Invalid
 
 HERE: dict[str, Any] = {"mdt.spark.local.bytes.max": 1}
 """No frame is small: what is written in process is so because Spark runs on this machine alone."""
@@ -119,3 +121,27 @@ def test_columns_of_an_upsert_may_be_merged_and_missing(spark: SparkSession, tmp
         found.append(bag(table.scan().to_arrow()))
     assert found[0] == found[1]
     assert sum(table.scan().to_arrow()["n"].to_pylist()) == sum(range(400)) + sum(range(300))
+
+
+@pytest.mark.parametrize("options", [HERE, IN_TASKS], ids=["in process", "in tasks"])
+def test_an_error_after_the_commit_does_not_write_twice(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = given(tmp_path / "load", list(range(600)), "load")
+    table = made(spark, tmp_path / "t", loaded, **options)
+
+    def fails(*of: Any) -> bool:
+        raise Corrupt("an object of the archive lacks its rows", path="x")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction, "_is_astray", fails)
+        with pytest.raises(Corrupt, match="archive"):
+            table.upsert(spark.read.parquet(str(loaded)))
+    assert (table.scan().count(), table.snapshot().seq) == (600, 1)
+
+
+def test_files_without_columns_are_refused_as_any_rows_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    loaded = given(tmp_path / "load", list(range(30)), "load")
+    table = made(spark, tmp_path / "t", loaded, **HERE)
+    with pytest.raises(Invalid, match="id"):
+        table.upsert(spark.read.parquet(str(loaded)).select())

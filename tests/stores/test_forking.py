@@ -1,0 +1,51 @@
+"""Forked children find the locks of this process free, whatever its threads do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="no process is forked here")
+
+_FORKS = """
+import os, sys, threading, time, warnings
+warnings.simplefilter("ignore")  # of Python, which warns of forks beside threads
+import mdt, pyarrow as pa
+from mdt.metadata.recent import SHARED
+table = mdt.create(sys.argv[1], pa.schema([("id", pa.string())]), key=["id"])
+table.upsert(pa.table({"id": ["a"]}))
+table.upsert(pa.table({"id": ["b"]}))
+holding, ended = threading.Event(), threading.Event()
+
+def hold():
+    while not ended.is_set():
+        with SHARED.lock:
+            holding.set()
+            time.sleep(0.01)
+
+thread = threading.Thread(target=hold)
+thread.start()
+holding.wait()
+codes = []
+for number in range(5):
+    child = os.fork()
+    if child == 0:
+        free = SHARED.lock.acquire(timeout=20)
+        SHARED.lock.release()
+        mdt.open(sys.argv[1]).upsert(pa.table({"id": [f"c{number}"]}))
+        os._exit(0 if free else 1)
+    codes.append(os.waitpid(child, 0)[1])
+ended.set()
+thread.join()
+print(codes, mdt.open(sys.argv[1]).scan().count())
+"""
+
+
+def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _FORKS, str(tmp_path / "t")]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert told.stdout.strip() == "[0, 0, 0, 0, 0] 7", told.stderr
