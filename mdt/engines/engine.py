@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from mdt.engines.plain_files import Given
+from mdt.engines.plain_files import GivenFiles
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -61,7 +61,7 @@ class Engine(Protocol[R]):
     def processors(self) -> int:
         """How many tasks can run at a time."""
 
-    def files(self, rows: R) -> Given | None:
+    def files(self, rows: R) -> GivenFiles | None:
         """Return the Parquet files of which ``rows`` are nothing but columns, if tasks may write new ones straight from them; None of any other."""
 
     def spread(self, table: pa.Table) -> R:

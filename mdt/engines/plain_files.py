@@ -152,7 +152,7 @@ class PlainFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenFiles:
     """The files of the rows of a write, from which tasks may write new ones straight; these are full at ``file_bytes_max``."""
 
     files: PlainFiles

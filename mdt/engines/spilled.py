@@ -22,7 +22,7 @@ from indexes.base import Int64Array
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.engines.local import hashed, thinned
-from mdt.engines.plain_files import Given, Piece, PlainFiles
+from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles
 from mdt.progress import Progress
 from mdt.stores.scratch import Scratch
 from mdt.stores.unused import give_back
@@ -200,11 +200,11 @@ class SpillingEngine:
     def _rows_memory(self) -> int:
         return max(1, self.memory_max // SHARE)
 
-    def files(self, rows: Spilled) -> Given | None:
+    def files(self, rows: Spilled) -> GivenFiles | None:
         """Return the files of rows that are still in these."""
         if not isinstance(rows, Unread):
             return None
-        return Given(
+        return GivenFiles(
             rows.files, min(rows.file_bytes_max, max(1, self.memory_max // (_STRAIGHT_SHARE * self.processors)))
         )
 

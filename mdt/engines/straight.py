@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from mdt.commit.operation import Changes, Claim
 from mdt.config import Options
 from mdt.engines.loading import Load, slice_of_bucket
-from mdt.engines.plain_files import Given, Piece, PlainFiles, Span
+from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles, Span
 from mdt.engines.tasks import INSERT, opened
 from mdt.engines.write_tasks import drained
 from mdt.errors import CorruptInput
@@ -68,7 +68,7 @@ class StraightLoad:
     files: PlainFiles
 
 
-def planned(given: Given, snapshot: Snapshot, options: Options, writers: int) -> Straight | None:
+def planned(given: GivenFiles, snapshot: Snapshot, options: Options, writers: int) -> Straight | None:
     """Return how new files are written from the row groups of ``files``, rows of which meet none of the table; None where that makes no files of about one size.
 
     ``writers``: how many files can be written at a time.  Raises Conflict if a file is another one by now, CorruptInput if one cannot be read.  O(row groups · log row groups).

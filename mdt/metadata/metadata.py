@@ -448,9 +448,8 @@ class Metadata:
 
     def _opened_by_listing(self) -> Snapshot:
         """Return the snapshot of the newest checkpoint that there is; of record 0 without one."""
-        self._records = Recent(
-            RECORDS_CACHE_BYTES_MAX, SHARED
-        )  # those in memory may be of a table that stands there no more
+        # Records in memory may be of a table that stands there no more.
+        self._records = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
         found = self._checkpoints.before(None)
         return self._from_log() if found is None else self._stand_on(found)
 

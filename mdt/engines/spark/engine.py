@@ -43,7 +43,7 @@ from mdt.engines.blocks import (
 )
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.plain_files import Given, PlainFiles, decoded, encoded
+from mdt.engines.plain_files import GivenFiles, PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
@@ -175,7 +175,7 @@ def written(
             if options.spark_local_bytes_max and options.spark_local_files and _is_alone(frame.sparkSession):
                 here, given, bounded = spilling.of_files(files, options, progress)
                 return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept)), here.name
-            engine = SparkEngine(frame.sparkSession, plain_files=True, given=Given(files, options.max_file_bytes))
+            engine = SparkEngine(frame.sparkSession, plain_files=True, given=GivenFiles(files, options.max_file_bytes))
             return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
         except CorruptInput:
             pass
@@ -218,14 +218,14 @@ class SparkEngine:
     name: str = "spark"
     is_here: bool = False
     plain_files: bool = False
-    given: Given | None = None
+    given: GivenFiles | None = None
 
     @property
     def processors(self) -> int:
         """How many tasks Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
 
-    def files(self, rows: DataFrame) -> Given | None:
+    def files(self, rows: DataFrame) -> GivenFiles | None:
         """Return the files of the rows that are written, if new files may be written straight from them."""
         return self.given
 
