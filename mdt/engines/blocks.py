@@ -1,65 +1,136 @@
-"""Tagged rows in blocks: what an engine of rows hands on between tasks, so that a row is taken apart once and put together once.
+"""Rows in blocks: what an engine of rows hands on between tasks, so that a row is taken apart once and put together once.
 
-A block is one row of BLOCKS with many tagged rows in its column ``data``, an Arrow stream.  What a driver or an engine asks of them
-stands beside: whither they go, how many there are of what, and a few of their keys.
+A block is bytes: a head, which says whither its rows go and what a driver asks of them, and the rows, an Arrow stream.  Whoever moves
+blocks, a JVM for one, needs to know of them no more than where the head ends and whether a bucket takes the rows.
+
+Integers little-endian: uint8 kind, 1 if no bucket takes the rows and else 0; uint32 bytes of the head; the head, JSON in UTF-8 with
+spaces behind it, so that the stream begins at a multiple of 8.
+
+* Rows that come together: ``from`` says where they stood in the input, [part, number in it].
+* Tagged rows: ``place``, ``number``, as :class:`mdt.engines.engine.Deal` has them, null for rows that no bucket takes; ``counts``, a list for
+  each combination of the columns COUNTED with their values, how many rows have it, and their sum of ``__mdt_n``; ``marks``: of inserts, which
+  stand by rising key, the sort keys of the first row, of every MARK_ROWS-th and of the last, in base 64.
+* Dealt rows: ``bucket``; ``first``: the first of the marks, null without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import struct
+from base64 import b64decode, b64encode
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexes.base import Int64Array
 from mdt.engines import tasks
 from mdt.engines.engine import Deal
+from mdt.engines.local import hashed
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
 from mdt.hudi.keys import rising, sort_keys
 
-PLACE, NUMBER, COUNTS, MARKS, DATA = "__mdt_place", "__mdt_number", "__mdt_counts", "__mdt_marks", "__mdt_data"
-LOW, HIGH = "__mdt_low", "__mdt_high"
-FIRST = "__mdt_first"
-BLOCKS = pa.schema(
-    [
-        (PLACE, pa.string()),
-        (NUMBER, pa.int64()),
-        (COUNTS, pa.list_(pa.struct([*COUNTED, ("rows", pa.int64()), ("total", pa.int64())]))),
-        (MARKS, pa.list_(pa.binary())),
-        (DATA, pa.binary()),
-    ]
-)
-"""PLACE, NUMBER: whither all rows of a block go, as :class:`mdt.engines.engine.Deal` says; null for rows that no bucket takes.
-
-COUNTS: rows of each combination of the columns COUNTED, and the sum of ``__mdt_n``.  MARKS: of inserts, which stand by rising
-key, the sort keys of the first row, of every MARK_ROWS-th and of the last.
-"""
-DEALT = pa.schema([(BUCKET, pa.int32()), (FIRST, pa.binary()), (DATA, pa.binary())])
-"""Rows of one bucket; FIRST: the first of the MARKS, null without them."""
 MARK_ROWS = 4096
+Counts = dict[tuple[Any, ...], tuple[int, int]]
+"""Values of the columns COUNTED -> how many rows have them, and their sum of ``__mdt_n``."""
+_DEALT, _TOLD = 0, 1
+_FRONT = struct.Struct("<BI")
+_ALIGNED = 8
 _ROWS_MAX = 1 << 16
 _BYTES_MAX = 1 << 20
 _COMPRESSED_BYTES_MIN = 1 << 16
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield tagged rows as BLOCKS.  ``key``: columns by which inserts are put in order."""
+def block(head: Mapping[str, Any], rows: pa.Table, kind: int = _DEALT) -> bytes:
+    """Return a block of ``rows``, compressed where that pays."""
+    sink = pa.BufferOutputStream()
+    options = _COMPRESSED if rows.nbytes >= _COMPRESSED_BYTES_MIN else None
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+        stream.write_table(rows)
+    return _joined(head, sink.getvalue(), kind)
+
+
+def _joined(head: Mapping[str, Any], stream: pa.Buffer, kind: int = _DEALT) -> bytes:
+    told = json.dumps(head, separators=(",", ":")).encode()
+    told += b" " * (-(_FRONT.size + len(told)) % _ALIGNED)
+    return b"".join((_FRONT.pack(kind, len(told)), told, stream))
+
+
+def head_of(data: bytes) -> dict[str, Any]:
+    """Return the head of a block, of which no more need be given."""
+    found: dict[str, Any] = json.loads(data[_FRONT.size : _end_of_head(data)])
+    return found
+
+
+def _end_of_head(data: bytes) -> int:
+    size: int = _FRONT.unpack_from(data)[1]
+    return _FRONT.size + size
+
+
+def _stream(data: bytes) -> pa.Buffer:
+    return pa.py_buffer(data).slice(_end_of_head(data))
+
+
+def rows_in(data: bytes) -> pa.RecordBatchReader:
+    """Return the rows of a block."""
+    return pa.ipc.open_stream(_stream(data))
+
+
+def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of blocks: of those that come together in the order of the input, of others in any.
+
+    Of dealt ones with their bucket, in its order, and inserts in runs that rise where they can.
+    """
+    left = iter(blocks)
+    first = next(left, None)
+    if first is None:
+        return
+    head = head_of(first)
+    if "bucket" in head:
+        yield from _by_bucket(chain([first], left))
+        return
+    found: Iterable[bytes] = chain([first], left)
+    for data in sorted(found, key=lambda one: head_of(one)["from"]) if "from" in head else found:
+        yield from rows_in(data)
+
+
+def together(
+    part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield rows in blocks, each with the number of the part to which it goes: equal values of the columns ``names`` go to one of ``parts``.
+
+    ``part``: which part of the input these are.
+    """
+    for number, table in enumerate(tasks.together(batches)):
+        to = (hashed(table, names) % np.uint64(parts)).astype(np.int64)
+        table = table.take(pa.array(np.argsort(to, kind="stable")))
+        ends = np.cumsum(np.bincount(to, minlength=parts)).tolist()
+        for target, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            if end > start:
+                yield target, block({"from": [part, number]}, table.slice(start, end - start))
+
+
+def tagged(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[bytes]:
+    """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order."""
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         is_dealt = rows["__mdt_kind"].to_numpy() < DROPPED
         if not is_dealt.all():
-            yield _told(rows.filter(pa.array(~is_dealt)))
+            told = rows.filter(pa.array(~is_dealt))
+            counts = tasks.counted(told, COUNTED.names, "__mdt_n")
+            every = [list(one) for one in zip(*(column.to_pylist() for column in counts.columns), strict=True)]
+            yield block(_head(None, None, every, []), told, _TOLD)
             rows = rows.filter(pa.array(is_dealt))
         for place, number, part in _by_place(rows):
             yield from _cut(place, number, part, key)
 
 
-def _told(rows: pa.Table) -> pa.RecordBatch:
-    """Return rows that no bucket takes as one block."""
-    return _block(None, None, tasks.counted(rows, COUNTED.names, "__mdt_n").to_pylist(), [], rows)
+def _head(place: str | None, number: int | None, counts: list[list[Any]], marks: list[bytes]) -> dict[str, Any]:
+    return {"place": place, "number": number, "counts": counts, "marks": [b64encode(mark).decode() for mark in marks]}
 
 
 def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
@@ -82,12 +153,11 @@ def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
             yield place, int(group[start]), rows.slice(start, end - start)
 
 
-def _cut(place: str, number: int, rows: pa.Table, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _cut(place: str, number: int, rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
     """Yield the rows of one place in blocks of a size that moves well."""
     rows = rows.combine_chunks()
-    kind = rows["__mdt_kind"].to_numpy()
     keys = None
-    if kind[0] == INSERT:
+    if rows["__mdt_kind"][0].as_py() == INSERT:
         keys = sort_keys(rows, key)
         order = rising(keys)
         if order is not None:
@@ -96,7 +166,7 @@ def _cut(place: str, number: int, rows: pa.Table, key: Sequence[str]) -> Iterato
     for start in range(0, len(rows), size):
         part = rows.slice(start, size)
         marks = [] if keys is None else _marks(keys.slice(start, size))
-        yield _block(place, number, _counts(kind[start : start + size], part), marks, part)
+        yield block(_head(place, number, _counts(part), marks), part)
 
 
 def _marks(keys: pa.Array) -> list[bytes]:
@@ -105,66 +175,65 @@ def _marks(keys: pa.Array) -> list[bytes]:
     return found
 
 
-def _counts(kind: Int64Array, rows: pa.Table) -> list[dict[str, Any]]:
-    """Return COUNTS of rows of one place; those of one kind have one partition and one file group."""
+def _counts(rows: pa.Table) -> list[list[Any]]:
+    """Return the counts of rows of one place; those of one kind have one partition and one file group."""
+    kind, size = rows["__mdt_kind"].to_numpy(), rows["__mdt_n"].to_numpy()
     found = []
     for one in np.unique(kind).tolist():
         mine = np.flatnonzero(kind == one)
-        first = {name: rows[name][int(mine[0])].as_py() for name in COUNTED.names}
-        found.append({**first, "rows": len(mine), "total": int(rows["__mdt_n"].to_numpy()[mine].sum())})
+        first = [rows[name][int(mine[0])].as_py() for name in COUNTED.names]
+        found.append([*first, len(mine), int(size[mine].sum())])
     return found
 
 
-def _block(
-    place: str | None, number: int | None, counts: list[dict[str, Any]], marks: list[bytes], rows: pa.Table
-) -> pa.RecordBatch:
-    told = {PLACE: place, NUMBER: number, COUNTS: counts, MARKS: marks}
-    columns = [pa.array([told[name]], BLOCKS.field(name).type) for name in told]
-    return pa.record_batch([*columns, _data(rows)], schema=BLOCKS)
+def counts(heads: Iterable[bytes]) -> Counts:
+    """Return how many rows tagged blocks have in all; ``heads``: theirs."""
+    found: Counts = {}
+    for data in heads:
+        for *of, rows, total in head_of(data)["counts"]:
+            found[tuple(of)] = added(found.get(tuple(of), (0, 0)), (rows, total))
+    return found
 
 
-def _data(rows: pa.Table) -> pa.Array:
-    """Return rows as an Arrow stream, compressed where that pays -> binary[1]."""
-    sink = pa.BufferOutputStream()
-    options = _COMPRESSED if rows.nbytes >= _COMPRESSED_BYTES_MIN else None
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
-        stream.write_table(rows)
-    data = sink.getvalue()
-    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, data.size], np.int32)), data])
+def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Return the sums of two entries of Counts."""
+    return one[0] + other[0], one[1] + other[1]
 
 
-def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of blocks.  Of DEALT, with their bucket, in its order, and inserts in runs that rise where they can."""
-    for batch in batches:
-        if BUCKET in batch.schema.names:
-            yield from _in_order([batch, *batches])
-            return
-        for data in batch[DATA]:
-            yield from pa.ipc.open_stream(data.as_buffer())
+def marks_in(partitions: Sequence[str], heads: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield the marks of inserts into ``partitions``, with the partition."""
+    wanted = frozenset(partitions)
+    for head in map(head_of, heads):
+        if head["place"] in wanted:
+            yield from ((head["place"], b64decode(mark)) for mark in head["marks"])
 
 
-def _in_order(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    table = pa.Table.from_batches(batches)
-    order = pc.sort_indices(table, [(BUCKET, "ascending"), (FIRST, "ascending")])
-    bucket, data = table[BUCKET], table[DATA]
-    for i in order.to_pylist():
-        for rows in pa.ipc.open_stream(data[i].as_buffer()):
-            yield rows.append_column(BUCKET, pa.repeat(bucket[i], len(rows)))
+def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the rows of tagged blocks that some bucket takes, in blocks of one bucket each, with its number."""
+    places = {(one["place"], one["number"]): (one["bounds"], one["takers"]) for one in deal.places.to_pylist()}
+    for data in blocks:
+        head = head_of(data)
+        place = places.get((head["place"], head["number"]))
+        if place is None:
+            continue
+        bounds, takers = place
+        marks = [b64decode(head["marks"][at]) for at in (0, -1)] if head["marks"] else [b"", b""]
+        low, high = (bisect_right(bounds, mark) for mark in marks)
+        if low < high:
+            yield from _split(deal, rows_in(data).read_all(), bounds[low:high], takers[low:])
+        else:
+            first = head["marks"][0] if head["marks"] else None
+            yield takers[low], _joined({"bucket": takers[low], "first": first}, _stream(data))
 
 
-def split(deal: Deal, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield as DEALT the rows of blocks that several takers share: those of PLACE and NUMBER from LOW to HIGH."""
-    places = {(one["place"], one["number"]): one for one in deal.places.to_pylist()}
-    for batch in batches:
-        for at in batch.to_pylist():
-            place = places[at[PLACE], at[NUMBER]]
-            rows = pa.ipc.open_stream(at[DATA]).read_all()
-            keys = sort_keys(rows, deal.key).cast(pa.binary())
-            ends = [_below(keys, bound) for bound in place["bounds"][at[LOW] : at[HIGH]]]
-            for taker, start, end in zip(place["takers"][at[LOW] :], [0, *ends], [*ends, len(rows)], strict=False):
-                if end > start:
-                    told = [pa.array([taker], pa.int32()), keys.slice(start, 1)]
-                    yield pa.record_batch([*told, _data(rows.slice(start, end - start))], schema=DEALT)
+def _split(deal: Deal, rows: pa.Table, bounds: Sequence[bytes], takers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield the inserts of a block, which stand by rising key, cut at ``bounds``; ``takers``: the bucket before the first of these, and those behind."""
+    keys = sort_keys(rows, deal.key).cast(pa.binary())
+    ends = [_below(keys, bound) for bound in bounds]
+    for taker, start, end in zip(takers, [0, *ends], [*ends, len(rows)], strict=False):
+        if end > start:
+            first = b64encode(keys[start].as_py()).decode()
+            yield taker, block({"bucket": taker, "first": first}, rows.slice(start, end - start))
 
 
 def _below(keys: pa.Array, bound: bytes) -> int:
@@ -172,9 +241,23 @@ def _below(keys: pa.Array, bound: bytes) -> int:
     return int(pc.sum(pc.less(keys, pa.scalar(bound, pa.binary()))).as_py() or 0)
 
 
+def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of dealt blocks with their bucket, in its order, and inserts in runs that rise where they can."""
+    found = [(_order(head_of(data)), data) for data in blocks]
+    found.sort(key=lambda one: one[0])
+    for (bucket, *_), data in found:
+        for rows in rows_in(data):
+            yield rows.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(rows)))
+
+
+def _order(head: Mapping[str, Any]) -> tuple[int, bool, bytes]:
+    first = head["first"]
+    return head["bucket"], first is None, b"" if first is None else b64decode(first)
+
+
 def chosen(
-    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], batches: Iterator[pa.RecordBatch]
+    wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns ``names`` of the rows of blocks whose values are ``wanted``."""
-    for batch in rows_of(batches):
+    for batch in rows_of(blocks):
         yield tasks.chosen(batch, wanted, names)

@@ -81,6 +81,11 @@ class PlainFiles:
             pieces += found
         return cls(tuple(columns), schema, tuple(pieces))
 
+    @property
+    def size(self) -> int:
+        """Bytes of the files of all pieces."""
+        return sum(piece.size for piece in self.pieces)
+
     def table(self) -> pa.Table:
         """Return all rows.  Raises Conflict if a file is another one by now, OSError or pa.ArrowException if one cannot be read."""
         return pa.Table.from_batches(self.batches(self.pieces, use_threads=True), self.schema)

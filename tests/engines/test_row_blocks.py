@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import Counter
 from typing import Any
 from unittest import mock
@@ -42,70 +43,88 @@ def bag(rows: pa.Table) -> Counter[Any]:
     return Counter(tuple(row.items()) for row in rows.to_pylist())
 
 
-def made(rows: pa.Table) -> list[pa.RecordBatch]:
+def made(rows: pa.Table) -> list[bytes]:
     with mock.patch.object(blocks, "_ROWS_MAX", 5), mock.patch.object(blocks, "MARK_ROWS", 2):
-        return list(blocks.blocks_of(iter(rows.combine_chunks().to_batches()), KEY))
+        return list(blocks.tagged(iter(rows.combine_chunks().to_batches()), KEY))
+
+
+def counted(rows: pa.Table) -> blocks.Counts:
+    expected: blocks.Counts = {}
+    for row in rows.to_pylist():
+        at = tuple(row[name] for name in tasks.COUNTED.names)
+        n, total = expected.get(at, (0, 0))
+        expected[at] = n + 1, total + row["__mdt_n"]
+    return expected
+
+
+def heads(found: list[bytes]) -> list[bytes]:
+    """Return what the JVM takes of each: Blocks.java."""
+    return [data[: 5 + int.from_bytes(data[1:5], "little")] for data in found]
 
 
 @given(tagged())
 def test_rows_come_back_and_what_stands_beside_them_is_true(rows: pa.Table) -> None:
     found = made(rows)
-    assert bag(pa.Table.from_batches(blocks.rows_of(iter(found)), SCHEMA)) == bag(rows)
-    for batch in found:
-        told = batch.to_pylist()[0]
-        inside = pa.Table.from_batches(blocks.rows_of(iter([batch])), SCHEMA)
-        names = list(tasks.COUNTED.names)
-        counted = Counter(
-            {tuple(one[name] for name in names): (one["rows"], one["total"]) for one in told[blocks.COUNTS]}
-        )
-        expected: dict[Any, tuple[int, int]] = {}
-        for row in inside.to_pylist():
-            at = tuple(row[name] for name in names)
-            n, total = expected.get(at, (0, 0))
-            expected[at] = n + 1, total + row["__mdt_n"]
-        assert counted == expected
-        if told[blocks.MARKS]:
+    assert bag(pa.Table.from_batches(blocks.rows_of(found), SCHEMA)) == bag(rows)
+    for data in found:
+        head, inside = blocks.head_of(data), blocks.rows_in(data).read_all()
+        assert blocks.counts([data]) == counted(inside)
+        assert data[0] == (head["place"] is None) == (inside["__mdt_kind"][0].as_py() >= DROPPED), "as the JVM sees it"
+        if head["marks"]:
             keys = sort_keys(inside, KEY).cast(pa.binary()).to_pylist()
-            assert keys == sorted(keys) and (told[blocks.MARKS][0], told[blocks.MARKS][-1]) == (keys[0], keys[-1])
+            marks = [mark for _, mark in blocks.marks_in([head["place"]], [data])]
+            assert keys == sorted(keys) and (marks[0], marks[-1]) == (keys[0], keys[-1])
             assert {row["__mdt_kind"] for row in inside.to_pylist()} == {INSERT}
+            assert not list(blocks.marks_in([head["place"] + "z"], [data]))
+    assert blocks.counts(heads(found)) == counted(rows)
     count("blocks of tagged rows", len(found))
 
 
 @given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=4))
 def test_cut_blocks_are_dealt_as_rows_are(rows: pa.Table, cuts: list[tuple[str, int]]) -> None:
+    """But for partition ``y`` and file group 2, which have no bucket."""
     cut_rows = pa.table(
         {"k": pa.array([k for k, _ in cuts], pa.string()), "n": pa.array([n for _, n in cuts], pa.int64())}
     )
     bounds = sorted(sort_keys(cut_rows, KEY).cast(pa.binary()).to_pylist())
-    places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x", "y")]
-    places += [("", group, [], [9 + group]) for group in range(3)]
+    places = [(path, -1, bounds, list(range(len(bounds) + 1))) for path in ("", "x")]
+    places += [("", group, [], [9 + group]) for group in range(2)]
     types = (pa.string(), pa.int64(), pa.list_(pa.binary()), pa.list_(pa.int32()))
     columns = [pa.array([place[i] for place in places], type) for i, type in enumerate(types)]
     deal = Deal(pa.table(columns, ["place", "number", "bounds", "takers"]), KEY, 3)
-    dealt = []
-    for batch in made(rows):
-        told = batch.to_pylist()[0]
-        if told[blocks.PLACE] is None:
-            continue
-        place = next(one for one in places if one[:2] == (told[blocks.PLACE], told[blocks.NUMBER]))
-        marks = told[blocks.MARKS]
-        low, high = (sum(bound <= mark for bound in place[2]) for mark in (marks[0], marks[-1])) if marks else (0, 0)
-        if low == high:
-            told_of = [pa.array([place[3][low]], pa.int32()), pa.array([marks[0] if marks else None], pa.binary())]
-            dealt.append(pa.record_batch([*told_of, batch[blocks.DATA]], schema=blocks.DEALT))
-            continue
-        shared = {
-            blocks.PLACE: [told[blocks.PLACE]],
-            blocks.NUMBER: [told[blocks.NUMBER]],
-            blocks.LOW: [low],
-            blocks.HIGH: [high],
-        }
-        dealt += blocks.split(deal, iter([pa.record_batch({**shared, blocks.DATA: batch[blocks.DATA]})]))
+    dealt = list(blocks.dealt(deal, made(rows)))
     schema = SCHEMA.append(pa.field(BUCKET, pa.int32()))
-    found = pa.Table.from_batches(blocks.rows_of(iter(dealt)), schema)
+    found = pa.Table.from_batches(blocks.rows_of(data for _, data in reversed(dealt)), schema)
     expected = pa.Table.from_batches(tasks.bucketed(deal, iter(rows.combine_chunks().to_batches())), schema)
     assert bag(found) == bag(expected)
     assert found[BUCKET].to_pylist() == sorted(found[BUCKET].to_pylist()), "in the order of buckets"
+    assert all(blocks.head_of(data)["bucket"] == number for number, data in dealt)
+    firsts = [[number, blocks.head_of(data)["first"]] for number, data in dealt]
+    for number, first in firsts:
+        assert first is None or b64decode(first) >= (bounds[number - 1] if number else b"")
+
+
+@given(st.lists(st.tuples(st.text(max_size=2) | st.none(), st.integers(-2, 2)), max_size=40), st.integers(1, 5))
+def test_rows_that_come_together_keep_the_order_of_the_input(rows: list[tuple[str | None, int]], parts: int) -> None:
+    given_rows = pa.table(
+        {"k": [k for k, _ in rows], "n": [n for _, n in rows], "at": range(len(rows))},
+        schema=pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.int64())]),
+    )
+    halves = [given_rows.slice(0, len(rows) // 2), given_rows.slice(len(rows) // 2)]
+    dealt: dict[int, list[bytes]] = {}
+    with mock.patch.object(tasks, "_TOGETHER_BYTES", 100):
+        for part, half in enumerate(halves):
+            batches = iter(half.to_batches(max_chunksize=3))
+            for number, data in blocks.together(part, batches, KEY, parts):
+                dealt.setdefault(number, []).insert(0, data)
+    found = {number: pa.Table.from_batches(blocks.rows_of(some)).to_pylist() for number, some in dealt.items()}
+    assert sorted(row["at"] for some in found.values() for row in some) == list(range(len(rows)))
+    where: dict[Any, int] = {}
+    for number, some in found.items():
+        assert 0 <= number < parts and [row["at"] for row in some] == sorted(row["at"] for row in some)
+        for row in some:
+            assert where.setdefault((row["k"], row["n"]), number) == number, "equal keys meet"
+    count("rows that come together", len(rows))
 
 
 @given(tagged(), st.lists(st.tuples(st.text(max_size=2), st.integers(-2, 2)), max_size=2))
@@ -171,7 +190,7 @@ def test_rows_of_a_bucket_stand_side_by_side_in_their_order(buckets: list[list[i
 @given(tagged(), st.sampled_from([(INSERT,), (READ, ABSENT)]))
 def test_chosen_rows_are_those_with_the_values(rows: pa.Table, kinds: tuple[int, ...]) -> None:
     names = ["__mdt_segment", "__mdt_kind"]
-    found = pa.Table.from_batches(blocks.chosen({"__mdt_kind": kinds}, names, iter(made(rows))))
+    found = pa.Table.from_batches(blocks.chosen({"__mdt_kind": kinds}, names, made(rows)))
     assert bag(found) == bag(
         pa.Table.from_pylist([r for r in rows.to_pylist() if r["__mdt_kind"] in kinds], SCHEMA).select(names)
     )

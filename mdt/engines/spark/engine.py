@@ -6,57 +6,43 @@ Small inputs are collected and written in process: the result is the same, an or
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import pairwise
 from typing import Any, TypeVar
 
-import mmh3
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark import RDD, TaskContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
 from mdt.engines import deleting, merging, spilled, spilling
 from mdt.engines import write as writes
-from mdt.engines.blocks import (
-    BLOCKS,
-    COUNTS,
-    DATA,
-    DEALT,
-    FIRST,
-    HIGH,
-    LOW,
-    MARK_ROWS,
-    MARKS,
-    NUMBER,
-    PLACE,
-    blocks_of,
-    rows_of,
-    split,
-)
+from mdt.engines.blocks import MARK_ROWS, added, block, counts, marks_in, rows_of, tagged, together
 from mdt.engines.blocks import chosen as chosen_of
-from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.plain_files import GivenFiles, PlainFiles, decoded, encoded
+from mdt.engines.blocks import dealt as dealt_of
+from mdt.engines.engine import BatchFunction, Deal, Engine, ResultFunction, S, T
+from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles, decoded, encoded
 from mdt.engines.results import TASKS_PER_PROCESSOR
 from mdt.engines.spark.columns import quoted, with_fields
 from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.given import given_arrow
 from mdt.engines.spark.java_half import factory_of
-from mdt.engines.spark.private import BatchFunction as FrameFunction
 from mdt.engines.spark.private import (
+    bytes_of,
+    dealt_bytes,
     from_arrow_schema,
     java_frame,
     map_in_arrow,
+    mapped_bytes,
+    of_java,
 )
 from mdt.engines.spark.schema import to_arrow
-from mdt.engines.tasks import BUCKET, CONTROL
+from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
 from mdt.errors import CorruptInput
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
@@ -69,9 +55,10 @@ W = TypeVar("W")
 _UNKNOWN_BYTES = 1 << 60
 _PROBE_ROWS = 50_000
 _TASK_BYTES = 64 << 20
-_BLOCKS = from_arrow_schema(BLOCKS, prefer_timestamp_ntz=True)
-_DEALT = from_arrow_schema(DEALT, prefer_timestamp_ntz=True)
-_SPARK_SEED = 42  # of Spark's hash of 32-bit integers, which is Murmur3
+_ALONE_BYTES = 8 << 20
+"""Files so small are tagged in one task: to bring their rows together in several takes longer."""
+_COUNTED_HERE_PARTS = 64
+"""Of more parts the counts are summed in tasks, before the driver sees them."""
 
 
 def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -109,15 +96,18 @@ def _given_bytes(frame: DataFrame) -> int:
 
 
 def _tasks(frame: DataFrame) -> int:
-    """Return how many tasks should tag the rows of ``frame``.
+    """Return how many tasks should tag the rows of ``frame``."""
+    return _tasks_of(frame.sparkSession, _estimated_bytes(frame))
 
-    One Python task costs some 60 ms however few its rows, and adaptive execution does not join them in a cached plan, so
-    their number follows the estimated size, within the number of cores and ``spark.sql.shuffle.partitions``.
+
+def _tasks_of(session: SparkSession, size: int) -> int:
+    """Return how many tasks should tag rows of ``size`` bytes.
+
+    One Python task costs some 60 ms however few its rows, so their number follows the size, within the number of cores and
+    ``spark.sql.shuffle.partitions``.
     """
-    session = frame.sparkSession
     most = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
-    wanted = -(-_estimated_bytes(frame) // _TASK_BYTES)
-    return max(1, min(most, max(wanted, session.sparkContext.defaultParallelism)))
+    return max(1, min(most, max(-(-size // _TASK_BYTES), session.sparkContext.defaultParallelism)))
 
 
 def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False) -> pa.Table | None:
@@ -171,15 +161,14 @@ def written(
     files = plain_files(frame) if options.spark_plain_files else None
     columns = to_arrow(frame.schema)
     if files is not None and files.columns:
-        try:
+        with suppress(CorruptInput):
             if options.spark_local_bytes_max and options.spark_local_files and _is_alone(frame.sparkSession):
                 here, given, bounded = spilling.of_files(files, options, progress)
                 return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept)), here.name
-            engine = SparkEngine(frame.sparkSession, plain_files=True, given=GivenFiles(files, options.max_file_bytes))
+            given_files = GivenFiles(files, options.max_file_bytes)
+            engine = SparkEngine(frame.sparkSession, plain_files=True, given=given_files)
             return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
-        except CorruptInput:
-            pass
-    engine = SparkEngine(frame.sparkSession, plain_files=options.spark_plain_files)
+    engine = SparkEngine(frame.sparkSession)
     return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
 
 
@@ -192,25 +181,38 @@ def _is_alone(session: SparkSession) -> bool:
 
 def delete(
     metadata: Metadata, options: Options, frame: DataFrame, progress: Progress | None = None
-) -> deleting.EngineDelete[DataFrame]:
+) -> deleting.EngineDelete[Rows]:
     """Return the operation that deletes the keys in ``frame`` on Spark, as :func:`mdt.engines.deleting.delete` does."""
-    return deleting.delete(SparkEngine(frame.sparkSession), metadata, options, frame, to_arrow(frame.schema), progress)
+    engine: Engine[Rows] = SparkEngine(frame.sparkSession)
+    return deleting.delete(engine, metadata, options, frame, to_arrow(frame.schema), progress)
 
 
 def merge(
     metadata: Metadata, options: Options, frame: DataFrame, columns: pa.Schema, said: SaidMerge, schema: pa.Schema,
     progress: Progress | None = None,
-) -> merging.EngineMerge[DataFrame]:  # fmt: skip
+) -> merging.EngineMerge[Rows]:  # fmt: skip
     """Return the operation that merges ``frame`` on Spark, as :func:`mdt.engines.merging.merge` does."""
-    engine = SparkEngine(frame.sparkSession)
+    engine: Engine[Rows] = SparkEngine(frame.sparkSession)
     return merging.merge(engine, metadata, options, frame, columns, said, schema, progress)
 
 
 @dataclass(frozen=True, slots=True)
-class SparkEngine:
-    """An :class:`mdt.engines.engine.Engine` whose rows are DataFrames; what Spark does natively stays in the JVM.
+class Grouped:
+    """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known when it is known what is made of them."""
 
-    ``plain_files``: whether tasks read rows that are nothing but columns of Parquet files themselves, if nobody brings them together before.
+    frame: DataFrame
+    names: tuple[str, ...]
+
+
+Rows = DataFrame | Grouped | RDD[bytes]
+"""As they are given, as they shall come together, and from then on as :mod:`mdt.engines.blocks`, of which Spark takes none apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen them: no optimizer sees these.
+
+    ``plain_files``: whether tasks read rows that are nothing but columns of Parquet files themselves.
     ``given``: the files of the rows that are written, if each new one may be written straight from some of them.
     """
 
@@ -225,88 +227,108 @@ class SparkEngine:
         """How many tasks Spark runs at a time."""
         return int(self.session.sparkContext.defaultParallelism)
 
-    def files(self, rows: DataFrame) -> GivenFiles | None:
+    def files(self, rows: Rows) -> GivenFiles | None:
         """Return the files of the rows that are written, if new files may be written straight from them."""
         return self.given
 
-    def spread(self, table: pa.Table) -> DataFrame:
+    def spread(self, table: pa.Table) -> Rows:
         """Return the rows of ``table``, each in a partition with others, a few partitions a processor."""
         parts = max(1, min(len(table), TASKS_PER_PROCESSOR * self.processors))
-        return self.session.createDataFrame(table).repartition(parts)
+        ends = [len(table) * (part + 1) // parts for part in range(parts)]
+        some = [table.slice(start, end - start) for start, end in pairwise([0, *ends])]
+        blocks = [block({"from": [part, 0]}, rows) for part, rows in enumerate(some)]
+        return self.session.sparkContext.parallelize(blocks, parts)
 
-    def joined(self, rows: DataFrame, more: DataFrame) -> DataFrame:
+    def joined(self, rows: Rows, more: Rows) -> Rows:
         """Return the rows of both."""
-        return rows.unionAll(more)
+        return _blocks(rows).union(_blocks(more))
 
-    def grouped(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    def grouped(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Return the rows with equal values of the columns ``names`` in one partition."""
-        if not names:
-            return rows.coalesce(_tasks(rows))
-        return rows.repartition(_tasks(rows), *map(quoted, names))
+        assert isinstance(rows, DataFrame), "rows come together before a task has seen them"
+        return Grouped(rows, tuple(names))
 
-    def mapped(self, rows: DataFrame, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> DataFrame:
-        """Return what ``function`` makes of each partition, as :mod:`mdt.engines.blocks`: Spark takes no row of it apart."""
-        files = plain_files(rows) if self.plain_files else None
-        if files is None:
-            blocks = map_in_arrow(rows, partial(_mapped, function, tuple(key)), _BLOCKS)
+    def mapped(self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Rows:
+        """Return what ``function`` makes of each partition."""
+        if not isinstance(rows, Grouped):
+            found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
+        elif self.plain_files and (files := plain_files(rows.frame)) is not None:
+            found = self._of_files(files, rows.names, function, tuple(key))
         else:
-            parts = [encoded(part) for part in files.dealt(_tasks(rows))]
-            work = self.session.createDataFrame(pa.table({"pieces": pa.array(parts, pa.string())}))
-            blocks = map_in_arrow(
-                work, partial(_mapped_files, replace(files, pieces=()), function, tuple(key)), _BLOCKS
-            )
-        return blocks.persist(StorageLevel.MEMORY_AND_DISK)
+            frame = map_in_arrow(_brought_together(rows), partial(_mapped, function, tuple(key)), "block binary")
+            with in_driver():  # where rows are shuffled, Spark does that now
+                found = bytes_of(frame)
+        return found.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def dropped(self, rows: DataFrame) -> None:
+    def _of_files(
+        self, files: PlainFiles, names: Sequence[str], function: BatchFunction, key: Sequence[str]
+    ) -> RDD[bytes]:
+        """Return what ``function`` makes of the rows of files, which tasks read.  Small files, and rows that need not meet, are read where they are mapped."""
+        parts = 1 if names and files.size <= _ALONE_BYTES else _tasks_of(self.session, files.size)
+        told = [encoded(part) for part in files.dealt(parts)]
+        pieces: RDD[str] = self.session.sparkContext.parallelize(told, max(1, len(told)))
+        read = replace(files, pieces=())
+        if not names or parts == 1:
+            return mapped_bytes(pieces, partial(_mapped_files, read, function, key))
+        blocks = dealt_bytes(pieces, partial(_brought, read, names, parts), parts)
+        return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
+
+    def dropped(self, rows: Rows) -> None:
         """Let Spark drop what it keeps."""
-        rows.unpersist()
+        _blocks(rows).unpersist()
 
-    def counted(self, rows: DataFrame, by: Sequence[str], total: str) -> pa.Table:
-        """Return how many rows there are of each combination of ``by``, and their sum of ``total``, which blocks know."""
-        counts = rows.select(sf.explode(COUNTS).alias("of")).select("of.*").groupBy(*by)
+    def counted(self, rows: Rows, by: Sequence[str], total: str) -> pa.Table:
+        """Return how many rows there are of each combination of ``by``, which are the columns COUNTED, and their sum of ``total``."""
+        heads = self._heads(rows)
+        if heads.getNumPartitions() > _COUNTED_HERE_PARTS:
+            each = heads.mapPartitions(_entries).reduceByKey(added)
+        else:
+            each = heads.mapPartitions(_entries)
+        found: dict[tuple[Any, ...], tuple[int, int]] = {}
         with in_driver():
-            return counts.agg(sf.sum("rows").alias("rows"), sf.sum("total").alias("total")).toArrow()
+            for values, count in each.collect():
+                found[values] = added(found.get(values, (0, 0)), count)
+        columns = [*zip(*found, strict=True)] or [()] * len(by)
+        numbers = [*zip(*found.values(), strict=True)] or [(), ()]
+        types = [COUNTED.field(name).type for name in by]
+        arrays = [pa.array(column, type) for column, type in zip(columns, types, strict=True)]
+        return pa.table([*arrays, *(pa.array(column, pa.int64()) for column in numbers)], [*by, "rows", "total"])
+
+    def _heads(self, rows: Rows) -> RDD[bytes]:
+        return of_java(_blocks(rows), factory_of(self.session.sparkContext).heads)
 
     def selected(
-        self, rows: DataFrame, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
+        self, rows: Rows, chosen: Mapping[str, Collection[Any]], names: Sequence[str], rows_max: int | None = None
     ) -> pa.Table:
         """Return CONTROL columns of the rows whose values are chosen, at most ``rows_max``."""
         wanted = {name: list(values) for name, values in chosen.items()}
-        if kinds := wanted.get("__mdt_kind"):
-            rows = rows.where(sf.exists(COUNTS, lambda one: one["__mdt_kind"].isin(*kinds)))
-        columns = from_arrow_schema(pa.schema([CONTROL.field(name) for name in names]), prefer_timestamp_ntz=True)
-        found = map_in_arrow(rows.select(DATA), partial(_moved, partial(chosen_of, wanted, tuple(names))), columns)
+        blocks = _blocks(rows)
+        if all(kind >= DROPPED for kind in wanted.get("__mdt_kind", [INSERT])):
+            blocks = of_java(blocks, factory_of(self.session.sparkContext).told)
+        found = mapped_bytes(blocks, partial(_chosen, wanted, tuple(names)))
+        schema = pa.schema([CONTROL.field(name) for name in names])
         with in_driver():
-            return (found if rows_max is None else found.limit(rows_max)).toArrow()
+            parts = found.collect() if rows_max is None else found.take(rows_max)
+        return pa.Table.from_batches(rows_of(parts), schema).slice(0, rows_max)
 
-    def sampled(self, rows: DataFrame, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
+    def sampled(self, rows: Rows, partitions: Sequence[str], key: Sequence[str], share: float) -> pa.Table:
         """Return about ``share`` of the inserts into ``partitions``, as far as blocks say them."""
-        marks = rows.where((sf.size(MARKS) > 0) & sf.col(PLACE).isin(*partitions))
-        found = marks.select(sf.col(PLACE).alias("__mdt_partition"), sf.explode(MARKS).alias("key"))
+        marks = self._heads(rows).mapPartitions(partial(marks_in, sorted(partitions)))
         with in_driver():
-            return found.sample(fraction=min(1.0, share * MARK_ROWS), seed=0).toArrow()
-
-    def dealt(self, rows: DataFrame, deal: Deal) -> DataFrame:
-        """Return the rows of buckets, all of a bucket in one partition; blocks are cut only where several buckets share them."""
-        known = self.session.createDataFrame(deal.places)
-        found = rows.join(
-            sf.broadcast(known), (sf.col(PLACE) == sf.col("place")) & (sf.col(NUMBER) == sf.col("number"))
+            found = marks.sample(False, min(1.0, share * MARK_ROWS), 0).collect()
+        columns = [*zip(*found, strict=True)] or [(), ()]
+        return pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, SAMPLED, strict=True)], schema=SAMPLED
         )
-        low, high = _before(1), _before(-1)
-        found = found.withColumns({LOW: low, HIGH: high})
-        taker = sf.get("takers", sf.col(LOW)).alias(BUCKET)
-        whole = found.where(sf.col(LOW) == sf.col(HIGH)).select(taker, sf.get(MARKS, sf.lit(0)).alias(FIRST), DATA)
-        if pc.any(pc.greater(pc.list_value_length(deal.places["takers"]), 1)).as_py():
-            shared = found.where(sf.col(LOW) < sf.col(HIGH)).select(PLACE, NUMBER, LOW, HIGH, DATA)
-            whole = whole.unionAll(map_in_arrow(shared, partial(_moved, partial(split, deal)), _DEALT))
-        return _placed(whole, deal.tasks, BUCKET)
 
-    def results(self, rows: DataFrame, function: ResultFunction) -> list[bytes]:
+    def dealt(self, rows: Rows, deal: Deal) -> Rows:
+        """Return the rows of buckets, all of a bucket in one partition; blocks are cut only where several buckets share them."""
+        return dealt_bytes(_blocks(rows), partial(_dealt, deal), deal.tasks)
+
+    def results(self, rows: Rows, function: ResultFunction) -> list[bytes]:
         """Return what ``function`` says of each partition."""
         with in_driver("write the files"):
-            found = map_in_arrow(rows, partial(_result, function), "result binary").toArrow()
-        results: list[bytes] = found["result"].to_pylist()
-        return results
+            return mapped_bytes(_blocks(rows), partial(_result, function)).collect()
 
     def each(self, function: Callable[[S, int], T], shares: Sequence[S]) -> list[T]:
         """Return what ``function`` says of each share, in a task of its own; may be called while Spark plans a query."""
@@ -318,60 +340,84 @@ class SparkEngine:
         return found
 
 
-def _before(at: int) -> Column:
-    """Return how many bounds the first (1) or the last (-1) mark of a block follows; 0 without marks."""
-    mark = sf.coalesce(sf.try_element_at(MARKS, sf.lit(at)), sf.lit(b""))
-    return sf.size(sf.filter("bounds", lambda bound: bound <= mark))
+def _blocks(rows: Rows) -> RDD[bytes]:
+    assert isinstance(rows, RDD), "a task has seen the rows"
+    return rows
 
 
-def _placed(rows: DataFrame, tasks: int, name: str) -> DataFrame:
-    """Return the rows in ``tasks`` partitions, each in that of its number in the column ``name``."""
-    if hasattr(rows, "repartitionById"):
-        return rows.repartitionById(tasks, sf.col(name))
-    # PySpark 4.0 places rows by the hash of a value: for each partition one is found that goes there.
-    values: dict[int, int] = {}
-    for value in count():
-        values.setdefault(mmh3.hash(struct.pack("<i", value), _SPARK_SEED) % tasks, value)
-        if len(values) == tasks:
-            break
-    known = sf.array(*(sf.lit(values[number]) for number in range(tasks)))
-    return rows.repartition(tasks, sf.get(known, sf.col(name) % tasks))
+def _brought_together(rows: Grouped) -> DataFrame:
+    """Return the rows of a frame where they meet."""
+    if not rows.names:
+        return rows.frame.coalesce(_tasks(rows.frame))
+    return rows.frame.repartition(_tasks(rows.frame), *map(quoted, rows.names))
 
 
 def _attempt() -> int:
     """Return the number of this task's attempt, which is unique in the application."""
+    return int(_context().taskAttemptId())
+
+
+def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "called in a Spark task"
-    return int(context.taskAttemptId())
+    return context
 
 
 def _mapped(function: BatchFunction, key: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Call ``function`` in a task and yield its rows as blocks."""
+    """Call ``function`` in a task and yield its rows as blocks, each in a batch."""
     with in_task():
-        yield from blocks_of(function(batches, _attempt()), key)
+        for data in tagged(function(batches, _attempt()), key):
+            yield pa.record_batch([pa.array([data], pa.binary())], ["block"])
+
+
+def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Call ``function`` in a task with the rows of blocks, in the order of the input, and yield its rows as blocks."""
+    with in_task():
+        yield from tagged(function(rows_of(blocks), _attempt()), key)
 
 
 def _mapped_files(
-    files: PlainFiles, function: BatchFunction, key: Sequence[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+    files: PlainFiles, function: BatchFunction, key: Sequence[str], told: Iterable[str]
+) -> Iterator[bytes]:
     """Call ``function`` in a task with the rows of the pieces of files that it is given, and yield its rows as blocks."""
     with in_task():
-        pieces = [piece for batch in batches for told in batch.column(0).to_pylist() for piece in decoded(told)]
-        yield from blocks_of(function(files.batches(pieces), _attempt()), key)
+        yield from tagged(function(files.read(_pieces(told)), _attempt()), key)
 
 
-def _moved(function: FrameFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Call ``function`` in a task, and yield what it makes of blocks."""
+def _brought(files: PlainFiles, names: Sequence[str], parts: int, told: Iterable[str]) -> Iterator[tuple[int, bytes]]:
+    """Read the rows of the pieces of files that a task is given, and yield them as blocks, each with the number of the part to which it goes."""
     with in_task():
-        yield from function(batches)
+        yield from together(_context().partitionId(), files.read(_pieces(told)), names, parts)
 
 
-def _result(function: ResultFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Call ``function`` in a task and yield a row with what it returns, if it returns anything."""
+def _pieces(told: Iterable[str]) -> list[Piece]:
+    return [piece for one in told for piece in decoded(one)]
+
+
+def _entries(heads: Iterable[bytes]) -> Iterable[tuple[tuple[Any, ...], tuple[int, int]]]:
+    return counts(heads).items()
+
+
+def _chosen(wanted: Mapping[str, Sequence[Any]], names: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield columns ``names`` of the chosen rows of blocks, as blocks."""
     with in_task():
-        result = function(rows_of(batches), _attempt())
+        for rows in chosen_of(wanted, names, blocks):
+            if rows.num_rows:
+                yield block({}, pa.Table.from_batches([rows]))
+
+
+def _dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield blocks of one bucket each, with its number."""
+    with in_task():
+        yield from dealt_of(deal, blocks)
+
+
+def _result(function: ResultFunction, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Call ``function`` in a task with the rows of blocks and yield what it returns, if it returns anything."""
+    with in_task():
+        result = function(rows_of(blocks), _attempt())
     if result is not None:
-        yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})
+        yield result
 
 
 def _each(function: Callable[[S, int], T], shares: Iterable[S]) -> Iterator[T]:

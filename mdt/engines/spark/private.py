@@ -7,17 +7,19 @@ does not compile there, and :func:`compiled` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from inspect import signature
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pyspark
 from py4j import java_gateway, protocol
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.serializers import NoOpSerializer, pack_long
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.pandas import functions as pandas_functions
@@ -27,11 +29,15 @@ from pyspark.util import PythonEvalType
 
 from mdt.errors import Unsupported
 
+T = TypeVar("T")
+
 __all__ = [
     "BatchFunction",
     "PlannedAnew",
+    "bytes_of",
     "collect_garbage",
     "compiled",
+    "dealt_bytes",
     "frame_in",
     "frame_of_java",
     "from_arrow_schema",
@@ -47,6 +53,8 @@ __all__ = [
     "loaded",
     "log",
     "map_in_arrow",
+    "mapped_bytes",
+    "of_java",
     "platform",
     "session_of_java",
     "utc_arrow_schema",
@@ -66,6 +74,7 @@ _IN_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arro
 
 PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "pyspark.java_gateway.ensure_callback_server_started": (ensure_callback_server_started, ("gw",)),
+    "pyspark.RDD": (RDD.__init__, ("self", "jrdd", "ctx", "jrdd_deserializer")),
     "pyspark.sql.classic.dataframe.DataFrame": (ClassicDataFrame.__init__, ("self", "jdf", "sql_ctx")),
     "pyspark.sql.pandas.functions.vectorized_udf": (vectorized_udf, ("f", "returnType", "functionType", "kind")),
     "pyspark.sql.pandas.types.from_arrow_schema": (from_arrow_schema, ("arrow_schema", "prefer_timestamp_ntz")),
@@ -133,6 +142,47 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
     column = of_batches(*(frame["`" + name.replace("`", "``") + "`"] for name in frame.columns))
     java = java_frame(frame).mapInArrow(java_column(column), False, None)
     return ClassicDataFrame(java, frame.sparkSession)
+
+
+def bytes_of(frame: DataFrame) -> RDD[bytes]:
+    """Return the values of a frame's only column, of bytes.  Where rows are shuffled, Spark does that now."""
+    context = frame.sparkSession.sparkContext
+    binary = gateway(context).jvm.org.apache.spark.sql.Encoders.BINARY()
+    return RDD(getattr(java_frame(frame), "as")(binary).toJavaRDD(), context, NoOpSerializer())
+
+
+def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:
+    """Return what ``function`` makes of each partition: bytes in the JVM, too, where what Python pickles has a form of its own."""
+    mapped: Any = rows.mapPartitions(function)
+    mapped._bypass_serializer = True
+    return RDD(mapped._jrdd, rows.ctx, NoOpSerializer())
+
+
+def dealt_bytes(
+    rows: RDD[T], function: Callable[[Iterable[T]], Iterable[tuple[int, bytes]]], parts: int
+) -> RDD[bytes]:  # fmt: skip
+    """Return what ``function`` makes of each partition, each value in that of ``parts`` partitions which its number has, modulo ``parts``.
+
+    It is ``RDD.partitionBy``, which holds some hundred values in memory before it lets them go.
+    """
+    numbered = mapped_bytes(rows, partial(_numbered, function, parts))
+    classes = gateway(rows.ctx).jvm
+    pairs = classes.PairwiseRDD(numbered._jrdd.rdd()).asJavaPairRDD()
+    dealt = pairs.partitionBy(classes.PythonPartitioner(parts, 0))
+    return RDD(classes.PythonRDD.valueOfPair(dealt), rows.ctx, NoOpSerializer())
+
+
+def _numbered(
+    function: Callable[[Iterable[T]], Iterable[tuple[int, bytes]]], parts: int, rows: Iterable[T]
+) -> Iterator[bytes]:  # fmt: skip
+    for number, data in function(rows):
+        yield pack_long(number % parts)
+        yield data
+
+
+def of_java(rows: RDD[bytes], function: Callable[[Any], Any]) -> RDD[bytes]:
+    """Return what ``function`` of the JVM makes of an RDD of bytes, a JavaRDD of bytes."""
+    return RDD(function(rows._jrdd), rows.ctx, NoOpSerializer())
 
 
 class PlannedAnew(ClassicDataFrame):

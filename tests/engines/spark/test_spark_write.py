@@ -15,6 +15,7 @@ import failing_tasks
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 from reader import bag, hudi_table
 from trees import tree
@@ -157,11 +158,19 @@ def test_a_delete_by_a_large_data_frame_is_that_in_process_and_brings_no_row_to_
     both = pair(spark, tmp_path, scope=scope, partition_by=["city"], options=options)
     draw = random.Random(scope)
     both.run("upsert", rows(draw, range(0, 400, 2)))
-    brought, kind = [], type(spark.range(1))
-    to_arrow = kind.toArrow
-    monkeypatch.setattr(kind, "toArrow", lambda frame: brought.append(to_arrow(frame)) or brought[-1])
+    brought: list[pa.Table] = []
+    jobs: list[str] = []
+    for name in ("counted", "selected", "sampled"):
+        asked = getattr(engine.SparkEngine, name)
+        monkeypatch.setattr(
+            engine.SparkEngine, name, lambda *of, asked=asked, **more: brought.append(asked(*of, **more)) or brought[-1]
+        )
+    for name in ("collect", "take"):
+        asked = getattr(RDD, name)
+        monkeypatch.setattr(RDD, name, lambda *of, asked=asked, name=name: jobs.append(name) or asked(*of))
     gone = rows(draw, range(0, 500, 4))
     both.run("delete", [{**row, "ts": row["ts"] // 2} for row in gone])
+    assert len(jobs) == len(brought) + 1, "and what tasks wrote"
     told = [text for found in brought if "__mdt_key" in found.column_names for text in found["__mdt_key"].to_pylist()]
     assert not any("id" in found.column_names for found in brought)
     assert told and all(text.isdecimal() for text in told), "ordering values, no keys"
@@ -442,13 +451,3 @@ def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
         assert seen == bag(hudi_table(tmp_path / name, SCHEMA)) and table.check().ok
         found.append((seen, [getattr(done, count) for count in COUNTS]))
     assert found[0] == found[1]
-
-
-def test_rows_go_to_the_partition_of_their_number_where_spark_cannot_say_so(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers = spark.range(40).selectExpr("cast(id % 7 as int) number")
-    for kind in (type(numbers), DataFrame):
-        monkeypatch.delattr(kind, "repartitionById", raising=False)
-    placed = engine._placed(numbers, 7, "number").selectExpr("number", "spark_partition_id() place").toArrow()
-    assert len(placed) == 40 and placed["number"] == placed["place"]

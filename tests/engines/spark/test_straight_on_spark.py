@@ -58,7 +58,7 @@ def test_a_load_and_an_upsert_leave_the_rows_of_the_files(
     table = made(spark, tmp_path / "t", loaded, **options)
     planned, plans = straight.planned, []
     monkeypatch.setattr(straight, "planned", lambda *of: plans.append(planned(*of)) or plans[-1])
-    monkeypatch.setattr(engine, "map_in_arrow", lambda *of, make=engine.map_in_arrow: mapped.append(of) or make(*of))
+    monkeypatch.setattr(engine, "mapped_bytes", lambda *of, make=engine.mapped_bytes: mapped.append(of) or make(*of))
     mapped: list[Any] = []
     done = table.bulk_insert(spark.read.parquet(str(loaded)))
     assert (done.inserted, done.engine, len(table.files()) > 3) == (1500, by, True)
@@ -157,3 +157,34 @@ def test_files_without_columns_are_refused_as_any_rows_without_a_key(spark: Spar
     table = made(spark, tmp_path / "t", loaded, **HERE)
     with pytest.raises(Invalid, match="id"):
         table.upsert(spark.read.parquet(str(loaded)).select())
+
+
+@pytest.mark.parametrize("parts_of_counts", [64, 0])
+def test_tasks_read_files_and_bring_equal_keys_together_in_the_order_of_the_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_of_counts: int
+) -> None:
+    """Keys repeat in files of all sizes: the last row wins, of the smallest file, as where one process reads them."""
+    draw = random.Random(parts_of_counts)
+    folder = tmp_path / "more"
+    folder.mkdir()
+    for part, count in enumerate((400, 300, 200)):
+        numbers = [draw.randrange(600) for _ in range(count)]
+        rows = pa.table(
+            {"id": [f"k{n:05}" for n in numbers], "n": range(count), "note": [f"{part} {n}" for n in numbers]}
+        )
+        pq.write_table(rows, folder / f"{part}.parquet", row_group_size=70)
+    loaded = given(tmp_path / "load", list(range(500)), "load")
+    monkeypatch.setattr(engine, "_ALONE_BYTES", 0)
+    monkeypatch.setattr(engine, "_TASK_BYTES", 2000)
+    monkeypatch.setattr(engine, "_COUNTED_HERE_PARTS", parts_of_counts)
+    dealt, found = [], []
+    monkeypatch.setattr(engine, "dealt_bytes", lambda *of, make=engine.dealt_bytes: dealt.append(of[2]) or make(*of))
+    for options in (IN_TASKS, HERE):
+        table = made(spark, tmp_path / str(len(found)), loaded, **options)
+        table.bulk_insert(spark.read.parquet(str(loaded)))
+        done = table.upsert(spark.read.parquet(str(folder)))
+        rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+        found.append((rows, done.inserted, done.updated, done.late))
+        assert table.check().ok
+    assert dealt[0] > 2, "parts to which rows came together"
+    assert found[0] == found[1]

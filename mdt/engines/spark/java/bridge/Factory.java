@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.WeakHashMap;
 import java.util.function.Function;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
@@ -85,6 +86,18 @@ public class Factory {
     /** Writes the Arrow that a frame is nothing but columns of into a file, and tells of it, null if it is anything else: see GivenBytes. */
     public String givenArrow(Dataset rows, String file) throws Exception {
         return GivenBytes.write(rows, file);
+    }
+
+    /** Returns the heads of blocks of rows: see Blocks. */
+    public JavaRDD heads(JavaRDD blocks) {
+        shipment.to(blocks.context());
+        return blocks.map(new Blocks(Blocks.HEAD));
+    }
+
+    /** Returns those blocks of rows that no bucket takes: see Blocks. */
+    public JavaRDD told(JavaRDD blocks) {
+        shipment.to(blocks.context());
+        return blocks.filter(new Blocks(Blocks.IS_TOLD));
     }
 
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */

@@ -1,0 +1,29 @@
+// What the JVM knows of blocks of rows, which go through it as bytes between tasks of Python: where their heads end, and whether a
+// bucket takes their rows. What is in them, mdt/engines/blocks.py says.
+package mdt.spark;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.Arrays;
+import org.apache.spark.api.java.function.Function;
+
+public final class Blocks implements Function {
+    static final int HEAD = 0; // returns the front and the head of a block
+    static final int IS_TOLD = 1; // returns whether no bucket takes its rows
+    private static final int FRONT_BYTES = 5; // a byte, the kind, and an integer, the length of the head
+    private static final byte TOLD = 1;
+    private final int asked;
+
+    Blocks(int asked) {
+        this.asked = asked;
+    }
+
+    public Object call(Object block) {
+        byte[] bytes = (byte[]) block;
+        if (asked == IS_TOLD) {
+            return Boolean.valueOf(bytes[0] == TOLD);
+        }
+        int length = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).getInt(1);
+        return Arrays.copyOf(bytes, FRONT_BYTES + length);
+    }
+}
