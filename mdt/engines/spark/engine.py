@@ -33,11 +33,10 @@ from mdt.engines.spark.failures import in_driver, in_task
 from mdt.engines.spark.given import given_arrow
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import (
-    bytes_of,
+    arrow_batches,
     dealt_bytes,
     from_arrow_schema,
     java_frame,
-    map_in_arrow,
     mapped_bytes,
     of_java,
 )
@@ -255,9 +254,9 @@ class SparkEngine:
         elif self.plain_files and (files := plain_files(rows.frame)) is not None:
             found = self._of_files(files, rows.names, function, tuple(key))
         else:
-            frame = map_in_arrow(_brought_together(rows), partial(_mapped, function, tuple(key)), "block binary")
             with in_driver():  # where rows are shuffled, Spark does that now
-                found = bytes_of(frame)
+                batches, columns = arrow_batches(_brought_together(rows))
+            found = mapped_bytes(batches, partial(_mapped_batches, columns, function, tuple(key)))
         return found.persist(StorageLevel.MEMORY_AND_DISK)
 
     def _of_files(
@@ -363,11 +362,13 @@ def _context() -> TaskContext:
     return context
 
 
-def _mapped(function: BatchFunction, key: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Call ``function`` in a task and yield its rows as blocks, each in a batch."""
+def _mapped_batches(
+    columns: pa.Schema, function: BatchFunction, key: Sequence[str], batches: Iterable[bytes]
+) -> Iterator[bytes]:  # fmt: skip
+    """Call ``function`` in a task with rows of a frame, and yield its rows as blocks."""
     with in_task():
-        for data in tagged(function(batches, _attempt()), key):
-            yield pa.record_batch([pa.array([data], pa.binary())], ["block"])
+        given = (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
+        yield from tagged(function(given, _attempt()), key)
 
 
 def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:

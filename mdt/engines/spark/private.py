@@ -34,7 +34,7 @@ T = TypeVar("T")
 __all__ = [
     "BatchFunction",
     "PlannedAnew",
-    "bytes_of",
+    "arrow_batches",
     "collect_garbage",
     "compiled",
     "dealt_bytes",
@@ -82,7 +82,7 @@ PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 }
 """Functions that are called here, by their full names, with the parameters that they take."""
 
-METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0}
+METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "toArrowBatchRdd": 0}
 """Methods of the JVM's Dataset that are called from Python, with the number of their parameters."""
 
 
@@ -144,11 +144,16 @@ def map_in_arrow(frame: DataFrame, function: BatchFunction, schema: StructType |
     return ClassicDataFrame(java, frame.sparkSession)
 
 
-def bytes_of(frame: DataFrame) -> RDD[bytes]:
-    """Return the values of a frame's only column, of bytes.  Where rows are shuffled, Spark does that now."""
+def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
+    """Return the rows of a frame as an RDD of record batches without their schema, and that.  Where rows are shuffled, Spark does that now.
+
+    It is what ``DataFrame.toArrow`` brings to the driver.
+    """
     context = frame.sparkSession.sparkContext
-    binary = gateway(context).jvm.org.apache.spark.sql.Encoders.BINARY()
-    return RDD(getattr(java_frame(frame), "as")(binary).toJavaRDD(), context, NoOpSerializer())
+    has_large = frame.sparkSession.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+    wanted: dict[str, Any] = {**_IN_UTC, **({"prefers_large_types": True} if has_large else {})}
+    schema = to_arrow_schema(frame.schema, **wanted)
+    return RDD(java_frame(frame).toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer()), schema
 
 
 def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:

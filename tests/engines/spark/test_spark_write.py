@@ -451,3 +451,16 @@ def test_an_overwrite_by_a_large_data_frame_replaces_what_one_in_process_does(
         assert seen == bag(hudi_table(tmp_path / name, SCHEMA)) and table.check().ok
         found.append((seen, [getattr(done, count) for count in COUNTS]))
     assert found[0] == found[1]
+
+
+def test_tasks_take_rows_of_a_session_whose_texts_are_large_ones(spark: SparkSession, tmp_path: Path) -> None:
+    name = "spark.sql.execution.arrow.useLargeVarTypes"
+    draw = random.Random(name)
+    both = pair(spark, tmp_path, partition_by=["city"])
+    spark.conf.set(name, "true")
+    try:
+        both.run("upsert", rows(draw, range(300)))
+        both.run("delete", rows(draw, range(0, 300, 7)))
+    finally:
+        spark.conf.unset(name)
+    assert_sound(both.on_spark)
