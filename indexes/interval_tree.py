@@ -69,7 +69,7 @@ class SortedBytes:
             inside = rows.rows(open_keys)
             last = level == len(self._words)
             wanted = inside.lengths.astype(np.uint64) if last else inside.big_endian_words(level * _WORD_BYTES)
-            low[open_keys], high[open_keys] = _narrow(words, wanted, low[open_keys], high[open_keys], level == 0)
+            low[open_keys], high[open_keys] = _narrow(words, wanted, low[open_keys], high[open_keys])
             open_keys = open_keys[low[open_keys] < high[open_keys]]
         return 2 * low + (low < high)
 
@@ -82,16 +82,18 @@ class SortedBytes:
 
 
 def _narrow(
-    words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array, whole: bool
+    words: UInt64Array, wanted: UInt64Array, low: Int64Array, high: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
     """Narrow each range [low, high) of ``words``, in which they are sorted, to those equal to ``wanted``."""
-    if whole:
-        left = np.searchsorted(words, wanted, "left").astype(np.int64)
-        hit = left < len(words)
-        hit[hit] = words[left[hit]] == wanted[hit]
+    start, stop = int(low.min(initial=len(words))), int(high.max(initial=0))
+    if (low == start).all() and (high == stop).all():  # as of the first word, and of keys that begin alike
+        some = words[start:stop]
+        left = np.searchsorted(some, wanted, "left").astype(np.int64)
+        hit = left < len(some)
+        hit[hit] = some[left[hit]] == wanted[hit]
         right = left.copy()
-        right[hit] = np.searchsorted(words, wanted[hit], "right")
-        return left, right
+        right[hit] = np.searchsorted(some, wanted[hit], "right")
+        return left + start, right + start
     return _bisect(words, wanted, low, high, equal_is_below=False), _bisect(
         words, wanted, low, high, equal_is_below=True
     )

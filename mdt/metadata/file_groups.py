@@ -178,9 +178,12 @@ class Groups:
             old = (numbers >= 0) & (numbers < self.checkpoint_count)
             found[old] = self._partition_names[self.checkpoint.numpy("group_partition")[numbers[old]]]
         new = np.flatnonzero(numbers >= self.checkpoint_count)
-        paths = {number: self.partition(number) for number in set(numbers[new].tolist())}
-        for i in new.tolist():
-            found[i] = paths[int(numbers[i])]
+        if len(new):
+            number = numbers[new] - self.checkpoint_count
+            paths = np.full(int(number.max()) + 1, "", dtype=object)
+            for one in np.flatnonzero(np.bincount(number)).tolist():
+                paths[one] = self.partition(self.checkpoint_count + one)
+            found[new] = paths[number]
         return found
 
     def places(self, numbers: Int64s, partitions: Sequence[str]) -> Int64s:
