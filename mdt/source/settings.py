@@ -64,8 +64,9 @@ class Settings:
 
 def settings_of(spark: SparkSession) -> Settings:
     """Return what a session says.  Raises Invalid for an unknown setting, naming the nearest, and for values that mean nothing."""
-    given = {name: text for name, text in spark.conf.getAll.items() if name.startswith(PREFIX)}
-    return parse(given)
+    from mdt.engines.spark.source import settings  # pyspark takes a second to import; only Spark users pay for it
+
+    return parse(settings(spark, PREFIX))
 
 
 def parse(given: Mapping[str, str]) -> Settings:

@@ -19,6 +19,7 @@ import java.util.Collection;
 import java.util.HexFormat;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -91,6 +92,19 @@ final class CatalystJson {
             out.append(i.hasNext() ? "," : "");
         }
         return out.append(']').toString();
+    }
+
+    /** Returns texts by name as a JSON object. */
+    static String object(Map texts) {
+        StringBuilder out = new StringBuilder("{");
+        for (Iterator i = texts.entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            text(out, (String) each.getKey());
+            out.append(':');
+            text(out, (String) each.getValue());
+            out.append(i.hasNext() ? "," : "");
+        }
+        return out.append('}').toString();
     }
 
     private static void values(StringBuilder out, scala.collection.immutable.Set set) {

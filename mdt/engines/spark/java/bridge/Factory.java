@@ -6,7 +6,9 @@ import java.io.File;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -24,6 +26,7 @@ import org.apache.spark.sql.execution.datasources.DataSource;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import scala.jdk.javaapi.CollectionConverters;
 
 public class Factory {
     private Shipment shipment;
@@ -49,6 +52,18 @@ public class Factory {
         } catch (Exception unknown) { // Scala's methods do not declare what they throw
             return false;
         }
+    }
+
+    /** Returns the settings of a session whose names begin with a prefix, as JSON. */
+    public String settings(SparkSession session, String prefix) {
+        Map found = new HashMap();
+        for (Iterator i = CollectionConverters.asJava(session.conf().getAll()).entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            if (((String) each.getKey()).startsWith(prefix)) {
+                found.put(each.getKey(), each.getValue());
+            }
+        }
+        return CatalystJson.object(found);
     }
 
     /**

@@ -3,10 +3,7 @@
 // what is wrong; and for a stream, or for its batches, whose table it keeps open, with another function, which is asked from then on.
 package mdt.spark;
 
-import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.classic.Dataset;
@@ -63,7 +60,7 @@ final class Python {
 
     /** Returns what batches of a query are written by. */
     static Function sink(SparkSession session) {
-        return (Function) asked(new Object[] {"sink", session, new HashMap(), null, null});
+        return (Function) asked(new Object[] {"sink", session, "{}", null, null});
     }
 
     /** Writes a batch of a stream, unless the table has it. */
@@ -95,7 +92,7 @@ final class Python {
 
     /** Returns the regular expressions that say together what a match of words, by a tokenizer, says. */
     static String[] patterns(SparkSession session, List said) {
-        return told(new Object[] {"match", session, new HashMap(), null, said.toArray()});
+        return told(new Object[] {"match", session, "{}", null, said.toArray()});
     }
 
     private static String[] told(Object[] request) {
@@ -141,13 +138,8 @@ final class Python {
         throw new IllegalStateException(text);
     }
 
-    /** Returns options as Java has them; Spark's map of options finds names in any case, and lists them in lower case. */
-    private static Map options(scala.collection.immutable.Map options) {
-        Map found = new HashMap();
-        for (Iterator i = CollectionConverters.asJava(options).entrySet().iterator(); i.hasNext(); ) {
-            Map.Entry each = (Map.Entry) i.next();
-            found.put(each.getKey(), each.getValue());
-        }
-        return found;
+    /** Returns options as JSON: each look into a map of Java's is a call for Python. Spark's own finds names in any case, and lists them in lower case. */
+    private static String options(scala.collection.immutable.Map options) {
+        return CatalystJson.object(CollectionConverters.asJava(options));
     }
 }
