@@ -195,8 +195,11 @@ INLINE_VECTOR_BYTES_MAX = 256
 INLINE_VECTORS_PAGE_BYTES_MAX = FAR_OBJECT_WHOLE_BYTES_MAX
 """None does whose page of the metadata is larger than this: a driver would read the page for them."""
 
-WARM_TABLES_MAX = 8
-"""Tables that one process keeps loaded for queries of Spark: each may fill caches of its own, key maps up to a gibibyte."""
+OPEN_TABLES_MAX = 16
+"""Tables that one process keeps open for queries of Spark that name them again: what they hold in caches has a limit of its own."""
+
+RELATIONS_OF_TABLE_MAX = 2
+"""Relations of Spark that each of them keeps: of the sessions, and the ways to read, that asked last."""
 
 ARCHIVE_RECORDS_MIN = 64
 """Records leave the log so many at a time: two checkpoints apart, so that one object of the archive is written for many records."""

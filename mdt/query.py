@@ -56,10 +56,14 @@ def checked_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> tuple[
 def seen_as(query_type: str) -> Callable[[Snapshot], Snapshot]:
     """Return what makes of a snapshot what a query of this type reads.  Raises Invalid for an unknown type."""
     if one_of("query_type", query_type, (SNAPSHOT, READ_OPTIMIZED)) == SNAPSHOT:
-        return lambda snapshot: snapshot
+        return _as_it_is
     from mdt.metadata.read_optimized import ReadOptimized
 
     return ReadOptimized.of
+
+
+def _as_it_is(snapshot: Snapshot) -> Snapshot:
+    return snapshot
 
 
 def _written_since(metadata: Metadata, snapshot: Snapshot, since: int, predicate: Predicate | None) -> Predicate:

@@ -10,7 +10,7 @@ from mdt.engines.reads import Reads
 from mdt.errors import Invalid, Unsupported
 from mdt.metadata.points import Point
 from mdt.query import SNAPSHOT, seen_as
-from mdt.source.warming import instead_of
+from mdt.source import open_tables
 from mdt.source.words import INCREMENTAL, Words
 
 if TYPE_CHECKING:
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def opened(
     path: Any, options: Mapping[str, Any] | None, storage_options: Mapping[str, object] | None, as_of: Point | None
 ) -> tables.Table:
-    """Return an open table, a warm one if there is one (:mod:`mdt.source.warming`).  Raises as :func:`mdt.open` does."""
-    table = tables.open(path, options, storage_options=storage_options, as_of=as_of)
-    return table if as_of is not None else instead_of(table, path, options, storage_options)
+    """Return an open table, one that was open before if there is one (:mod:`mdt.source.open_tables`).  Raises as :func:`mdt.open` does."""
+    if as_of is not None:
+        return tables.open(path, options, storage_options=storage_options, as_of=as_of)
+    return open_tables.known(path, options, storage_options)
 
 
 def snapshot(
@@ -37,7 +38,8 @@ def snapshot(
 
     view = seen_as(query_type)
     pinned = view(table.snapshot()) if is_pinned else None
-    return frame.read(session.classic(spark), table.metadata, pinned, view, reads=reads)
+    relations = open_tables.relations_of(table)
+    return frame.read(session.classic(spark), table.metadata, pinned, view, reads=reads, relations=relations)
 
 
 def frame(

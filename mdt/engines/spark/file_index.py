@@ -183,7 +183,7 @@ class PlannerWarning(UserWarning):
 def relation(
     spark: SparkSession, lister: Lister, schema: StructType, root_uri: str, forms: str = "", *,
     does: Collection[str] = (), footer_bytes: int = 0, vector_bytes: int = 0,
-) -> DataFrame:  # fmt: skip
+) -> private.PlannedAnew:  # fmt: skip
     """Return a DataFrame over the Parquet files that ``lister`` names.
 
     ``schema``: the columns in the files, all taken as nullable.  ``root_uri`` names the table in plans.  ``forms``: what the JVM is
@@ -208,6 +208,16 @@ def relation(
             footer_bytes,
             vector_bytes,
         )
+    return private.PlannedAnew(java, spark, factory.anew)
+
+
+def again(spark: SparkSession, frame: private.PlannedAnew) -> DataFrame:
+    """Return another frame of the relation that :func:`relation` made ``frame`` of, in the same session: one lister serves both.
+
+    It has columns of its own, as every frame that is made: the two can be joined.  What the JVM has of the lister's files it need not be sent again.
+    """
+    factory = factory_of(spark.sparkContext)
+    java = factory.again(private.java_session(spark), frame.analysed)
     return private.PlannedAnew(java, spark, factory.anew)
 
 

@@ -6,7 +6,7 @@ One relation reads everything: base files, the data blocks of log files where th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,14 +24,16 @@ from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.failures import named_in_queries
-from mdt.engines.spark.file_index import Listing, relation
+from mdt.engines.spark.file_index import Listing, again, relation
 from mdt.engines.spark.index_tasks import IndexTasks
+from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.engines.spark.session import classic
 from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
+from mdt.limits import RELATIONS_OF_TABLE_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
@@ -59,16 +61,61 @@ _ANEW = "make it anew, as by mdt.read(spark, path); for a table of the catalog: 
 
 def read(
     spark: SparkSession, metadata: Metadata, pinned: Snapshot | None = None, view: View | None = None,
-    *, reads: Reads | None = None,
+    *, reads: Reads | None = None, relations: Relations | None = None,
 ) -> DataFrame:  # fmt: skip
     """Return a table as a DataFrame; each query is planned against the newest snapshot then, or always against ``pinned``.
 
-    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says something.
+    ``view``: makes of the newest snapshot what is read.  ``reads``: how, if the session says something.  ``relations``: of ``metadata``, if they
+    are kept; one that is pinned is not among them.
     """
     definition = (pinned or metadata.newest()).definition
-    files = _files(spark, metadata, pinned, reads)
-    files.seen = view
-    return _frame(spark, files, definition, shown(definition))
+
+    def made() -> private.PlannedAnew:
+        files = _files(spark, metadata, pinned, reads)
+        files.seen = view
+        return _frame(spark, files, definition, shown(definition))
+
+    if relations is None or pinned is not None:
+        return made()
+    return relations.frame(classic(spark), (view, reads), definition, made)
+
+
+class Relations:
+    """Relations of one open table, of which further frames are made, with the plans and lists of files that they have: those used last.
+
+    Each is of one session, one view and one way to read.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, tuple[TableDefinition, private.PlannedAnew]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def frame(
+        self, spark: SparkSession, how: Hashable, definition: TableDefinition, make: Callable[[], private.PlannedAnew]
+    ) -> DataFrame:
+        """Return another frame of a relation that is read in the same way, or what ``make`` makes; ``definition``: of the table now."""
+        key = factory_of(spark.sparkContext).name(private.java_session(spark)), how
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None:
+                self._kept.move_to_end(key)
+        if known is not None and known[0] is definition:
+            return again(spark, known[1])
+        made = make()
+        with self._lock:
+            self._kept[key] = definition, made
+            while len(self._kept) > RELATIONS_OF_TABLE_MAX:
+                self._kept.popitem(last=False)
+        return made
+
+    def forget_stopped(self) -> None:
+        """Forget the relations of sessions that were stopped."""
+        with self._lock:
+            for key in [key for key, (_, frame) in self._kept.items() if private.is_stopped(frame.sparkSession)]:
+                del self._kept[key]
 
 
 def open_files(spark: SparkSession, metadata: Metadata, snapshot: Snapshot, reads: Reads) -> int:
@@ -111,7 +158,7 @@ def scan(
     schema = with_meta(shown(snapshot.definition))
     files = _files(spark, metadata, snapshot, reads)
     files.hidden = _with_calls(predicate)
-    frame = _frame(spark, files, snapshot.definition, schema)
+    frame: DataFrame = _frame(spark, files, snapshot.definition, schema)
     if predicate is not None:
         frame = frame.where(to_column(predicate, schema))
     if order:
@@ -126,7 +173,7 @@ def _files(spark: SparkSession, metadata: Metadata, pinned: Snapshot | None, rea
     return files
 
 
-def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema) -> DataFrame:
+def _frame(spark: SparkSession, files: _Files, definition: TableDefinition, schema: pa.Schema) -> private.PlannedAnew:
     """Return a frame of all rows of ``files``, columns ``schema``, from which the caller takes those that match."""
     files.definition = definition
     root = files.metadata.storage.uri("").rstrip("/")

@@ -207,6 +207,11 @@ class PlannedAnew(ClassicDataFrame):
         super().__init__(jdf, session)
 
     @property
+    def analysed(self) -> Any:
+        """The analysed plan, an object of the JVM."""
+        return self._plan
+
+    @property
     def _jdf(self) -> Any:
         return self._anew(self._java_session, self._plan)
 

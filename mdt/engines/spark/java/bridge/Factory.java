@@ -24,6 +24,7 @@ import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.DataSource;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
@@ -77,10 +78,25 @@ public class Factory {
         install(session);
         Set all = new HashSet(Arrays.asList(does.split(",")));
         FileSource source = new FileSource(planner, session.sparkContext(), root, all, footerBytes, vectorBytes);
-        StructType schema = (StructType) DataType.fromJson(columns);
-        HadoopFsRelation relation = new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(),
-                schema.asNullable(), scala.Option.empty(), new MdtParquet(new Forms(forms), source), Scala.none(), session);
-        return session.baseRelationToDataFrame(relation);
+        return frame(session, source, ((StructType) DataType.fromJson(columns)).asNullable(), new Forms(forms));
+    }
+
+    /** Returns another frame of a relation, whose plan is given, in the same session: both ask one planner, and share what it has sent. */
+    public Dataset again(SparkSession session, LogicalPlan plan) {
+        install(session);
+        HadoopFsRelation known = (HadoopFsRelation) ((LogicalRelation) plan).relation();
+        FileSource source = ((MdtFileIndex) known.location()).source.again();
+        return frame(session, source, known.dataSchema(), ((MdtParquet) known.fileFormat()).forms);
+    }
+
+    private static Dataset frame(SparkSession session, FileSource source, StructType schema, Forms forms) {
+        return session.baseRelationToDataFrame(new HadoopFsRelation(new MdtFileIndex(source, null), new StructType(), schema,
+                scala.Option.empty(), new MdtParquet(forms, source), Scala.none(), session));
+    }
+
+    /** Returns what tells a session from all others. */
+    public String name(SparkSession session) {
+        return session.sessionUUID();
     }
 
     /** Returns the frame of a relation whose rows are asked for by each query: see AskedRelation. columns: schema as JSON. */

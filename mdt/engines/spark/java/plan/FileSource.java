@@ -1,5 +1,5 @@
-// Where the files of one relation come from: the planner in Python, and the versions of the list of files that it sent
-// lately. What it asks is a call from the JVM to Python: some milliseconds, and never while a lock is held, since
+// Where the files of one frame come from: the planner in Python, and the versions of the list of files that it sent
+// lately (FileLists). What it asks is a call from the JVM to Python: some milliseconds, and never while a lock is held, since
 // Python may call the JVM meanwhile.
 package mdt.spark;
 
@@ -7,9 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -19,7 +17,6 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
 final class FileSource {
-    private static final int VERSIONS_MAX = 8; // queries that run side by side may be pinned to different ones
     private static final int HAS_VERSION = 1; // flags of a reply, as in file_index.py
     private static final int HAS_WANTED = 2;
     private static final int HAS_FIGURES = 4;
@@ -29,25 +26,37 @@ final class FileSource {
     final long footerBytes; // of footers that an executor keeps, 0: none
     final long vectorBytes; // of deletion vectors
     private final Function planner;
-    private final Map versions = new LinkedHashMap(16, 0.75f, true); // number -> FileList, the oldest use first
-    private int newest = -1;
-    private volatile long bytesNewest = -1; // not known
+    private final FileLists lists;
 
     FileSource(Function planner, SparkContext context, String root, Set does, long footerBytes, long vectorBytes) {
+        this(planner, context, root, does, footerBytes, vectorBytes, new FileLists());
+    }
+
+    private FileSource(
+            Function planner, SparkContext context, String root, Set does, long footerBytes, long vectorBytes, FileLists lists) {
         this.planner = planner;
         this.context = context;
         this.root = root;
         this.does = does;
         this.footerBytes = footerBytes;
         this.vectorBytes = vectorBytes;
+        this.lists = lists;
+    }
+
+    /**
+     * Returns the source of another frame of the same relation. It is no equal of this one: rows of a frame that Spark keeps in
+     * memory are those of that frame alone.
+     */
+    FileSource again() {
+        return new FileSource(planner, context, root, does, footerBytes, vectorBytes, lists);
     }
 
     /** Returns the bytes of all files of the newest version that was seen. */
     long bytes() {
-        if (bytesNewest < 0) {
+        if (lists.bytes() < 0) {
             ask(null, QueryKey.unpinned(), null, MdtFileIndex.ALL); // before the query is pinned, and of no consequence to its rows
         }
-        return bytesNewest;
+        return lists.bytes();
     }
 
     /**
@@ -60,7 +69,7 @@ final class FileSource {
         if (before != null) {
             return before;
         }
-        Map known = known(); // held during the call: a version that Python does not send must still be here after it
+        Map known = lists.known(); // held during the call: a version that Python does not send must still be here after it
         long asked = System.nanoTime();
         ByteBuffer reply = Reply.body((byte[]) planner.apply("{\"query\":\"" + key + "\",\"known\":" + known.keySet()
                 + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"filters\":" + conditions + "}"));
@@ -70,7 +79,7 @@ final class FileSource {
         byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.bitmaps(reply, keep.length) : null;
         Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
         FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply, footerBytes > 0) : (FileList) known.get(version);
-        remember(version, files);
+        lists.remember(version, files);
         Answer answer = new Answer(version.intValue(), files, keep, wanted, figures);
         if (pin != null) {
             pin.agree(this, version);
@@ -124,24 +133,9 @@ final class FileSource {
     /** Returns what reads deletion vectors on executors. conf: of the query; it is sent only if it may be needed. */
     Vectors vectors(Configuration conf) {
         boolean some = false;
-        for (Iterator i = known().values().iterator(); i.hasNext(); ) {
+        for (Iterator i = lists.known().values().iterator(); i.hasNext(); ) {
             some |= ((FileList) i.next()).hasDead;
         }
         return new Vectors(context, some && does.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
-    }
-
-    private synchronized Map known() {
-        return new HashMap(versions);
-    }
-
-    private synchronized void remember(Integer version, FileList files) {
-        versions.put(version, files);
-        if (versions.size() > VERSIONS_MAX) {
-            versions.remove(versions.keySet().iterator().next());
-        }
-        if (version.intValue() >= newest) {
-            newest = version.intValue();
-            bytesNewest = files.bytes;
-        }
     }
 }

@@ -38,7 +38,7 @@ import scala.Option;
 public class MdtParquet extends ParquetFileFormat {
     static final String POSITION = "_tmp_metadata_row_index"; // Spark's reader fills a column of this name with row numbers
     private static final String BATCHES = "returning_batch"; // whether the scan takes batches of columns, or rows
-    private final transient Forms forms; // for the driver: executors get the Form of each version
+    final transient Forms forms; // for the driver: executors get the Form of each version
     private final transient FileSource source;
 
     MdtParquet(Forms forms, FileSource source) {

@@ -1,0 +1,111 @@
+"""Tables that Spark sessions of this process have read lately: they stay open, and whoever names one again finds what is known of it.
+
+A table is opened all the same, so that an error is the same, and another table that was made at the path is another one.  What is kept is what was
+read and made for queries since: caches, and the relations of Spark with their lists of files.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import PurePath
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from mdt import table as tables
+from mdt.config import canonical
+from mdt.errors import MdtError
+from mdt.limits import OPEN_TABLES_MAX
+
+if TYPE_CHECKING:
+    from mdt.engines.spark.frame import Relations
+
+_Texts = tuple[tuple[str, str], ...]
+_Key = tuple[str, _Texts, _Texts]
+_TRIES = 3
+"""How often two views of one table are compared, if commits come meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    table: tables.Table
+    relations: Relations
+
+
+_tables: OrderedDict[_Key, _Open] = OrderedDict()
+_lock = Lock()
+
+
+def known(
+    path: Any, options: Mapping[str, Any] | None = None, storage_options: Mapping[str, object] | None = None
+) -> tables.Table:
+    """Return the table at ``path``, the one that is open if it is the same; it stays open from now on.  Raises as :func:`mdt.open` does.
+
+    A table whose store, or anything that the store is given, is an object of the caller's is never shared.
+    """
+    table = tables.open(path, options, storage_options=storage_options)
+    _forget_stopped()
+    if not isinstance(path, (str, PurePath)) or not _are_plain(storage_options or {}):
+        return table
+    key = table.path, _texts(canonical(options)), _texts(storage_options or {})
+    with _lock:
+        found = _tables.get(key)
+        if found is not None:
+            _tables.move_to_end(key)
+    if found is not None and _are_same(found.table, table):
+        return found.table
+    _keep(key, table)
+    return table
+
+
+def relations_of(table: tables.Table) -> Relations | None:
+    """Return the relations that frames of an open table share; None if it is not kept."""
+    with _lock:
+        return next((one.relations for one in _tables.values() if one.table is table), None)
+
+
+def forget() -> None:
+    """Keep no table open any more."""
+    with _lock:
+        _tables.clear()
+
+
+def _keep(key: _Key, table: tables.Table) -> None:
+    from mdt.engines.spark.frame import Relations  # pyspark takes a second to import; only Spark users pay for it
+
+    with _lock:
+        _tables[key] = _Open(table, Relations())
+        _tables.move_to_end(key)
+        while len(_tables) > OPEN_TABLES_MAX:
+            _tables.popitem(last=False)
+
+
+def _forget_stopped() -> None:
+    """Let sessions go that were stopped since."""
+    with _lock:
+        kept = list(_tables.values())
+    for one in kept:
+        one.relations.forget_stopped()
+
+
+def _are_same(before: tables.Table, now: tables.Table) -> bool:
+    """Return whether both show the same commits; the table of ``before`` may have gone, or may have been brought back as it once was."""
+    with suppress(MdtError):
+        return any(_state(before) == _state(now) for _ in range(_TRIES))
+    return False
+
+
+def _state(table: tables.Table) -> tuple[str, int, str]:
+    snapshot = table.snapshot()
+    return snapshot.definition.table_id, snapshot.seq, snapshot.last_instant
+
+
+def _are_plain(values: Mapping[str, object]) -> bool:
+    """Return whether equal texts of these values mean equal values."""
+    return all(value is None or isinstance(value, (str, int, float)) for value in values.values())
+
+
+def _texts(options: Mapping[str, Any]) -> _Texts:
+    return tuple(sorted((name, str(value)) for name, value in options.items()))
