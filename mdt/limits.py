@@ -195,8 +195,16 @@ INLINE_VECTOR_BYTES_MAX = 256
 INLINE_VECTORS_PAGE_BYTES_MAX = FAR_OBJECT_WHOLE_BYTES_MAX
 """None does whose page of the metadata is larger than this: a driver would read the page for them."""
 
+LISTED_FILES_MAX = 250_000
+"""Files of the versions of one table that Spark's planner remembers: the last two versions, and up to eight as long as they have no more files
+(`java/plan/FileLists.java`)."""
+
 OPEN_TABLES_MAX = 16
 """Tables that one process keeps open for queries of Spark that name them again: what they hold in caches has a limit of its own."""
+
+OPEN_FILES_MAX = 250_000
+"""Files that these tables have together, unless one has more by itself: what is kept of each file, beside the caches, takes some 400 bytes of the
+process and 550 of the JVM, and twice as much after a commit."""
 
 RELATIONS_OF_TABLE_MAX = 2
 """Relations of Spark that each of them keeps: of the sessions, and the ways to read, that asked last."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mdt import table as tables
 from mdt.config import canonical
 from mdt.errors import MdtError
-from mdt.limits import OPEN_TABLES_MAX
+from mdt.limits import OPEN_FILES_MAX, OPEN_TABLES_MAX
 
 if TYPE_CHECKING:
     from mdt.engines.spark.frame import Relations
@@ -30,8 +30,11 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Open:
+    """An open table.  ``files``: how many it had when it was opened."""
+
     table: tables.Table
     relations: Relations
+    files: int
 
 
 _tables: OrderedDict[_Key, _Open] = OrderedDict()
@@ -76,10 +79,11 @@ def _keep(key: _Key, table: tables.Table) -> None:
     from mdt.engines.spark.frame import Relations  # pyspark takes a second to import; only Spark users pay for it
 
     with _lock:
-        _tables[key] = _Open(table, Relations())
+        _tables[key] = _Open(table, Relations(), len(table.snapshot()))
         _tables.move_to_end(key)
-        while len(_tables) > OPEN_TABLES_MAX:
-            _tables.popitem(last=False)
+        left = sum(one.files for one in _tables.values()) - OPEN_FILES_MAX
+        while len(_tables) > OPEN_TABLES_MAX or (left > 0 and len(_tables) > 1):
+            left -= _tables.popitem(last=False)[1].files
 
 
 def _forget_stopped() -> None:

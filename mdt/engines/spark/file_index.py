@@ -58,12 +58,14 @@ from mdt.engines.spark.failures import in_task
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.session import classic
 from mdt.errors import Conflict, Unsupported
+from mdt.limits import LISTED_FILES_MAX
 from mdt.plan.planner import Figure
 
 _INLINE_BYTES_MAX = 1 << 16  # larger replies are quicker through a file: py4j encodes bytes as base64 text
 _ACCELERATORS = ("comet", "gluten", "rapids", "velox")
 _IN_PROCESS = "read in process, and hand over the rows: spark.createDataFrame(mdt.open(path).scan().to_arrow())"
 _UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
+_FILES_KEPT_MIN = 2
 _FILES_KEPT = 4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
 
@@ -300,7 +302,8 @@ class _Planner:
         with self._lock:
             self._files[number] = files
             self._files.move_to_end(number)
-            if len(self._files) > _FILES_KEPT:
+            most = max(_FILES_KEPT_MIN, min(_FILES_KEPT, LISTED_FILES_MAX // max(1, len(files))))
+            while len(self._files) > most:
                 self._files.popitem(last=False)
 
     def _files_of(self, number: int, query: str) -> NativeFiles:

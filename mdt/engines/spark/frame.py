@@ -33,7 +33,7 @@ from mdt.engines.spark.session import classic
 from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
-from mdt.limits import RELATIONS_OF_TABLE_MAX
+from mdt.limits import LISTED_FILES_MAX, RELATIONS_OF_TABLE_MAX
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.recent import Recent
 from mdt.metadata.snapshot import Snapshot
@@ -50,6 +50,7 @@ from mdt.services import statistics
 View = Callable[[Snapshot], Snapshot]
 
 _VIEWS_KEPT = 8
+_VIEWS_KEPT_MIN = 2
 _PLANS_KEPT = 4
 _DISTINCT_KEPT = 256
 _BEHIND_MIN = 0.1
@@ -102,7 +103,7 @@ class Relations:
             known = self._kept.get(key)
             if known is not None:
                 self._kept.move_to_end(key)
-        if known is not None and known[0] is definition:
+        if known is not None and known[0] == definition:
             return again(spark, known[1])
         made = make()
         with self._lock:
@@ -383,7 +384,8 @@ class _Files:
                     snapshot, self.metadata.storage, compares=self.footer_bytes > 0 or not self.is_far, refers=refers
                 )
             self._views.move_to_end(key)
-            while len(self._views) > _VIEWS_KEPT:
+            most = max(_VIEWS_KEPT_MIN, min(_VIEWS_KEPT, LISTED_FILES_MAX // max(1, len(view.numbers))))
+            while len(self._views) > most:
                 self._views.popitem(last=False)
             return view
 

@@ -7,7 +7,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -132,10 +131,6 @@ final class FileSource {
 
     /** Returns what reads deletion vectors on executors. conf: of the query; it is sent only if it may be needed. */
     Vectors vectors(Configuration conf) {
-        boolean some = false;
-        for (Iterator i = lists.known().values().iterator(); i.hasNext(); ) {
-            some |= ((FileList) i.next()).hasDead;
-        }
-        return new Vectors(context, some && does.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
+        return new Vectors(context, lists.hasDead() && does.contains(MdtFileIndex.FAR) ? conf : null, vectorBytes);
     }
 }
