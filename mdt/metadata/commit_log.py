@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexes.column_stats import STATS_SCHEMA
-from mdt.errors import Corrupt, Internal, Unavailable, Unsupported
+from mdt.errors import Corrupt, Internal, Missing, Unavailable, Unsupported
 from mdt.limits import COMMIT_RECORD_BYTES_MAX, UNFOLDED_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata import trusted_records as records
@@ -69,6 +69,8 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "tombstones": TOMBSTONES,
 }
 
+_TXN_WITHIN = 128
+"""The id of the transaction stands first in the header; no record has fewer bytes than these."""
 _HEADER_BYTES = 4_096
 """About what a record's header takes in memory."""
 _EMPTY = {name: pa.Table.from_batches([], schema) for name, schema in SECTIONS.items()}
@@ -206,6 +208,14 @@ def read(storage: Storage, seq: int) -> CommitRecord | None:
     path = paths.commit(seq)
     data = storage.read_if_exists(path, COMMIT_RECORD_BYTES_MAX)
     return None if data is None else decode(data, seq=seq, path=path)
+
+
+def begins_with(storage: Storage, seq: int, txn: str) -> bool:
+    """Return whether record ``seq`` is that of the transaction ``txn``, by its first bytes alone; False if there is none."""
+    try:
+        return txn.encode() in storage.read(paths.commit(seq), 0, _TXN_WITHIN)
+    except Missing:
+        return False
 
 
 def append(storage: Storage, record: CommitRecord) -> bool:

@@ -1,7 +1,8 @@
 """Tables that Spark sessions of this process have read lately: they stay open, and whoever names one again finds what is known of it.
 
-A table is opened all the same, so that an error is the same, and another table that was made at the path is another one.  What is kept is what was
-read and made for queries since: caches, and the relations of Spark with their lists of files.
+What is kept is what was read and made for queries: the snapshot, caches, and the relations of Spark with their lists of files.  Each time the log
+is asked whether its newest commit is still there.  Where it is not, and where that cannot be told, the table is opened anew: so an error is what it
+always was, and another table that was made at the path, or the same as it once was, is another one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from mdt import table as tables
 from mdt.config import canonical
 from mdt.errors import MdtError
 from mdt.limits import OPEN_FILES_MAX, OPEN_TABLES_MAX
+from mdt.metadata import commit_log
+from mdt.stores.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from mdt.engines.spark.frame import Relations
@@ -46,17 +49,20 @@ def known(
 ) -> tables.Table:
     """Return the table at ``path``, the one that is open if it is the same; it stays open from now on.  Raises as :func:`mdt.open` does.
 
-    A table whose store, or anything that the store is given, is an object of the caller's is never shared.
+    A table whose store is an object of the caller's is never shared.
     """
-    table = tables.open(path, options, storage_options=storage_options)
     _forget_stopped()
-    if not isinstance(path, (str, PurePath)) or not _are_plain(storage_options or {}):
-        return table
-    key = table.path, _texts(canonical(options)), _texts(storage_options or {})
+    if not isinstance(path, (str, PurePath)):
+        return tables.open(path, options, storage_options=storage_options)
+    storage = open_storage(path, storage_options=storage_options)
+    key = storage.url, _texts(canonical(options)), _texts(storage_options or {})
     with _lock:
         found = _tables.get(key)
         if found is not None:
             _tables.move_to_end(key)
+    if found is not None and _goes_on(found.table, storage):
+        return found.table
+    table = tables.open(path, options, storage_options=storage_options)
     if found is not None and _are_same(found.table, table):
         return found.table
     _keep(key, table)
@@ -94,6 +100,19 @@ def _forget_stopped() -> None:
         one.relations.forget_stopped()
 
 
+def _goes_on(table: tables.Table, storage: Storage) -> bool:
+    """Return whether the newest commit that ``table`` knows is in the log, and that table can still be read.
+
+    False if that cannot be told from one commit record: no record follows the checkpoint, so that opening the table anew costs as little.
+    """
+    since = table.metadata.known().history_since
+    with suppress(MdtError):
+        if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
+            table.snapshot()
+            return True
+    return False
+
+
 def _are_same(before: tables.Table, now: tables.Table) -> bool:
     """Return whether both show the same commits; the table of ``before`` may have gone, or may have been brought back as it once was."""
     with suppress(MdtError):
@@ -104,11 +123,6 @@ def _are_same(before: tables.Table, now: tables.Table) -> bool:
 def _state(table: tables.Table) -> tuple[str, int, str]:
     snapshot = table.snapshot()
     return snapshot.definition.table_id, snapshot.seq, snapshot.last_instant
-
-
-def _are_plain(values: Mapping[str, object]) -> bool:
-    """Return whether equal texts of these values mean equal values."""
-    return all(value is None or isinstance(value, (str, int, float)) for value in values.values())
 
 
 def _texts(options: Mapping[str, Any]) -> _Texts:

@@ -64,7 +64,7 @@ class Settings:
 
 def settings_of(spark: SparkSession) -> Settings:
     """Return what a session says.  Raises Invalid for an unknown setting, naming the nearest, and for values that mean nothing."""
-    from mdt.engines.spark.source import settings  # pyspark takes a second to import; only Spark users pay for it
+    from mdt.engines.spark.session import settings  # pyspark takes a second to import; only Spark users pay for it
 
     return parse(settings(spark, PREFIX))
 

@@ -26,10 +26,9 @@ from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.failures import named_in_queries
 from mdt.engines.spark.file_index import Listing, again, relation
 from mdt.engines.spark.index_tasks import IndexTasks
-from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import from_arrow_schema
-from mdt.engines.spark.session import classic
+from mdt.engines.spark.session import classic, name
 from mdt.errors import Invalid, MdtError
 from mdt.filters.order import SortKey
 from mdt.hudi.schema import with_meta
@@ -98,7 +97,7 @@ class Relations:
         self, spark: SparkSession, how: Hashable, definition: TableDefinition, make: Callable[[], private.PlannedAnew]
     ) -> DataFrame:
         """Return another frame of a relation that is read in the same way, or what ``make`` makes; ``definition``: of the table now."""
-        key = factory_of(spark.sparkContext).name(private.java_session(spark)), how
+        key = name(spark), how
         with self._lock:
             known = self._kept.get(key)
             if known is not None:

@@ -223,15 +223,6 @@ _WRITTEN: Mapping[str, Callable[[Sink, SparkSession, Any, Any], _Answer]] = {"wr
 """The same for a sink."""
 
 
-def settings(spark: SparkSession, prefix: str) -> dict[str, str]:
-    """Return the settings of a session whose names begin with ``prefix``.
-
-    In one call: ``spark.conf.getAll`` asks for each of all settings by itself, and finds the end by an error, a tenth of a second together.
-    """
-    found: dict[str, str] = json.loads(factory_of(spark.sparkContext).settings(private.java_session(spark), prefix))
-    return found
-
-
 _enabled: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _lock = threading.Lock()
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 import mdt
 import mdt.spark
 from mdt.errors import Invalid
-from mdt.limits import WARM_TABLES_MAX
+from mdt.limits import OPEN_TABLES_MAX
 from mdt.plan.planner import hit_rates
-from mdt.source import reading, warming
+from mdt.source import open_tables, reading
 from mdt.source.reading import opened
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.int64())])
@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> Iterator[mdt.Table]:
     made.bulk_insert(rows(range(4000)))
     made.bulk_insert(rows(range(4000, 6000)))
     yield made
-    warming._tables.clear()
+    open_tables.forget()
 
 
 def misses(table: mdt.Table) -> int:
@@ -70,9 +70,9 @@ def test_a_warm_table_sees_what_is_committed_and_is_the_one_of_its_options(
     assert opened(table.path, None, None, None) is not warm and opened(table.path, given, None, 1) is not warm
     table.upsert(rows(range(6000, 6010)))
     assert opened(table.path, given, None, None) is warm and mdt.read(spark, table.path, given).count() == 6010
-    monkeypatch.setattr(warming, "WARM_TABLES_MAX", 1)
-    mdt.warm(spark, table.path)
-    assert len(warming._tables) == 1 < WARM_TABLES_MAX and opened(table.path, given, None, None) is not warm
+    monkeypatch.setattr(open_tables, "OPEN_TABLES_MAX", 1)
+    mdt.warm(spark, table.path, options={"mdt.reader.threads": 2})
+    assert len(open_tables._tables) == 1 < OPEN_TABLES_MAX and opened(table.path, given, None, None) is not warm
 
 
 def test_another_table_at_the_path_is_not_taken_for_the_warm_one(
@@ -106,4 +106,4 @@ def test_what_cannot_be_warmed_is_refused_or_costs_nothing(spark: SparkSession, 
         mdt.warm(spark, tmp_path / "nothing")
     store = MemoryStore()
     table = mdt.create(store, SCHEMA, key=["id"])
-    assert warming.instead_of(table, store, None, None) is table
+    assert open_tables.known(store) is not open_tables.known(store) and open_tables.relations_of(table) is None
