@@ -71,8 +71,8 @@ def warm(
     ask them in tasks, tasks load them.  Tasks open every file, so that executors know its footer, or keep it if the store is far.
 
     Queries that name the same path with the same options find it, by :func:`read`, ``format("mdt")`` and the catalog, and what commits add is
-    loaded when it is asked for.  The last eight tables are kept, as long as the process lives.  ``options``, ``storage_options``: as for
-    :func:`read`.  ``progress``: a function that takes the number of summaries and key maps that are loaded and of all, or True for a bar on
+    loaded when it is asked for.  It stays open as every table does that Spark has read (:mod:`mdt.source.open_tables`).  ``options``,
+    ``storage_options``: as for :func:`read`.  ``progress``: a function that takes the number of summaries and key maps that are loaded and of all, or True for a bar on
     the terminal.
     """
     from mdt.progress import shown

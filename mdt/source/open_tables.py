@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 _Texts = tuple[tuple[str, str], ...]
 _Key = tuple[str, _Texts, _Texts]
-_TRIES = 3
-"""How often two views of one table are compared, if commits come meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +82,9 @@ def forget() -> None:
 def _keep(key: _Key, table: tables.Table) -> None:
     from mdt.engines.spark.frame import Relations  # pyspark takes a second to import; only Spark users pay for it
 
+    opened = _Open(table, Relations(), len(table.snapshot()))
     with _lock:
-        _tables[key] = _Open(table, Relations(), len(table.snapshot()))
+        _tables[key] = opened
         _tables.move_to_end(key)
         left = sum(one.files for one in _tables.values()) - OPEN_FILES_MAX
         while len(_tables) > OPEN_TABLES_MAX or (left > 0 and len(_tables) > 1):
@@ -105,8 +104,8 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
 
     False if that cannot be told from one commit record: no record follows the checkpoint, so that opening the table anew costs as little.
     """
-    since = table.metadata.known().history_since
     with suppress(MdtError):
+        since = table.metadata.known().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
             table.snapshot()
             return True
@@ -114,15 +113,18 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
 
 
 def _are_same(before: tables.Table, now: tables.Table) -> bool:
-    """Return whether both show the same commits; the table of ``before`` may have gone, or may have been brought back as it once was."""
+    """Return whether all commits that ``before`` knows are in the history of ``now``, and that it can still be read.
+
+    The table of ``before`` may have gone, or may have been brought back as it once was, and gone on otherwise.
+    """
     with suppress(MdtError):
-        return any(_state(before) == _state(now) for _ in range(_TRIES))
+        known, found = before.metadata.known(), now.snapshot()
+        if known.definition.table_id != found.definition.table_id or found.seq < known.seq:
+            return False
+        if not found.unknown_instants({known.last_instant}):
+            before.snapshot()
+            return True
     return False
-
-
-def _state(table: tables.Table) -> tuple[str, int, str]:
-    snapshot = table.snapshot()
-    return snapshot.definition.table_id, snapshot.seq, snapshot.last_instant
 
 
 def _texts(options: Mapping[str, Any]) -> _Texts:

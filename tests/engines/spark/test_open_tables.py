@@ -138,23 +138,32 @@ def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(
         before.collect()
 
 
+@pytest.mark.parametrize("is_compact", [False, True])
+@pytest.mark.parametrize("more", [1, 2])
 def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read_as_it_is(
-    spark: SparkSession, path: Path, tmp_path: Path
+    spark: SparkSession, path: Path, tmp_path: Path, is_compact: bool, more: int
 ) -> None:
     table = made(path, 2)
     shutil.copytree(path, tmp_path / "copy")
     table.upsert(rows(range(3), 1))
+    if is_compact:
+        table.metadata.compact()
     assert values(load(spark, path)) == {0, 1}
     shutil.rmtree(path)
     shutil.copytree(tmp_path / "copy", path)
     assert values(load(spark, path)) == {0}
     open_tables.forget()
-    mdt.open(path).upsert(rows(range(3), 1))
+    table = mdt.open(path)
+    table.upsert(rows(range(3), 1))
+    if is_compact:
+        table.metadata.compact()
     assert values(load(spark, path)) == {0, 1}
     shutil.rmtree(path)
     shutil.copytree(tmp_path / "copy", path)
-    mdt.open(path).upsert(rows(range(3), 2))
-    assert values(load(spark, path)) == {0, 2}, "as many commits, others"
+    table = mdt.open(path)
+    for v in range(2, 2 + more):
+        table.upsert(rows(range(3 * v, 3 * v + 3), v))
+    assert values(load(spark, path)) == {0, *range(2, 2 + more)}, "as many commits or more, others"
 
 
 def test_a_table_that_has_gone_is_missed_as_it_was_before(spark: SparkSession, path: Path) -> None:
