@@ -482,6 +482,13 @@ class Metadata:
             for name in wrong_stripes(columns):
                 raise Corrupt(f"{name} and the statistics of files disagree", path=paths.checkpoint_manifest(seq))
 
+    def stands_firm(self, storage: Storage) -> bool:
+        """Return whether the checkpoint that this process stands on is sound, as far as it knows, and the one in ``storage``: a repair writes another one."""
+        if self._checkpoint is None or self.damage is not None:
+            return self.damage is None
+        header = self._checkpoint.header
+        return header == Metadata(storage).checkpoints.columns(header["seq"], cached=False)[1]
+
     @property
     def checkpoints(self) -> Checkpoints:
         """The checkpoints on storage."""

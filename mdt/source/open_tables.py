@@ -108,7 +108,7 @@ def _goes_on(table: tables.Table, storage: Storage) -> bool:
         since = table.metadata.known().history_since
         if since and commit_log.begins_with(storage, since[-1]["seq"], since[-1]["txn"]):
             table.snapshot()
-            return True
+            return table.metadata.stands_firm(storage)
     return False
 
 
@@ -123,7 +123,7 @@ def _are_same(before: tables.Table, now: tables.Table) -> bool:
             return False
         if not found.unknown_instants({known.last_instant}):
             before.snapshot()
-            return True
+            return before.metadata.stands_firm(now.metadata.storage)
     return False
 
 
