@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-Batches = Iterator[pa.RecordBatch]
+Rows = Iterable[Any]
 
 
 @dataclass(frozen=True)
 class Killing:
     """``function``, of which the first call of all kills the executor when it has said all that it says: files are written, nobody hears of it."""
 
-    function: Callable[[Batches], Batches]
+    function: Callable[[Rows], Rows]
     flag: str
 
-    def __call__(self, batches: Batches) -> Batches:
-        yield from self.function(batches)
+    def __call__(self, rows: Rows) -> Iterator[Any]:
+        yield from self.function(rows)
         try:
             Path(self.flag).touch(exist_ok=False)
         except FileExistsError:
@@ -44,11 +42,16 @@ def _executor() -> int:
 class Phases:
     """Counts the stages that run our code in tasks, and lets one of them kill an executor."""
 
-    def __init__(self, made: Callable[..., Any], folder: Path) -> None:
-        self.made, self.folder, self.count, self.kills = made, folder, 0, -1
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.count, self.kills = folder, 0, -1
 
-    def __call__(self, frame: Any, function: Callable[[Batches], Batches], schema: Any) -> Any:
-        number, self.count = self.count, self.count + 1
-        if number != self.kills:
-            return self.made(frame, function, schema)
-        return self.made(frame, Killing(function, str(self.folder / f"killed-{time.monotonic_ns()}")), schema)
+    def counted(self, made: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``made``, which makes the rows of a stage of others and of a function, and is one phase each time."""
+
+        def phase(rows: Any, function: Callable[[Rows], Rows], *more: Any) -> Any:
+            number, self.count = self.count, self.count + 1
+            kills = number == self.kills
+            flag = str(self.folder / f"killed-{time.monotonic_ns()}")
+            return made(rows, Killing(function, flag) if kills else function, *more)
+
+        return phase

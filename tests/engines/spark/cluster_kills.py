@@ -56,13 +56,17 @@ def main(folder: Path, operation: str) -> None:
     spark = cluster().config("spark.sql.shuffle.partitions", "3").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     more = frame(spark, folder, "more", rows(range(6_000, 18_000), 1))
+    files = frame(spark, folder, "files", rows(range(6_000, 18_000), 1))
     work: dict[str, Callable[[mdt.Table], object]] = {
         "load": lambda table: table.bulk_insert(more),
         "upsert": lambda table: table.upsert(more),
+        "files": lambda table: table.upsert(files),
         "delete": lambda table: table.delete(more.select("id", "city")),
     }
-    phases = Phases(engine.map_in_arrow, folder)
-    engine.map_in_arrow = phases
+    engine._ALONE_BYTES = 0
+    phases = Phases(folder)
+    for name in ("mapped_bytes", "dealt_bytes"):
+        setattr(engine, name, phases.counted(getattr(engine, name)))
     expected_table = made(folder / "whole", is_full=operation != "load")
     work[operation](expected_table)
     expected, stages, wrong = bag(expected_table.scan().to_arrow()), phases.count, []

@@ -307,8 +307,11 @@ def test_calendars_of_versions(
     assert (plain_files(frame) is not None) == has_instants
 
 
+@pytest.mark.parametrize("options", EVERYWHERE, ids=["in process", "in tasks"])
 @pytest.mark.parametrize("micros", [-300_000_000_000_000_000, -9_000_000_000_000_000_000])
-def test_times_of_96_bits_that_pyarrow_makes_others_of(spark: SparkSession, tmp_path: Path, micros: int) -> None:
+def test_times_of_96_bits_that_pyarrow_makes_others_of(
+    spark: SparkSession, tmp_path: Path, micros: int, options: dict[str, Any]
+) -> None:
     frame = spark.sql(f"SELECT 1L AS id, timestamp_micros({micros}L) AS at")
     frame.write.option("int96RebaseMode", "CORRECTED").parquet(str(tmp_path / "given"))
     frame = spark.read.parquet(str(tmp_path / "given"))
@@ -316,9 +319,10 @@ def test_times_of_96_bits_that_pyarrow_makes_others_of(spark: SparkSession, tmp_
     assert known is not None
     with pytest.raises(pa.ArrowInvalid, match="plain.files=false"):
         known.table()
-    table = mdt.create(tmp_path / "t", schema_of(frame), key=["id"], options={"mdt.durable": False})
+    table = mdt.create(tmp_path / "t", schema_of(frame), key=["id"], options={"mdt.durable": False, **options})
     table.upsert(frame)
-    assert table.scan().to_arrow()["at"].cast(pa.int64()).to_pylist() == [micros]
+    table.upsert(frame)
+    assert table.scan().to_arrow()["at"].cast(pa.int64()).to_pylist() == [micros], "as Spark reads them"
 
 
 def test_names_that_are_no_utf_8(spark: SparkSession, tmp_path: Path) -> None:
