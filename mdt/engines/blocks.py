@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from mdt.engines import tasks
 from mdt.engines.engine import Deal
-from mdt.engines.local import hashed
+from mdt.engines.local import by_part, part_of
 from mdt.engines.tasks import BUCKET, COUNTED, DROPPED, INSERT
 from mdt.hudi.keys import rising, sort_keys
 
@@ -98,23 +98,21 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         yield from rows_in(data)
 
 
-def together(
+def brought_together(
     part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int
 ) -> Iterator[tuple[int, bytes]]:
     """Yield rows in blocks, each with the number of the part to which it goes: equal values of the columns ``names`` go to one of ``parts``.
 
     ``part``: which part of the input these are.
     """
-    for number, table in enumerate(tasks.together(batches)):
-        to = (hashed(table, names) % np.uint64(parts)).astype(np.int64)
-        table = table.take(pa.array(np.argsort(to, kind="stable")))
-        ends = np.cumsum(np.bincount(to, minlength=parts)).tolist()
-        for target, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            if end > start:
-                yield target, block({"from": [part, number]}, table.slice(start, end - start))
+    for number, table in enumerate(tasks.gathered(batches)):
+        dealt_rows = by_part(table, part_of(table, names, parts))
+        del table  # its rows are in memory once, in their new order
+        for target, rows in dealt_rows:
+            yield target, block({"from": [part, number]}, rows)
 
 
-def tagged(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[bytes]:
+def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[bytes]:
     """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order."""
     for batch in batches:
         rows = pa.Table.from_batches([batch])

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.base import Int64Array
 from indexes.hashing import hash_keys
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
@@ -57,7 +58,7 @@ class LocalEngine:
         if not names:
             return rows
         table = pa.concat_tables(rows)
-        return _split(table, hashed(table, names) % self.processors, self.processors)
+        return _split(table, part_of(table, names, self.processors), self.processors)
 
     def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Parts:
         """Return what ``function`` makes of each part."""
@@ -119,9 +120,24 @@ def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.d
     return hash_keys(pc.binary_join_element_wise(*texts, "\0"), 0).lo
 
 
-def _split(table: pa.Table, part: np.ndarray[Any, Any], parts: int) -> Parts:
+def part_of(table: pa.Table, names: Sequence[str], parts: int) -> Int64Array:
+    """Return which of ``parts`` each row belongs to, the same for equal values of the columns ``names`` -> int64[n]."""
+    return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
+
+
+def by_part(table: pa.Table, part: Int64Array) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of each part that has some, in their order; ``part``: int64[n], of each row.  O(n log n)."""
+    order = np.argsort(part, kind="stable")
+    parts, first = np.unique(part[order], return_index=True)
+    table = table.take(pa.array(order))
+    for number, start, end in zip(parts.tolist(), first.tolist(), [*first[1:].tolist(), len(table)], strict=False):
+        yield number, table.slice(start, end - start)
+
+
+def _split(table: pa.Table, part: Int64Array, parts: int) -> Parts:
     """Return the rows of each part; ``part``: of each row."""
-    return [table.filter(pa.array(part == number)) for number in range(parts)]
+    found = dict(by_part(table, part))
+    return [found.get(number, table.slice(0, 0)) for number in range(parts)]
 
 
 def _mapped(function: BatchFunction, schema: pa.Schema, table: pa.Table, attempt: int) -> pa.Table:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from indexes.base import Int64Array
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
-from mdt.engines.local import hashed, thinned
+from mdt.engines.local import by_part, part_of, thinned
 from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles
 from mdt.progress import Progress
 from mdt.stores.scratch import Scratch
@@ -152,12 +152,10 @@ class Spiller:
             return
         table = pa.concat_tables(self._waiting).combine_chunks()
         self._waiting, self._memory = [], 0
-        part = self._part_of(table)
-        order = np.argsort(part, kind="stable")
-        parts, first = np.unique(part[order], return_index=True)
-        table = table.take(pa.array(order))
-        for number, start, end in zip(parts.tolist(), first, [*first[1:], len(table)], strict=True):
-            self._rows.add(number, table.slice(start, end - start))
+        dealt = by_part(table, self._part_of(table))
+        del table  # its rows are in memory once, in their new order
+        for number, rows in dealt:
+            self._rows.add(number, rows)
 
 
 class _Room:
@@ -382,4 +380,4 @@ class SpillingEngine:
 
 def part_by(names: tuple[str, ...], table: pa.Table) -> Int64Array:
     """Return parts of equal rows by the columns ``names`` -> int64[n]."""
-    return (hashed(table, names) % np.uint64(PARTS)).astype(np.int64)
+    return part_of(table, names, PARTS)

@@ -200,7 +200,7 @@ def labelled_schema(definition: TableDefinition, columns: pa.Schema) -> pa.Schem
 
 def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attempt: int = 0) -> Iterator[pa.RecordBatch]:
     """Yield rows as they were given, with CONTROL columns of inserts, many together.  Raises Invalid for null keys, which have no place."""
-    for table in together(batches):
+    for table in gathered(batches):
         table = table.select(definition.schema.names)
         if any(table[name].null_count for name in definition.key):
             record_keys(table, definition.key, numbered=False)
@@ -212,7 +212,7 @@ def label(definition: TableDefinition, batches: Iterator[pa.RecordBatch], attemp
         yield from labelled.combine_chunks().to_batches()
 
 
-def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows of all batches, some _TOGETHER_BYTES at a time."""
     waiting: list[pa.RecordBatch] = []
     size = 0

@@ -45,7 +45,7 @@ def bag(rows: pa.Table) -> Counter[Any]:
 
 def made(rows: pa.Table) -> list[bytes]:
     with mock.patch.object(blocks, "_ROWS_MAX", 5), mock.patch.object(blocks, "MARK_ROWS", 2):
-        return list(blocks.tagged(iter(rows.combine_chunks().to_batches()), KEY))
+        return list(blocks.blocks_of(iter(rows.combine_chunks().to_batches()), KEY))
 
 
 def counted(rows: pa.Table) -> blocks.Counts:
@@ -58,7 +58,7 @@ def counted(rows: pa.Table) -> blocks.Counts:
 
 
 def heads(found: list[bytes]) -> list[bytes]:
-    """Return what the JVM takes of each: Blocks.java."""
+    """Return what the JVM takes of each: RowBlocks.java."""
     return [data[: 5 + int.from_bytes(data[1:5], "little")] for data in found]
 
 
@@ -115,7 +115,7 @@ def test_rows_that_come_together_keep_the_order_of_the_input(rows: list[tuple[st
     with mock.patch.object(tasks, "_TOGETHER_BYTES", 100):
         for part, half in enumerate(halves):
             batches = iter(half.to_batches(max_chunksize=3))
-            for number, data in blocks.together(part, batches, KEY, parts):
+            for number, data in blocks.brought_together(part, batches, KEY, parts):
                 dealt.setdefault(number, []).insert(0, data)
     found = {number: pa.Table.from_batches(blocks.rows_of(some)).to_pylist() for number, some in dealt.items()}
     assert sorted(row["at"] for some in found.values() for row in some) == list(range(len(rows)))

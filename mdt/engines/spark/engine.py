@@ -22,7 +22,7 @@ from pyspark.storagelevel import StorageLevel
 from mdt.config import Options
 from mdt.engines import deleting, merging, spilled, spilling
 from mdt.engines import write as writes
-from mdt.engines.blocks import MARK_ROWS, added, block, counts, marks_in, rows_of, tagged, together
+from mdt.engines.blocks import MARK_ROWS, added, block, blocks_of, brought_together, counts, marks_in, rows_of
 from mdt.engines.blocks import chosen as chosen_of
 from mdt.engines.blocks import dealt as dealt_of
 from mdt.engines.engine import BatchFunction, Deal, Engine, ResultFunction, S, T
@@ -165,7 +165,7 @@ def written(
                 here, given, bounded = spilling.of_files(files, options, progress)
                 return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept)), here.name
             given_files = GivenFiles(files, options.max_file_bytes)
-            engine = SparkEngine(frame.sparkSession, plain_files=True, given=given_files)
+            engine = SparkEngine(frame.sparkSession, given=given_files)
             return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
     engine = SparkEngine(frame.sparkSession)
     return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
@@ -211,14 +211,12 @@ Rows = DataFrame | Grouped | RDD[bytes]
 class SparkEngine:
     """An :class:`mdt.engines.engine.Engine` whose rows are frames, and blocks once a task has seen them: no optimizer sees these.
 
-    ``plain_files``: whether tasks read rows that are nothing but columns of Parquet files themselves.
-    ``given``: the files of the rows that are written, if each new one may be written straight from some of them.
+    ``given``: the Parquet files of the rows that are written, if they are nothing but columns of these: tasks read them.
     """
 
     session: SparkSession
     name: str = "spark"
     is_here: bool = False
-    plain_files: bool = False
     given: GivenFiles | None = None
 
     @property
@@ -251,8 +249,8 @@ class SparkEngine:
         """Return what ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
             found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
-        elif self.plain_files and (files := plain_files(rows.frame)) is not None:
-            found = self._of_files(files, rows.names, function, tuple(key))
+        elif self.given is not None:
+            found = self._of_files(self.given.files, rows.names, function, tuple(key))
         else:
             with in_driver():  # where rows are shuffled, Spark does that now
                 batches, columns = arrow_batches(_brought_together(rows))
@@ -368,13 +366,13 @@ def _mapped_batches(
     """Call ``function`` in a task with rows of a frame, and yield its rows as blocks."""
     with in_task():
         given = (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
-        yield from tagged(function(given, _attempt()), key)
+        yield from blocks_of(function(given, _attempt()), key)
 
 
 def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Call ``function`` in a task with the rows of blocks, in the order of the input, and yield its rows as blocks."""
     with in_task():
-        yield from tagged(function(rows_of(blocks), _attempt()), key)
+        yield from blocks_of(function(rows_of(blocks), _attempt()), key)
 
 
 def _mapped_files(
@@ -382,13 +380,13 @@ def _mapped_files(
 ) -> Iterator[bytes]:
     """Call ``function`` in a task with the rows of the pieces of files that it is given, and yield its rows as blocks."""
     with in_task():
-        yield from tagged(function(files.read(_pieces(told)), _attempt()), key)
+        yield from blocks_of(function(files.read(_pieces(told)), _attempt()), key)
 
 
 def _brought(files: PlainFiles, names: Sequence[str], parts: int, told: Iterable[str]) -> Iterator[tuple[int, bytes]]:
     """Read the rows of the pieces of files that a task is given, and yield them as blocks, each with the number of the part to which it goes."""
     with in_task():
-        yield from together(_context().partitionId(), files.read(_pieces(told)), names, parts)
+        yield from brought_together(_context().partitionId(), files.read(_pieces(told)), names, parts)
 
 
 def _pieces(told: Iterable[str]) -> list[Piece]:

@@ -143,23 +143,20 @@ def test_another_table_at_the_path_is_another_one_however_many_commits_it_has(
 def test_a_table_that_was_brought_back_from_a_copy_and_went_on_otherwise_is_read_as_it_is(
     spark: SparkSession, path: Path, tmp_path: Path, is_compact: bool, more: int
 ) -> None:
+    def goes_on_and_is_brought_back(table: mdt.Table) -> None:
+        table.upsert(rows(range(3), 1))
+        if is_compact:
+            table.metadata.compact()
+        assert values(load(spark, path)) == {0, 1}
+        shutil.rmtree(path)
+        shutil.copytree(tmp_path / "copy", path)
+
     table = made(path, 2)
     shutil.copytree(path, tmp_path / "copy")
-    table.upsert(rows(range(3), 1))
-    if is_compact:
-        table.metadata.compact()
-    assert values(load(spark, path)) == {0, 1}
-    shutil.rmtree(path)
-    shutil.copytree(tmp_path / "copy", path)
+    goes_on_and_is_brought_back(table)
     assert values(load(spark, path)) == {0}
     open_tables.forget()
-    table = mdt.open(path)
-    table.upsert(rows(range(3), 1))
-    if is_compact:
-        table.metadata.compact()
-    assert values(load(spark, path)) == {0, 1}
-    shutil.rmtree(path)
-    shutil.copytree(tmp_path / "copy", path)
+    goes_on_and_is_brought_back(mdt.open(path))
     table = mdt.open(path)
     for v in range(2, 2 + more):
         table.upsert(rows(range(3 * v, 3 * v + 3), v))

@@ -119,16 +119,16 @@ public class Factory {
         return GivenBytes.write(rows, file);
     }
 
-    /** Returns the heads of blocks of rows: see Blocks. */
+    /** Returns the heads of blocks of rows: see RowBlocks. */
     public JavaRDD heads(JavaRDD blocks) {
         shipment.to(blocks.context());
-        return blocks.map(new Blocks(Blocks.HEAD));
+        return blocks.map(new RowBlocks(RowBlocks.HEAD));
     }
 
-    /** Returns those blocks of rows that no bucket takes: see Blocks. */
+    /** Returns those blocks of rows that no bucket takes: see RowBlocks. */
     public JavaRDD told(JavaRDD blocks) {
         shipment.to(blocks.context());
-        return blocks.filter(new Blocks(Blocks.IS_TOLD));
+        return blocks.filter(new RowBlocks(RowBlocks.IS_TOLD));
     }
 
     /** Returns a frame with a query of its own over an analysed plan: it has no files yet, and will be given the newest. */

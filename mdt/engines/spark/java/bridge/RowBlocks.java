@@ -7,14 +7,14 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 import org.apache.spark.api.java.function.Function;
 
-public final class Blocks implements Function {
+public final class RowBlocks implements Function {
     static final int HEAD = 0; // returns the front and the head of a block
     static final int IS_TOLD = 1; // returns whether no bucket takes its rows
     private static final int FRONT_BYTES = 5; // a byte, the kind, and an integer, the length of the head
     private static final byte TOLD = 1;
     private final int asked;
 
-    Blocks(int asked) {
+    RowBlocks(int asked) {
         this.asked = asked;
     }
 
