@@ -35,6 +35,7 @@ from mdt.parquet.digests import Footer, footer_reference
 from mdt.parquet.segment import Segment
 from mdt.parquet.segment_rows import live_mask
 from mdt.stores.scratch import Scratch, Sink
+from mdt.stores.unused import give_back
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import filling
 from mdt.write.moved_rows import moved_schema, taken, with_constants
@@ -154,6 +155,8 @@ def rewritten(
                 done = pool.submit(made.add, whole, at >= old)
                 yield whole
                 done.result()
+                del whole, group, at  # before memory is given back
+                give_back()
 
         said = base_file.encode_groups(
             described(), sink, rows=base.rows + len(come), unbounded=unbounded, avro_schema=avro_schema, said=made.said, compression=options.compression,
