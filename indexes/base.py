@@ -43,7 +43,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.predicate import Leaf
+from indexes.sorting import stable_order
 
 MAYBE = True
 """A segment that may hold a matching row."""
@@ -240,7 +241,7 @@ class KeyHashes:
         >>> KeyHashes(np.array([2, 1], np.uint64), np.array([0, 9], np.uint64)).order().tolist()
         [1, 0]
         """
-        order = np.argsort(self.hi, kind="stable").astype(np.int64)
+        order = stable_order(self.hi)
         hi = self.hi[order]
         if len(hi) > 1 and bool(np.any(hi[1:] == hi[:-1])):
             order = np.lexsort((self.lo, self.hi)).astype(np.int64)
@@ -305,16 +306,24 @@ class KeyIndex(ABC):
         each key.  Repeated keys are allowed (a key may live in several groups).
         """
 
+    def opened(self, key_part: bytes | memoryview) -> Any:
+        """Return what :meth:`locate` and :meth:`locate_within` may be given in its place, as often as keys are looked for; by default the bytes.
+
+        An index that remembers what it has read and verified overrides this.  Used by many threads.  Raises ValueError for bytes that it did not write.
+        """
+        return key_part
+
     @abstractmethod
-    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+    def locate(self, key_part: Any, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """Return a superset of the pairs (key, group of the key part) for m keys, given as to :meth:`build`.
 
+        ``key_part``: its bytes, as bytes or memoryview, or what :meth:`opened` made of them.
         Raises ValueError for bytes that it did not write; the table then takes all groups of the key part as candidates.
         """
 
     def locate_within(
-        self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes, key_place: Int64Array, group_place: Int64Array
-    ) -> Candidates:  # fmt: skip
+        self, key_part: Any, keys: pa.Array, hashes: KeyHashes, key_place: Int64Array, group_place: Int64Array
+    ) -> Candidates:
         """Return what :meth:`locate` does, but no pair of a key and a group that are of different places (partitions).
 
         ``key_place``: int64[m], 0 or more; ``group_place``: int64[groups of the key part], -1 for a place of no key.  An index that compares keys

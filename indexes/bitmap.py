@@ -56,6 +56,7 @@ from indexes.dictionary import Dictionary
 from indexes.key_ranges import OPS, KeyRanges
 from indexes.positions import CONTAINER_ROWS, from_positions, to_bitmap
 from indexes.predicate import Leaf
+from indexes.sorting import stable_order
 
 Form = Literal["values", "slices"]
 """How positions are kept."""
@@ -323,7 +324,7 @@ def _coded_by_counting(values: pa.Array) -> tuple[Any, Codes] | None:
 
 def _ranked(words: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], Codes]:
     """Return the distinct words, sorted, and the rank of each; different values may have the same key (the zeros)."""
-    sorting = np.argsort(words)
+    sorting = stable_order(words)
     ordered = words[sorting]
     new = np.ones(len(words), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
@@ -351,7 +352,7 @@ def _bitmaps(
     slices_bytes_max = _estimated(codes, distinct, left_out, counts) / VALUES_BYTES_RATIO if form is None else 0.0
     if form == "slices" or sum(map(len, slices)) < slices_bytes_max:
         return "slices", _NONE, slices
-    positions = np.argsort(codes, kind="stable").astype(np.uint32)
+    positions = stable_order(codes).astype(np.uint32)
     positions = positions if at is None else at[positions].astype(np.uint32)
     parts = np.split(positions, np.cumsum(counts)[:-1]) if distinct else []
     return "values", left_out, [b"" if code == left_out else from_positions(part) for code, part in enumerate(parts)]

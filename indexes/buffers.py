@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexes.sorting import stable_order
+
 
 def numbers(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Return integers or floats [n] without null as numpy has them; no copy if they are one chunk.
@@ -79,7 +81,7 @@ def taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Ta
 
 
 def _taken_by_chunk(table: pa.Table, rows: npt.NDArray[np.integer[Any]]) -> pa.Table:
-    order = np.argsort(rows, kind="stable")
+    order = stable_order(rows)
     rising, first = rows[order], 0
     nowhere = int(np.searchsorted(rising, 0))
     parts = [table.schema.empty_table().take(pa.nulls(nowhere, pa.int64()))]

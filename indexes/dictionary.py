@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from indexes.base import UInt64Array
 from indexes.blocks import Blocks
+from indexes.sorting import stable_order
 
 BLOCK_KEYS = 256
 """Keys of one block."""
@@ -380,7 +381,7 @@ def text_order(keys: pa.Array) -> npt.NDArray[np.integer[Any]]:
     unused = (8 * (_WORD - np.maximum(rest, 1))).astype(np.uint64)
     words = (windows[offsets[:-1] + begin].astype(np.uint64) >> unused) << unused
     words[rest == 0] = 0
-    return np.argsort(words | rest.astype(np.uint64))
+    return stable_order(words | rest.astype(np.uint64))
 
 
 def _bytes_of(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64Array]:

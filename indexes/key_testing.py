@@ -14,7 +14,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -215,6 +215,12 @@ class KeyIndexConformance:
         return self.index.build(array, hashes, np.array(made.group, np.int64), GROUPS)
 
     def _locate(self, key_part: bytes | memoryview, asked: Sequence[str], groups: int = GROUPS) -> Pairs:
+        opened = self.index.opened(key_part)
+        found, *again = [self._pairs(way, asked, groups) for way in (key_part, opened, opened)]
+        assert all(pairs == found for pairs in again), "a key part that was opened answers otherwise than its bytes"
+        return found
+
+    def _pairs(self, key_part: Any, asked: Sequence[str], groups: int) -> Pairs:
         found = self.index.locate(key_part, *hashed(asked))
         _check_candidates(found, len(asked), groups)
         pairs = set(zip(found.key.tolist(), found.group.tolist(), strict=True))

@@ -53,6 +53,7 @@ from indexes import bloom
 from indexes.base import BoolArray, Candidates, Int64Array, KeyHashes, KeyIndex
 from indexes.buffers import distinct_numbers
 from indexes.interval_tree import IntervalList, IntervalTree
+from indexes.sorting import stable_order
 
 BOUND_BYTES_MAX = 64
 """Longer bounds are cut: they cost space and hardly separate better."""
@@ -240,7 +241,7 @@ class _Within:
 
     @classmethod
     def of(cls, opened: _Opened, ranks: Int64Array, key_place: Int64Array, entry_place: Int64Array) -> _Within:
-        by_place = np.argsort(entry_place, kind="stable").astype(np.int64)
+        by_place = stable_order(entry_place)
         start, stop = (np.searchsorted(entry_place[by_place], key_place, side) for side in ("left", "right"))
         here, anywhere = stop - start, opened.counts(ranks)
         is_near = here <= anywhere

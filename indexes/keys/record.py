@@ -44,6 +44,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Candidates, Int64Array, KeyHashes, KeyIndex, UInt64Array
+from indexes.sorting import stable_order
 
 UInt32Array = npt.NDArray[np.uint32]
 UIntArray = npt.NDArray[np.unsignedinteger]
@@ -77,14 +78,19 @@ class RecordKeyIndex(KeyIndex):
     def build(self, keys: pa.Array, hashes: KeyHashes, group: Int64Array, groups: int) -> bytes:
         """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than GROUPS_MAX groups."""
         _check_groups(groups)
-        return _encode(hashes.hi, group.astype(np.uint32), groups)
+        assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (int(group.max()), groups)
+        return _encode(hashes.hi, group.astype(_number_type(groups)), stable_order(hashes.hi), groups)
 
-    def locate(self, key_part: bytes | memoryview, keys: pa.Array, hashes: KeyHashes) -> Candidates:
+    def opened(self, key_part: bytes | memoryview) -> _KeyPart:
+        """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked into first."""
+        return _open(key_part)
+
+    def locate(self, key_part: bytes | memoryview | _KeyPart, keys: pa.Array, hashes: KeyHashes) -> Candidates:
         """See :meth:`indexes.base.KeyIndex.locate`.  Equal hashes give all their groups."""
-        opened = _open(key_part)
+        opened = key_part if isinstance(key_part, _KeyPart) else _open(key_part)
         if len(hashes) == 1:
             return opened.locate_one(int(hashes.hi[0]))
-        order = np.argsort(hashes.hi)
+        order = stable_order(hashes.hi)
         wanted = hashes.hi[order]
         shard = _shard(wanted, opened.bits)
         shards = _distinct(shard)
@@ -103,14 +109,14 @@ class RecordKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.merge`.  Verifies every byte.  O(n log key parts): sorted runs are merged."""
         _check_groups(total)
         parts = [_renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)]
-        hashes = [np.zeros(0, np.uint64), *(part[0] for part in parts)]
-        numbers = [np.zeros(0, np.uint32), *(part[1] for part in parts)]
-        return _encode(np.concatenate(hashes), np.concatenate(numbers), total)
+        hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
+        numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
+        return _encode(hashes, numbers, np.argsort(hashes, kind="stable"), total)  # which takes runs as they are
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyPart:
-    """An opened key part: header and fan-out are verified, the arrays are views that are not."""
+    """An opened key part: header and fan-out are verified; of the arrays, which are views, the shards that ``verified`` says -> bool[2^bits]."""
 
     bits: int
     group_count: int
@@ -118,18 +124,21 @@ class _KeyPart:
     checks: UInt64Array
     hashes: UInt64Array
     groups: UIntArray
+    verified: npt.NDArray[np.bool_]
 
     @property
     def count(self) -> int:
         return len(self.hashes)
 
     def verify(self, shards: npt.NDArray[np.integer]) -> None:
-        """Compare the checksums of ``shards``; ValueError names the first that is damaged."""
+        """Compare the checksums of those ``shards`` that have not been; ValueError names the first that is damaged."""
+        shards = shards[~self.verified[shards]]
         starts, ends = self.starts[shards].tolist(), self.starts[shards + 1].tolist()
         found = _checksums(self.hashes.data, self.groups.data, starts, ends)
         wrong = np.flatnonzero(found != self.checks[shards])
         if len(wrong):
             raise ValueError(f"record key part: shard {shards[wrong[0]]} is damaged")
+        self.verified[shards] = True
 
     def groups_at(self, entries: Int64Array | slice) -> Int64Array:
         """Return the groups of some entries -> int64[n]."""
@@ -157,6 +166,8 @@ class _KeyPart:
 
         Looks at no byte of another shard: one that is damaged there would mislead the search without being noticed.
         """
+        if self.verified.all():
+            return self.hashes.searchsorted(wanted, side).astype(np.int64, copy=False)
         places = np.empty(len(wanted), np.int64)
         starts, ends = self.starts[shards].tolist(), self.starts[shards + 1].tolist()
         for start, end, first, last in zip(starts, ends, cuts[:-1], cuts[1:], strict=True):
@@ -193,16 +204,16 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     checks = np.frombuffer(view, np.dtype("<u8"), 1 << bits, checks_at)
     hashes = np.frombuffer(view, np.dtype("<u8"), count, hashes_at)
     groups = np.frombuffer(view, number, count, hashes_at + 8 * count)
-    return _KeyPart(bits, group_count, starts, checks, hashes, groups)
+    return _KeyPart(bits, group_count, starts, checks, hashes, groups, np.zeros(1 << bits, np.bool_))
 
 
-def _encode(hashes: UInt64Array, groups: UInt32Array, group_count: int) -> bytes:
-    assert not len(groups) or int(groups.max()) < group_count, (int(groups.max()), group_count)
-    hashes, groups = _sorted_pairs(hashes, groups)
+def _encode(hashes: UInt64Array, groups: UIntArray, order: Int64Array, group_count: int) -> bytes:
+    """Return the key part of some pairs; ``order``: puts the hashes in order."""
+    hashes, groups = _distinct_pairs(hashes[order], groups[order])
     bits = min(_SHARD_BITS_MAX, max(0, (len(hashes) // _SHARD_ENTRIES).bit_length()))
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
     starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(np.dtype("<u8"))
-    hashes, numbers = hashes.astype(np.dtype("<u8")), groups.astype(_number_type(group_count))
+    hashes, numbers = hashes.astype(np.dtype("<u8"), copy=False), groups.astype(_number_type(group_count), copy=False)
     at = starts.tolist()
     checks = _checksums(hashes.data, numbers.data, at[:-1], at[1:])
     fan_out = starts.tobytes() + checks.astype(np.dtype("<u8")).tobytes()
@@ -218,10 +229,8 @@ def _number_type(groups: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2") if groups <= 1 << 16 else np.dtype("<u4")
 
 
-def _sorted_pairs(hashes: UInt64Array, groups: UInt32Array) -> tuple[UInt64Array, UInt32Array]:
-    """Sort by (hash, group) and drop repeated pairs.  The stable sort takes sorted runs as they are."""
-    order = np.argsort(hashes, kind="stable")
-    hashes, groups = hashes[order], groups[order]
+def _distinct_pairs(hashes: UInt64Array, groups: UIntArray) -> tuple[UInt64Array, UIntArray]:
+    """Return each pair of a hash and a group once, by rising group where hashes, which rise, are equal."""
     equal = hashes[1:] == hashes[:-1]
     if bool(equal.any()):
         order = np.lexsort((groups, hashes))

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array
 from indexes.hashing import hash_keys
+from indexes.sorting import stable_order
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.errors import Unavailable
@@ -127,7 +128,7 @@ def part_of(table: pa.Table, names: Sequence[str], parts: int) -> Int64Array:
 
 def by_part(table: pa.Table, part: Int64Array) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of each part that has some, in their order; ``part``: int64[n], of each row.  O(n log n)."""
-    order = np.argsort(part, kind="stable")
+    order = stable_order(part)
     parts, first = np.unique(part[order], return_index=True)
     table = table.take(pa.array(order))
     for number, start, end in zip(parts.tolist(), first.tolist(), [*first[1:].tolist(), len(table)], strict=False):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from indexes import values as orders
 from indexes.rising import is_rising
+from indexes.sorting import stable_order
 from mdt.errors import Invalid
 from mdt.hudi.arrays import plain
 
@@ -89,7 +90,7 @@ def rising(keys: pa.Array) -> npt.NDArray[np.int64] | None:
         return None
     words = _words(keys)
     if words is not None:
-        return np.argsort(words, kind="stable").astype(np.int64)  # two to three times as fast as by bytes
+        return stable_order(words)
     order: npt.NDArray[np.int64] = pc.sort_indices(keys).to_numpy().astype(np.int64)
     return order
 

@@ -200,7 +200,7 @@ def build(hashes: KeyHashes, ordering: UInt64Array | None) -> KeyMap:
 
 def encode(key_map: KeyMap) -> bytes:
     """Return the bytes of ``key_map``."""
-    n, hi, lo = len(key_map), key_map.hashes.hi.astype("<u8"), key_map.hashes.lo.astype("<u8")
+    n, hi, lo = len(key_map), *(word.astype("<u8", copy=False) for word in (key_map.hashes.hi, key_map.hashes.lo))
     position = Packed.of(np.asarray(key_map.position))
     packed, least = [position], 0
     if key_map.ordering is not None:
@@ -210,7 +210,7 @@ def encode(key_map: KeyMap) -> bytes:
     arrays: list[npt.NDArray[Any]] = [hi, lo, *(one.data for one in packed)]
     start = shard_bounds(hi, shard_bits(n))
     told = head(n, [one.data.shape[1] for one in packed], least, start, checksums(arrays, start))
-    return b"".join([told, *(array.tobytes() for array in arrays)])
+    return b"".join([told, *(array.data for array in arrays)])
 
 
 def width_of(most: int) -> int:

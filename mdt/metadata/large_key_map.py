@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexes.base import Int64Array, KeyHashes, UInt64Array
+from indexes.sorting import stable_order
 from mdt.metadata import key_map
 from mdt.metadata.key_map import Packed
 from mdt.stores.scratch import Scratch
@@ -42,7 +43,7 @@ class LargeKeyMap:
             self._bounds.append((int(ordering.min()), int(ordering.max())))
         self._added += rows
         part = key_map.shard_of(hashes.hi, self._bits)
-        order = np.argsort(part, kind="stable")
+        order = stable_order(part)
         entries = np.stack(columns, axis=1)[order]
         numbers, first = np.unique(part[order], return_index=True)
         for number, piece in zip(numbers.tolist(), np.split(entries, first[1:]), strict=True):

@@ -119,12 +119,12 @@ def propose(
             whole.append(groups)
             continue
         try:
-            data = memoryview(metadata.key_part_payload(key_part))
+            opened = metadata.key_parts.opened(key_part, index)
             if key_place is None or len(groups) == 1:
-                found = index.locate(data, keys, hashes)
+                found = index.locate(opened, keys, hashes)
             else:
                 group_place = snapshot.file_groups.places(groups, places)
-                found = index.locate_within(data, keys, hashes, key_place, group_place)
+                found = index.locate_within(opened, keys, hashes, key_place, group_place)
             of_key_part = found.key, groups[found.group], groups[found.whole]
         except (ValueError, IndexError, Corrupt):
             # Damaged, or it numbers more groups than its record names.

@@ -24,7 +24,6 @@ from mdt.errors import Corrupt, Invalid, Missing, Unsupported
 from mdt.hudi.layout import layout_of
 from mdt.limits import (
     INLINE_SUMMARY_BYTES_MAX,
-    KEY_PARTS_OPEN_MAX,
     METADATA_COMPACT_RECORDS,
     METADATA_COMPACT_RECORDS_MAX,
     OPERATIONS_AT_ONCE_MAX,
@@ -44,6 +43,7 @@ from mdt.metadata.foreign import Seen, Watch, watched_since
 from mdt.metadata.history import history_row
 from mdt.metadata.index_summaries import SummaryCache
 from mdt.metadata.key_part_merge import can_be_read, mergeable, merged_key_parts
+from mdt.metadata.key_part_reader import KeyPartReader
 from mdt.metadata.key_parts import KeyPart
 from mdt.metadata.other_tables import no_table
 from mdt.metadata.recent import SHARED, Recent
@@ -89,7 +89,7 @@ class Metadata:
         self._looked_at = -1
         self._newest: Snapshot | None = None
         self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
-        self._key_parts: Recent[ObjectRange, pa.Buffer] = Recent(KEY_PARTS_OPEN_MAX)
+        self.key_parts = KeyPartReader(self.objects)
         self._options: tuple[TableDefinition, Options] | None = None
         self._key_index: tuple[TableDefinition, KeyIndex] | None = None
 
@@ -309,18 +309,6 @@ class Metadata:
         """Keep a record that stands in the log, as whoever reads it has it."""
         self._records.put(record.seq, record, record.nbytes)
 
-    def key_part_payload(self, key_part: KeyPart) -> bytes | pa.Buffer:
-        """Return the bytes of a key part; they verify themselves when they are parsed."""
-        if key_part.payload is not None:
-            return key_part.payload
-        assert key_part.stored is not None
-        known = self._key_parts.get(key_part.stored)
-        return (
-            self._key_parts.put(key_part.stored, self.objects.read(key_part.stored, verify=False))
-            if known is None
-            else known
-        )
-
     def key_index(self, snapshot: Snapshot) -> KeyIndex:
         """Return the key index of the table.  Raises Unsupported if its class is not installed."""
         definition = snapshot.definition
@@ -366,7 +354,7 @@ class Metadata:
         key_parts = snapshot.key_parts
         if self.key_index_problem(snapshot) is None:  # else they stay as they are, for a process that can read them
             snapshot = self._without_damaged_key_parts(snapshot)
-            key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_part_payload, whole=whole)
+            key_parts = merged_key_parts(snapshot, self.key_index(snapshot), self.key_parts.payload, whole=whole)
         columns = to_checkpoint(snapshot, self._with_objects(snapshot, key_parts, token))
         objects, entries, starts, pages = write_pages(
             self.storage, columns, lambda n: paths.checkpoint_part(snapshot.seq, token, f"pages-{n}")
@@ -415,7 +403,7 @@ class Metadata:
     def _without_damaged_key_parts(self, snapshot: Snapshot) -> Snapshot:
         """Forget key parts that cannot be read; every key is then looked for in their groups."""
         index = self.key_index(snapshot)
-        damaged = [u for u in mergeable(snapshot, index) if not can_be_read(u, index, self.key_part_payload)]
+        damaged = [u for u in mergeable(snapshot, index) if not can_be_read(u, index, self.key_parts.payload)]
         if not damaged:
             return snapshot
         lost = np.concatenate([snapshot.key_part_groups(key_part) for key_part in damaged])

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from indexes.base import Int64Array, UInt64Array
 from indexes.buffers import flags, numbers
+from indexes.sorting import stable_order
 
 SORT, ZORDER, HILBERT = "sort", "zorder", "hilbert"
 CURVES = (SORT, ZORDER, HILBERT)
@@ -59,7 +60,7 @@ def row_order(columns: Sequence[pa.ChunkedArray], curve: str) -> Int64Array:
 
 def order_along(curve: str, ranked: Sequence[Int64Array]) -> Int64Array:
     """Return what :func:`row_order` does for a curve.  ``ranked``: the :func:`ranks` of two or more columns, int64[n] each."""
-    return np.argsort(codes(ranked, curve), kind="stable").astype(np.int64)
+    return stable_order(codes(ranked, curve))
 
 
 def ranks(column: pa.Array | pa.ChunkedArray) -> Int64Array:

@@ -147,7 +147,7 @@ def unknown_groups(metadata: Metadata, snapshot: Snapshot) -> list[str]:
     lost = set(snapshot.uncovered)
     for part in snapshot.key_parts:
         is_stored = part.stored is None or can_be_loaded(metadata, part.stored)
-        if part.index != index.name or not is_stored or not can_be_read(part, index, metadata.key_part_payload):
+        if part.index != index.name or not is_stored or not can_be_read(part, index, metadata.key_parts.payload):
             numbers = snapshot.key_part_groups(part)
             lost.update(snapshot.file_groups.names(numbers[numbers >= 0].tolist()))
     return with_files(snapshot, lost)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexes.base import Int64Array, KeyHashes, KeyIndex
+from indexes.sorting import stable_order
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
@@ -57,7 +58,7 @@ def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
         return {}
     if of.min() == of.max():
         return {int(of[0]): rows}
-    order = np.argsort(of, kind="stable")
+    order = stable_order(of)
     values = of[order]
     first = np.flatnonzero(np.diff(values)) + 1
     return dict(zip([int(values[0]), *values[first].tolist()], np.split(rows[order], first), strict=True))
@@ -302,9 +303,9 @@ def footprint_of(
     snapshot: Snapshot, txn: str, located: Located, work: Sequence[Assignment], absent: Mapping[str, KeyHashes]
 ) -> Footprint:
     """Return the footprint of everything that was read."""
-    groups = np.union1d(located.group, np.array([w.group for w in work], np.int64))
-    written = groups[groups >= 0].tolist()  # neither of rows that were not found nor NEW
-    return Footprint(txn, frozenset(snapshot.file_groups.names(written)), absent, opens=opened_by(work))
+    found = located.group[located.group >= 0]  # but rows that were not found
+    read = np.union1d(found, np.array([w.group for w in work if w.group >= 0], np.int64))  # but NEW ones
+    return Footprint(txn, frozenset(snapshot.file_groups.names(read.tolist())), absent, opens=opened_by(work))
 
 
 def opened_by(work: Sequence[Assignment]) -> frozenset[tuple[str, int]]:
@@ -423,7 +424,9 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
 def _key_part(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> KeyPart:
     """Return the key part of the keys that the slices ``grown``, at least one, have gained."""
     keys = pa.concat_arrays([w.gained for w in grown])
-    hashes = KeyHashes(*np.hstack([(w.gained_hashes.hi, w.gained_hashes.lo) for w in grown]))
+    hashes = KeyHashes(
+        np.concatenate([w.gained_hashes.hi for w in grown]), np.concatenate([w.gained_hashes.lo for w in grown])
+    )
     number = np.repeat(np.arange(len(grown)), [len(w.gained) for w in grown])
     data = index.build(keys, hashes, number, len(grown))
     groups = tuple(w.file.file_id for w in grown)

@@ -289,6 +289,28 @@ def test_a_record_look_up_detects_every_flipped_bit_that_it_depends_on():
             RecordKeyIndex().locate(bytes(damaged), pa.nulls(1), one)
 
 
+def test_an_opened_record_key_part_verifies_each_shard_once_and_finds_damage_in_those_it_has_not_seen():
+    hashes, key_part = record_key_part(60_000)
+    damaged = bytearray(key_part)
+    opened = RecordKeyIndex().opened(memoryview(damaged))
+    ordered = hashes.take(hashes.order())
+    some = ordered.take(np.arange(20_000))
+    expected = RecordKeyIndex().locate(key_part, pa.nulls(20_000), some).group.tolist()
+    assert RecordKeyIndex().locate(opened, pa.nulls(20_000), some).group.tolist() == expected
+    assert 0 < opened.verified.sum() < len(opened.verified)
+    damaged[-1] ^= 1
+    assert RecordKeyIndex().locate(opened, pa.nulls(20_000), some).group.tolist() == expected
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"shard {len(opened.verified) - 1} is damaged"):
+            RecordKeyIndex().locate(opened, pa.nulls(60_000), ordered)
+    damaged[-1] ^= 1
+    every = RecordKeyIndex().locate(key_part, pa.nulls(60_000), ordered)
+    for _ in range(2):
+        found = RecordKeyIndex().locate(opened, pa.nulls(60_000), ordered)
+        assert (found.key.tolist(), found.group.tolist()) == (every.key.tolist(), every.group.tolist())
+    assert opened.verified.all()
+
+
 def test_damage_in_another_shard_does_not_disturb_a_record_look_up():
     hashes, key_part = record_key_part(6000)
     first = hashes.take(np.array([np.argmin(hashes.hi)]))
