@@ -19,12 +19,14 @@ Writing to such a frame or view is refused by Spark, because the relation claims
 The reply to one call from the JVM, integers little-endian: one byte 0, then the body; or one byte 1, then the name of
 a temporary file with the body, which the JVM deletes.
 
-* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow, 4: figures follow), int32 k (-1: keep all
-  files), int32[k] positions to keep; wanted rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot.
+* Body: int32 version number, int32 flags (1: a snapshot follows, 2: wanted rows follow, 4: figures follow, 8: changes follow), int32 k (-1: keep all
+  files), int32[k] positions to keep; wanted rows: int32[k] length of each bitmap, -1 for all rows, the bitmaps; figures; snapshot or changes.
 * Figures: int32 n, int64[n] numbers, int32[n] units (0: counts, 1: bytes), int32[n] ends of the names; the names as UTF-8.
 * Snapshot: int32 n; int64[n] bytes of Parquet data, int64[n] where they begin, -1 for a whole file, int64[n] bytes of the whole
   file; int32[n] bytes of the footer to compare, 0 for none, int32[n] its CRC-32, int32[n] version of the columns, -1 for the
   newest, int32[n] whether some positions are dead, int32[n] ends of the URIs; the URIs as UTF-8.
+* Changes: int32 number of a version that the JVM has; int32 g, int32[g] positions in it, rising, of files that are gone; int32 d, int32[d] positions, rising,
+  of files that stay and have other dead rows, int32[d] whether some positions are dead; a snapshot of the files that come behind those that stay.
 * Dead rows, asked for by another call of those m files that a query reads, once a version: int32[m] length of each bitmap of dead positions,
   -1 for none, the bitmaps; int32[m] number of the object that has such a bitmap, too, -1 for none; int64[m] where it begins there, int32[m] its length,
   int32[m] its CRC-32, int32[m] how many positions it has; int32 k, int64[k] bytes of the objects, int32[k] ends of their URIs; the URIs as UTF-8.
@@ -40,13 +42,11 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -56,6 +56,7 @@ from mdt.engines.spark import answers, private
 from mdt.engines.spark.catalyst import predicate_of
 from mdt.engines.spark.failures import in_task
 from mdt.engines.spark.java_half import factory_of
+from mdt.engines.spark.listing import Changes, DeadRows, Files, Listing, NativeFiles
 from mdt.engines.spark.session import classic
 from mdt.errors import Conflict, Unsupported
 from mdt.limits import LISTED_FILES_MAX
@@ -68,85 +69,6 @@ _UNITS = ("", "bytes")  # of figures, by the number that the JVM knows them by
 _FILES_KEPT_MIN = 2
 _FILES_KEPT = 4  # of versions that were listed last: what else the JVM wants to know of one, it asks at once
 _VERSION_NUMBERS_MAX = 4096  # more versions than can be committed while one query is planned
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRows:
-    """Which positions of m files are dead: those in a bitmap that stands here, and those in one that tasks read from an object.
-
-    ``bitmaps``: serialized, None for none.  ``objects``: URI, percent-encoded, and bytes of each object.  ``object``: the number of the
-    one that has a bitmap of a file, -1 for none; ``offset``, ``length``, ``crc``: its bytes there, and their CRC-32; ``rows``: how many positions it
-    has; int64[m].
-    """
-
-    bitmaps: Sequence[bytes | None]
-    objects: Sequence[tuple[str, int]]
-    object: npt.NDArray[np.int64]
-    offset: npt.NDArray[np.int64]
-    length: npt.NDArray[np.int64]
-    crc: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-
-    @classmethod
-    def here(cls, bitmaps: Sequence[bytes | None]) -> DeadRows:
-        """Return dead rows of which none stands elsewhere."""
-        none = np.zeros((5, len(bitmaps)), np.int64)
-        none[0] = -1
-        return cls(bitmaps, [], *none)
-
-
-@dataclass(frozen=True, slots=True)
-class NativeFiles:
-    """n files of Parquet data, or parts of files.
-
-    ``uris``: percent-encoded.  ``sizes``: bytes of Parquet data, int64[n].  ``offsets``: where these begin in the file, -1 for a
-    whole file, int64[n].  ``file_sizes``: of the files that hold them, int64[n].  ``footer_sizes``: bytes at the end that are
-    compared with ``footer_crcs`` before they are read, 0 for none, int32[n]; CRC-32, uint32[n].  ``versions``: number of the older
-    version of the columns that the file has, -1 for the newest, int32[n].  ``has_dead``: whether there are
-    positions that are not returned, bool[n].  ``dead``: says which these are of such files, of which it is given the positions
-    in the list; it is called for files that a query reads, so what other files have is of no matter.
-    """
-
-    uris: Sequence[str]
-    sizes: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.int64]
-    file_sizes: npt.NDArray[np.int64]
-    footer_sizes: npt.NDArray[np.int32]
-    footer_crcs: npt.NDArray[np.uint32]
-    versions: npt.NDArray[np.int32]
-    has_dead: npt.NDArray[np.bool_]
-    dead: Callable[[Sequence[int]], DeadRows]
-
-    @classmethod
-    def whole(cls, uris: Sequence[str], sizes: Sequence[int], dead: Sequence[bytes] | None = None) -> NativeFiles:
-        """Return whole files with the newest columns, whose footers are believed."""
-        n = len(uris)
-        bytes_of = np.array(sizes, np.int64)
-        none = np.zeros(n, np.int32)
-        all_dead = dead or [b""] * n
-        return cls(
-            uris, bytes_of, np.full(n, -1, np.int64), bytes_of, none, none.astype(np.uint32), none - 1,
-            np.array([len(one) > 0 for one in all_dead], np.bool_), lambda at: DeadRows.here([all_dead[i] for i in at]),
-        )  # fmt: skip
-
-    def __len__(self) -> int:
-        return len(self.uris)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The answer to one call: ``files`` of one ``version``, and which of them the query must read.
-
-    Equal versions promise equal ``files``, which may then be read again or not at all.  ``keep``: int32[k], distinct
-    positions in ``files``, or None for all.  ``wanted``: for each of ``keep`` the serialized bitmap of the only positions in it
-    that may match, None for any; or None.  ``figures``: what Spark's UI is told of the plan, with the same names for every plan of a query.
-    """
-
-    version: Hashable
-    files: NativeFiles
-    keep: npt.NDArray[np.int32] | None = None
-    wanted: Sequence[bytes | None] | None = None
-    figures: Sequence[Figure] = ()
 
 
 class Lister(Protocol):
@@ -260,7 +182,7 @@ class _Planner:
         self._columns = columns
         self._root_uri = root_uri
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
-        self._files: OrderedDict[int, NativeFiles] = OrderedDict()
+        self._files: OrderedDict[int, Files] = OrderedDict()
         self._next = 0
         self._lock = threading.Lock()
         with _planners_lock:
@@ -281,8 +203,10 @@ class _Planner:
         _release(asked["gone"])
         listing = self._list(asked["query"], asked["filters"], asked.get("rows"))
         number = self._number(listing.version)
+        is_known = number in asked["known"]
+        changes = None if is_known else self._changes(listing.files, asked["known"])
         self._keep(number, listing.files)
-        return _reply(number, listing, number not in asked["known"])
+        return _reply(number, listing, is_known=is_known, changes=changes)
 
     def _list(self, query: str, filters: list[Any], rows: int | None) -> Listing:
         try:
@@ -298,7 +222,17 @@ class _Planner:
             )
         return self.lister.list(query, And(()))
 
-    def _keep(self, number: int, files: NativeFiles) -> None:
+    def _changes(self, files: Files, known: Collection[int]) -> tuple[int, Changes] | None:
+        """Return a version that the JVM has, and how ``files`` follow from its files; None if that is not known of any."""
+        with self._lock:
+            kept = [(number, self._files[number]) for number in sorted(known, reverse=True) if number in self._files]
+        for number, before in kept:
+            changes = files.since(before)
+            if changes is not None:
+                return number, changes
+        return None
+
+    def _keep(self, number: int, files: Files) -> None:
         with self._lock:
             self._files[number] = files
             self._files.move_to_end(number)
@@ -306,7 +240,7 @@ class _Planner:
             while len(self._files) > most:
                 self._files.popitem(last=False)
 
-    def _files_of(self, number: int, query: str) -> NativeFiles:
+    def _files_of(self, number: int, query: str) -> Files:
         """Return the files of a version that was listed for a query.  Raises Conflict if the query is pinned to another one now."""
         with self._lock:
             files = self._files.get(number)
@@ -344,11 +278,20 @@ def _release(queries: list[str]) -> None:
                 lister.release(query)
 
 
-def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
-    """Return the bytes of a reply; the format is in the module's docstring."""
+def _reply(number: int, listing: Listing, *, is_known: bool, changes: tuple[int, Changes] | None) -> bytes:
+    """Return the bytes of a reply; the format is in the module's docstring.
+
+    ``is_known``: whether the JVM has the files; ``changes``: how they follow from those of a version that it has, None if it must be sent all.
+    """
     keep, wanted = listing.keep, listing.wanted
     count = -1 if keep is None else len(keep)
-    flags = int(with_snapshot) | int(wanted is not None) << 1 | int(bool(listing.figures)) << 2
+    with_snapshot = not is_known and changes is None
+    flags = (
+        with_snapshot
+        | (wanted is not None) << 1
+        | bool(listing.figures) << 2
+        | (not is_known and not with_snapshot) << 3
+    )
     parts = [np.array([number, flags, count], "<i4").tobytes()]
     if keep is not None:
         parts.append(np.asarray(keep, "<i4").tobytes())
@@ -357,7 +300,9 @@ def _reply(number: int, listing: Listing, with_snapshot: bool) -> bytes:
     if listing.figures:
         parts.append(_figures(listing.figures))
     if with_snapshot:
-        parts.append(_snapshot(listing.files))
+        parts.append(_snapshot(listing.files.native()))
+    elif changes is not None:
+        parts.append(_changed(*changes))
     return _sent(b"".join(parts))
 
 
@@ -422,6 +367,14 @@ def _snapshot(files: NativeFiles) -> bytes:
             *uris,
         )
     )
+
+
+def _changed(number: int, changes: Changes) -> bytes:
+    """Return the bytes of what has changed since the version with this number."""
+    gone, dead = (np.asarray(at, "<i4") for at in (changes.gone, changes.dead))
+    has_dead = np.asarray(changes.has_dead, "<i4")
+    heads = [np.array(values, "<i4") for values in ([number, len(gone)], [len(dead)])]
+    return b"".join(part.tobytes() for part in (heads[0], gone, heads[1], dead, has_dead)) + _snapshot(changes.more)
 
 
 def _ends(texts: Sequence[bytes]) -> bytes:

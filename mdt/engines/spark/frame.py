@@ -24,8 +24,9 @@ from mdt.engines.spark import private
 from mdt.engines.spark.columns import quoted, to_column, to_sort_column
 from mdt.engines.spark.engine import SparkEngine
 from mdt.engines.spark.failures import named_in_queries
-from mdt.engines.spark.file_index import Listing, again, relation
+from mdt.engines.spark.file_index import again, relation
 from mdt.engines.spark.index_tasks import IndexTasks
+from mdt.engines.spark.listing import Listing
 from mdt.engines.spark.native_files import SnapshotFiles, forms_text
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.engines.spark.session import classic, name
@@ -263,14 +264,14 @@ class _Files:
         view = self.view(pinned.snapshot)
         if (predicate == _EVERYTHING and rows is None) or not len(view.numbers):
             figures = () if query.startswith(_UNPINNED) else self._everything(pinned)
-            return Listing(view.version, view.listing, figures=figures)
+            return Listing(view.version, view, figures=figures)
         files = None if rows is None else proofs.enough(self._kept(pinned.snapshot, predicate), rows)
         if files is None:
             scans: Sequence[SegmentScan] = self.plan(pinned, predicate).segments
         else:
             scans = [SegmentScan(file) for file in files.tolist()]
         keep, wanted = view.keep(scans)
-        return Listing(view.version, view.listing, keep, wanted, pinned.figures.get(predicate, ()))
+        return Listing(view.version, view, keep, wanted, pinned.figures.get(predicate, ()))
 
     def estimate(self, query: str, predicate: Predicate, columns: Sequence[str], *, histograms: bool) -> TableEstimate:
         """Return what is left after pruning; see :class:`mdt.engines.spark.answers.Optimizing`."""

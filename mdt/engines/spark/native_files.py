@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from mdt.engines.spark.file_index import DeadRows, NativeFiles
+from mdt.engines.spark.listing import Changes, DeadRows, Files, NativeFiles
 from mdt.engines.spark.private import from_arrow_schema
 from mdt.errors import Unsupported
 from mdt.limits import INLINE_VECTOR_BYTES_MAX, INLINE_VECTORS_PAGE_BYTES_MAX, SEGMENTS_PER_COMMIT_MAX
@@ -55,10 +54,46 @@ class SnapshotFiles:
         """What tells these files from those of other snapshots: the commit, the checkpoint under it, and whether this is referred to."""
         return self.snapshot.seq, self.snapshot.checkpoint.seq, self._refers
 
-    @cached_property
-    def listing(self) -> NativeFiles:
-        """All of them; which positions are dead is looked up for those that a query reads.  O(files)."""
-        snapshot, numbers = self.snapshot, self.numbers
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def native(self) -> NativeFiles:
+        """Return all of them; which positions are dead is looked up for those that a query reads.  O(files)."""
+        return self._native(self.numbers)
+
+    def since(self, before: Files) -> Changes | None:
+        """Return how they follow from those of an older snapshot that stands on the same checkpoint, so that files have the same numbers; None for another.
+
+        Files that come have higher numbers than those that were there, unless one has rows again.  O(files + changes), without a look at what stays.
+        """
+        if not isinstance(before, SnapshotFiles) or not self._goes_on_from(before):
+            return None
+        stays = np.isin(before.numbers, self.numbers, assume_unique=True)
+        more = self.numbers[~np.isin(self.numbers, before.numbers, assume_unique=True)]
+        kept = before.numbers[stays]
+        if len(kept) and len(more) and more[0] < kept[-1]:
+            return None
+        known, now = (view.snapshot.vectors_since.flat() for view in (before, self))
+        others = [n for n in known.keys() | now.keys() if known.get(n) is not now.get(n) and known.get(n) != now.get(n)]
+        changed = kept[np.isin(kept, np.array(others, np.int64))]
+        return Changes(
+            np.flatnonzero(~stays).astype(np.int32), np.searchsorted(before.numbers, changed).astype(np.int32),
+            self.snapshot.dead_rows[changed] > 0, self._native(more),
+        )  # fmt: skip
+
+    def _goes_on_from(self, before: SnapshotFiles) -> bool:
+        """Return whether both stand on one checkpoint, and files are described alike: of a file that both have, only its dead rows may differ."""
+        now, then = self.snapshot, before.snapshot
+        return (
+            now.checkpoint is then.checkpoint
+            and then.seq <= now.seq
+            and type(now) is type(then)
+            and now.definition.versions == then.definition.versions
+            and (self._storage, self._compares, self._refers) == (before._storage, before._compares, before._refers)
+        )
+
+    def _native(self, numbers: npt.NDArray[np.int64]) -> NativeFiles:
+        snapshot = self.snapshot
         table = snapshot.files.take(_COLUMNS, numbers)
         size, offset, length, footer, crc = (table[name].to_numpy() for name in _COLUMNS[2:])
         is_base = snapshot.kind[numbers] == BASE
@@ -71,7 +106,7 @@ class SnapshotFiles:
             footer_crcs=crc.astype(np.uint32),
             versions=_versions(snapshot)[numbers],
             has_dead=snapshot.dead_rows[numbers] > 0,
-            dead=self._dead,
+            dead=self.dead,
         )
 
     def _uris(self, table: pa.Table) -> list[str]:
@@ -84,7 +119,7 @@ class SnapshotFiles:
     def _folder(self, partition: str) -> str:
         return _encoded(self._storage.uri(paths.partition_file(partition, "x")))[:-1]
 
-    def _dead(self, at: Sequence[int]) -> DeadRows:
+    def dead(self, at: Sequence[int]) -> DeadRows:
         """Return the dead rows of files with some; ``at``: positions in ``numbers``, rising.  What tasks do not read they are given."""
         snapshot, numbers = self.snapshot, self.numbers[list(at)]
         columns = snapshot.checkpoint

@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from indexes.predicate import And, Leaf, Predicate, leaves
 from mdt.engines.spark.failures import TaskFailed
-from mdt.engines.spark.file_index import DeadRows, Listing, NativeFiles, _Planner, relation
+from mdt.engines.spark.file_index import _Planner, relation
+from mdt.engines.spark.listing import DeadRows, Listing, NativeFiles
 
 SCHEMA = StructType([StructField("id", LongType())])
 

@@ -27,7 +27,8 @@ from pyspark.sql.types import StructType
 import mdt
 from indexes.predicate import And, Leaf, Or, Predicate, Unknown, leaves, matches
 from mdt.engines.spark import file_index
-from mdt.engines.spark.file_index import Listing, NativeFiles, PlannerWarning, relation
+from mdt.engines.spark.file_index import PlannerWarning, relation
+from mdt.engines.spark.listing import Listing, NativeFiles
 from mdt.engines.spark.private import collect_garbage, java_frame
 from mdt.errors import Unsupported
 

@@ -19,8 +19,9 @@ from indexes import tokenizers
 from indexes.predicate import And, Leaf, Or, Predicate, matches, simplify
 from mdt.engines.spark import patterns
 from mdt.engines.spark.columns import to_column
-from mdt.engines.spark.file_index import Listing, NativeFiles, relation
+from mdt.engines.spark.file_index import relation
 from mdt.engines.spark.functions import match
+from mdt.engines.spark.listing import Listing, NativeFiles
 from mdt.errors import Invalid, Unsupported
 
 # All letters of the basic plane, and of the planes above those that have case or may be cut in two by a careless regex.

@@ -75,7 +75,7 @@ def small_is(patch: pytest.MonkeyPatch, limit: int) -> None:
 def dead_rows(table: mdt.Table) -> native_files.DeadRows:
     """Return what is told of all files with dead rows."""
     view = SnapshotFiles(table.snapshot(), table.storage, compares=True, refers=True)
-    return view._dead(np.flatnonzero(view.listing.has_dead).tolist())
+    return view.dead(np.flatnonzero(view.native().has_dead).tolist())
 
 
 def counts(told: SparkSession, table: mdt.Table, where: str = "v >= 0") -> tuple[int, int]:
@@ -100,7 +100,7 @@ def test_small_vectors_are_given_and_larger_ones_are_referred_to(table: mdt.Tabl
     table.delete({"id": [502, 505, 600, 8000]})
     snapshot, found = table.snapshot(), dead_rows(table)
     view = SnapshotFiles(snapshot, table.storage, compares=True, refers=True)
-    numbers = view.numbers[view.listing.has_dead].tolist()
+    numbers = view.numbers[view.native().has_dead].tolist()
     kinds = set()
     data = object_of(table).read_bytes()
     for at, file in enumerate(numbers):
@@ -218,7 +218,7 @@ def test_an_object_that_ends_early_or_is_gone_is_an_error(
 def test_a_forged_reference_is_an_error(
     spark: SparkSession, table: mdt.Table, referred: None, monkeypatch: pytest.MonkeyPatch, forged: str
 ) -> None:
-    real = SnapshotFiles._dead
+    real = SnapshotFiles.dead
 
     def wrong(view: SnapshotFiles, at: list[int]) -> native_files.DeadRows:
         found = real(view, at)
@@ -234,7 +234,7 @@ def test_a_forged_reference_is_an_error(
             found.length[:] -= 1
         return found
 
-    monkeypatch.setattr(SnapshotFiles, "_dead", wrong)
+    monkeypatch.setattr(SnapshotFiles, "dead", wrong)
     with pytest.raises(Corrupt, match="the deletion vector of a data file is not as it was written"):
         mdt.read(spark, table.path).toArrow()
 

@@ -1,6 +1,6 @@
 // All files of one version of a table, in Spark's own form, decoded from the bytes that Python sends (their layout is
-// described at the head of file_index.py). A version is sent once; later replies name it by its number. Which rows of a file are
-// dead is asked for when a query reads it, and kept.
+// described at the head of file_index.py). A version is sent once, or what is other in it than in one that is here; later replies
+// name it by its number. Which rows of a file are dead is asked for when a query reads it, and kept.
 package mdt.spark;
 
 import java.net.URI;
@@ -16,30 +16,53 @@ import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 final class FileList {
     private static final long BLOCK_BYTES = 128L << 20; // what Hadoop says of local files; Spark asks for no more
     final long bytes; // of all files
-    private final FileStatus[] files;
     final boolean hasDead; // whether rows of some are dead
+    private final FileStatus[] files;
+    private final byte[][] plain; // what is to be known of each file, but its dead rows; null: nothing
     private final byte[][] about; // what is to be known of each file, null: nothing
     private final String[] elsewhere; // the object with dead rows of each file, null: none
+    private final boolean[] dead; // whether rows of it are
     private final FileStatusWithMetadata[] whole; // each file, to be read as a whole; null: its dead rows are not known yet
 
-    /** cached: whether executors keep the footers, and compare those that they read. */
-    FileList(ByteBuffer from, boolean cached) {
-        int n = from.getInt();
+    /** before: the version of which what is other is sent, null: all files are. cached: whether executors keep the footers, and compare those that they read. */
+    FileList(FileList before, ByteBuffer from, boolean cached) {
+        int[] gone = before == null ? new int[0] : Reply.ints(from, from.getInt());
+        int[] changed = before == null ? gone : Reply.ints(from, from.getInt());
+        int[] nowDead = before == null ? gone : Reply.ints(from, changed.length);
+        int kept = before == null ? 0 : before.count() - gone.length;
+        int n = kept + from.getInt();
+        this.files = new FileStatus[n];
+        this.plain = new byte[n][];
+        this.about = new byte[n][];
+        this.elsewhere = new String[n];
+        this.dead = new boolean[n];
+        this.whole = new FileStatusWithMetadata[n];
+        if (before != null) {
+            before.leave(this, gone, changed, nowDead);
+        }
+        read(from, kept, cached);
+        long total = 0;
+        boolean some = false;
+        for (int i = 0; i < n; i++) {
+            total += files[i].getLen();
+            some |= dead[i];
+        }
+        this.bytes = total;
+        this.hasDead = some;
+    }
+
+    /** Reads the files from one position on. */
+    private void read(ByteBuffer from, int first, boolean cached) {
+        int n = files.length - first;
         long[] sizes = Reply.longs(from, n);
         long[] offsets = Reply.longs(from, n);
         long[] fileBytes = Reply.longs(from, n);
         int[] footerBytes = Reply.ints(from, n);
         int[] footerCrcs = Reply.ints(from, n);
         int[] versions = Reply.ints(from, n);
-        int[] hasDead = Reply.ints(from, n);
+        int[] nowDead = Reply.ints(from, n);
         int[] uriEnds = Reply.ints(from, n);
         int uris = from.position() + from.arrayOffset();
-        this.files = new FileStatus[n];
-        this.about = new byte[n][];
-        this.elsewhere = new String[n];
-        this.whole = new FileStatusWithMetadata[n];
-        long total = 0;
-        boolean some = false;
         for (int i = 0; i < n; i++) {
             int start = i == 0 ? 0 : uriEnds[i - 1];
             String uri = new String(from.array(), uris + start, uriEnds[i] - start, StandardCharsets.UTF_8);
@@ -48,14 +71,43 @@ final class FileList {
                 uri = BlockFileSystem.path(uri, Math.max(0L, offsets[i]), sizes[i], fileBytes[i],
                         far ? footerBytes[i] : 0, footerCrcs[i]);
             }
-            files[i] = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, 0L, new Path(URI.create(uri)));
-            about[i] = Selection.about(far ? 0 : footerBytes[i], footerCrcs[i], versions[i]);
-            whole[i] = hasDead[i] != 0 ? null : new FileStatusWithMetadata(files[i], Selection.metadata(about[i], null, null));
-            some |= hasDead[i] != 0;
-            total += sizes[i];
+            FileStatus file = new FileStatus(sizes[i], false, 1, BLOCK_BYTES, 0L, new Path(URI.create(uri)));
+            begin(first + i, file, Selection.about(far ? 0 : footerBytes[i], footerCrcs[i], versions[i]), nowDead[i] != 0);
         }
-        this.bytes = total;
-        this.hasDead = some;
+    }
+
+    /** Sets a file, of whose dead rows nothing is known yet but whether there are some. */
+    private void begin(int at, FileStatus file, byte[] known, boolean hasDead) {
+        files[at] = file;
+        plain[at] = known;
+        about[at] = known;
+        dead[at] = hasDead;
+        whole[at] = hasDead ? null : new FileStatusWithMetadata(file, Selection.metadata(known, null, null));
+    }
+
+    /** Leaves the files that stay to a later version. gone, changed: positions here, rising; nowDead: whether each of the changed ones has dead rows. */
+    private synchronized void leave(FileList to, int[] gone, int[] changed, int[] nowDead) {
+        int at = 0;
+        int left = 0;
+        int other = 0;
+        for (int i = 0; i < files.length; i++) {
+            if (left < gone.length && gone[left] == i) {
+                left++;
+                continue;
+            }
+            if (other < changed.length && changed[other] == i) {
+                to.begin(at, files[i], plain[i], nowDead[other] != 0);
+                other++;
+            } else {
+                to.files[at] = files[i];
+                to.plain[at] = plain[i];
+                to.about[at] = about[i];
+                to.elsewhere[at] = elsewhere[i];
+                to.dead[at] = dead[i];
+                to.whole[at] = whole[i];
+            }
+            at++;
+        }
     }
 
     /** Returns those of the files whose dead rows are not known yet, rising. keep: positions in the list, null: all. */

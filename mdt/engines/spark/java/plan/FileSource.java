@@ -19,6 +19,7 @@ final class FileSource {
     private static final int HAS_VERSION = 1; // flags of a reply, as in file_index.py
     private static final int HAS_WANTED = 2;
     private static final int HAS_FIGURES = 4;
+    private static final int HAS_CHANGES = 8;
     final SparkContext context;
     final String root;
     final Set does; // names of MdtFileIndex
@@ -64,9 +65,9 @@ final class FileSource {
      */
     Answer ask(Pin pin, String key, scala.collection.immutable.Seq filters, int rows) {
         String conditions = json(filters) + (rows == MdtFileIndex.ALL ? "" : ",\"rows\":" + rows);
-        Answer before = pin == null ? null : pin.answer(this, conditions);
-        if (before != null) {
-            return before;
+        Answer earlier = pin == null ? null : pin.answer(this, conditions);
+        if (earlier != null) {
+            return earlier;
         }
         Map known = lists.known(); // held during the call: a version that Python does not send must still be here after it
         long asked = System.nanoTime();
@@ -77,7 +78,9 @@ final class FileSource {
         int[] keep = Reply.ints(reply, reply.getInt());
         byte[][] wanted = (flags & HAS_WANTED) != 0 ? Answer.bitmaps(reply, keep.length) : null;
         Figures figures = (flags & HAS_FIGURES) != 0 ? new Figures(reply, (System.nanoTime() - asked) / 1000000) : null;
-        FileList files = (flags & HAS_VERSION) != 0 ? new FileList(reply, footerBytes > 0) : (FileList) known.get(version);
+        boolean sent = (flags & (HAS_VERSION | HAS_CHANGES)) != 0;
+        FileList before = (flags & HAS_CHANGES) != 0 ? (FileList) known.get(Integer.valueOf(reply.getInt())) : null;
+        FileList files = sent ? new FileList(before, reply, footerBytes > 0) : (FileList) known.get(version);
         lists.remember(version, files);
         Answer answer = new Answer(version.intValue(), files, keep, wanted, figures);
         if (pin != null) {
