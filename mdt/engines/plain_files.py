@@ -7,7 +7,7 @@ the type that the input has; no dates and times that an old Spark may have writt
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,6 +23,8 @@ from mdt.errors import Conflict, CorruptInput
 FILES_MAX = 1_000
 """Footers that are looked at, one after the other, before anything is read."""
 _BATCH_ROWS = 65_536
+_CUT_ROWS_MIN = 65_536
+"""Fewer rows of a row group are not read by a task of their own."""
 _LOOKED_AT_ROWS = 1_024
 _INSTANT = pa.timestamp("us", "UTC")
 """What Spark makes of 96 bits, of whose time zone the file says nothing."""
@@ -36,12 +38,18 @@ _INSTANTS_96 = (-210_866_803_200_000_000, 1 << 59)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Row groups of one file, ``size`` bytes in all, last written at ``written_ns``."""
+    """Row groups of one file, which has ``size`` bytes and was last written at ``written_ns``.
+
+    ``rows``: of each row group.  ``first``, ``stop``: the rows that are meant, of those of all these row groups; None: to the end.
+    """
 
     path: str
     size: int
     written_ns: int
     row_groups: tuple[int, ...]
+    rows: tuple[int, ...]
+    first: int = 0
+    stop: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ class PlainFiles:
                 _require_same(piece)
                 found = file.iter_batches(_BATCH_ROWS, list(piece.row_groups), wanted, use_threads=use_threads)
                 instants = _instants(file)
-                for batch in found:
+                for batch in _meant(piece, found):
                     for name in instants.intersection(wanted):
                         _check_instants(batch[name], name, piece.path)
                     arrays = [
@@ -131,7 +139,7 @@ class PlainFiles:
                 groups = [file.metadata.row_group(group) for group in piece.row_groups]
             for number, group in zip(piece.row_groups, groups, strict=True):
                 bounds = _bounds(group.column(leaf).statistics) if is_known else None
-                alone = replace(piece, row_groups=(number,))
+                alone = replace(piece, row_groups=(number,), rows=(group.num_rows,))
                 found.append(Span(alone, group.num_rows, group.total_byte_size, bounds))
         return found
 
@@ -149,8 +157,17 @@ class PlainFiles:
         return size / max(1, rows)
 
     def dealt(self, parts: int) -> list[tuple[Piece, ...]]:
-        """Return the pieces, a row group each, in at most ``parts`` parts that have about as many, neighbours together."""
-        single = [replace(one, row_groups=(group,)) for one in self.pieces for group in one.row_groups]
+        """Return the pieces, a row group each, in at most ``parts`` parts that have about as many, neighbours together.
+
+        Fewer row groups than parts are cut: whoever reads the end of one decodes all of it, who reads the beginning no more than that.
+        """
+        single = [
+            replace(one, row_groups=(group,), rows=(rows,))
+            for one in self.pieces
+            for group, rows in zip(one.row_groups, one.rows, strict=True)
+        ]
+        if 0 < len(single) < parts:
+            single = [piece for one in single for piece in _cut(one, -(-parts // len(single)))]
         count = min(parts, len(single))
         bounds = [len(single) * part // max(1, count) for part in range(count + 1)]
         return [tuple(single[start:end]) for start, end in pairwise(bounds)]
@@ -166,12 +183,39 @@ class GivenFiles:
 
 def encoded(pieces: Sequence[Piece]) -> str:
     """Return pieces as JSON."""
-    return json.dumps([(one.path, one.size, one.written_ns, one.row_groups) for one in pieces])
+    return json.dumps(
+        [(one.path, one.size, one.written_ns, one.row_groups, one.rows, one.first, one.stop) for one in pieces]
+    )
 
 
 def decoded(told: str) -> list[Piece]:
     """Return the pieces that :func:`encoded` has told."""
-    return [Piece(path, size, written_ns, tuple(groups)) for path, size, written_ns, groups in json.loads(told)]
+    return [
+        Piece(path, size, written_ns, tuple(groups), tuple(rows), first, stop)
+        for path, size, written_ns, groups, rows, first, stop in json.loads(told)
+    ]
+
+
+def _cut(piece: Piece, parts: int) -> list[Piece]:
+    """Return the rows of a piece in at most ``parts`` pieces of about as many, none of them too small to be worth a task."""
+    rows = sum(piece.rows)
+    count = max(1, min(parts, rows // _CUT_ROWS_MIN))
+    bounds = [rows * part // count for part in range(count + 1)]
+    return [replace(piece, first=first, stop=stop) for first, stop in pairwise(bounds)]
+
+
+def _meant(piece: Piece, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield those rows of all ``batches`` of a piece that are meant; nothing behind them is read."""
+    start = 0
+    for batch in batches:
+        stop = start + len(batch)
+        first = max(piece.first, start)
+        last = stop if piece.stop is None else min(piece.stop, stop)
+        if first < last:
+            yield batch.slice(first - start, last - first)
+        if piece.stop is not None and piece.stop <= stop:
+            return
+        start = stop
 
 
 def _pieces(path: str, size: int, columns: Sequence[str], schema: pa.Schema) -> list[Piece] | None:
@@ -181,7 +225,7 @@ def _pieces(path: str, size: int, columns: Sequence[str], schema: pa.Schema) -> 
         return None
     with pq.ParquetFile(path) as file:
         stored, told = file.schema_arrow, file.metadata.metadata or {}
-        groups = tuple(i for i in range(file.metadata.num_row_groups) if file.metadata.row_group(i).num_rows)
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         instants = _instants(file)
     known = [name.lower() for name in stored.names]
     for name, field in zip(columns, schema, strict=True):
@@ -195,7 +239,8 @@ def _pieces(path: str, size: int, columns: Sequence[str], schema: pa.Schema) -> 
     first = _ONE_CALENDAR_96 if instants.intersection(columns) else _ONE_CALENDAR
     if has_times and (any(key in told for key in _LEGACY) or told.get(_VERSION, first) < first):
         return None
-    return [Piece(path, size, written_ns, groups)] if groups else []
+    groups = tuple(group for group, rows in enumerate(counts) if rows)
+    return [Piece(path, size, written_ns, groups, tuple(counts[group] for group in groups))] if groups else []
 
 
 def _state(path: str) -> tuple[int, int]:

@@ -19,7 +19,9 @@ from pyspark.sql import functions as sf
 from reader import bag, hudi_table
 
 import mdt
+from mdt.engines import plain_files as files_read
 from mdt.engines.plain_files import FILES_MAX, PlainFiles, decoded, encoded
+from mdt.engines.spark import engine
 from mdt.engines.spark.engine import plain_files, schema_of
 from mdt.errors import Conflict
 
@@ -275,6 +277,43 @@ def test_row_groups_are_dealt_once_and_evenly(files: Path) -> None:
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
         found = [id for part in dealt for batch in known.batches(part) for id in batch["id"].to_pylist()]
         assert sorted(found) == list(range(3 * ROWS))
+
+
+@pytest.mark.parametrize("batch_rows", [7, 64, 1000])
+def test_few_row_groups_are_cut_and_every_row_is_read_once_in_its_place(
+    tmp_path: Path, batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_read, "_CUT_ROWS_MIN", 10)
+    monkeypatch.setattr(files_read, "_BATCH_ROWS", batch_rows)
+    schema = pa.schema({"id": pa.int64()})
+    pq.write_table(pa.table({"id": range(130)}), tmp_path / "1.parquet", row_group_size=100)
+    known = PlainFiles.of([(str(tmp_path / "1.parquet"), os.path.getsize(tmp_path / "1.parquet"))], ["id"], schema)
+    assert known is not None
+    for parts, expected in ((1, 1), (2, 2), (3, 3), (4, 4), (8, 7), (100, 13)):
+        dealt = [decoded(encoded(part)) for part in known.dealt(parts)]
+        assert len(dealt) == expected
+        found = [[id for batch in known.read(part) for id in batch["id"].to_pylist()] for part in dealt]
+        assert all(found)
+        assert [id for part in found for id in part] == list(range(130))
+
+
+def test_of_rows_with_one_key_in_two_parts_of_a_row_group_the_last_one_stays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files_read, "_CUT_ROWS_MIN", 10)
+    monkeypatch.setattr(engine, "_ALONE_BYTES", 0)
+    given = pa.table({"id": [n % 100 for n in range(350)], "n": range(350)})
+    pq.write_table(given, tmp_path / "1.parquet")
+    table = mdt.create(tmp_path / "t", given.schema, ["id"], options={"mdt.spark.local.bytes.max": 0})
+    table.upsert(given.slice(0, 5))
+    cut: list[int] = []
+    dealt = PlainFiles.dealt
+    monkeypatch.setattr(PlainFiles, "dealt", lambda self, parts: (cut.append(parts), dealt(self, parts))[1])
+    table.upsert(spark.read.parquet(str(tmp_path / "1.parquet")))
+    assert cut and min(cut) > 1
+    found = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": n, "n": n + 300 if n < 50 else n + 200} for n in range(100)]
+    assert bag(hudi_table(tmp_path / "t", given.schema)) == bag(table.scan().to_arrow())
 
 
 def test_the_settings_are_those_of_the_frame_s_session(spark: SparkSession, files: Path) -> None:
