@@ -9,8 +9,9 @@ spaces behind it, so that the stream begins at a multiple of 8.
 * Rows that come together: ``from`` says where they stood in the input, [part, number in it].
 * Tagged rows: ``place``, ``number``, as :class:`mdt.engines.engine.Deal` has them, null for rows that no bucket takes; ``counts``, a list for
   each combination of the columns COUNTED with their values, how many rows have it, and their sum of ``__mdt_n``; ``marks``: of inserts, which
-  stand by rising key, the sort keys of the first row, of every MARK_ROWS-th and of the last, in base 64.
-* Dealt rows: ``bucket``; ``first``: the first of the marks, null without them.
+  stand by rising key, the sort keys of the first row, of every MARK_ROWS-th and of the last, in base 64; ``from``, where equal keys have not
+  met yet: [part, number of the block in it], else null.
+* Dealt rows: ``bucket``; ``first``: the first of the marks, null without them; ``from`` as above.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import struct
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def rows_in(data: bytes) -> pa.RecordBatchReader:
 def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of blocks: of those that come together in the order of the input, of others in any.
 
-    Of dealt ones with their bucket, in its order, and inserts in runs that rise where they can.
+    Of dealt ones with their bucket, in its order, and there those whose keys may be equal in the order of the input, other inserts in runs that rise where they can.
     """
     left = iter(blocks)
     first = next(left, None)
@@ -94,7 +95,8 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         yield from _by_bucket(chain([first], left))
         return
     found: Iterable[bytes] = chain([first], left)
-    for data in sorted(found, key=lambda one: head_of(one)["from"]) if "from" in head else found:
+    is_ordered = "from" in head and "place" not in head
+    for data in sorted(found, key=lambda one: head_of(one)["from"]) if is_ordered else found:
         yield from rows_in(data)
 
 
@@ -112,8 +114,9 @@ def brought_together(
             yield target, block({"from": [part, number]}, rows)
 
 
-def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator[bytes]:
-    """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order."""
+def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str], part: int | None = None) -> Iterator[bytes]:
+    """Yield tagged rows as blocks.  ``key``: columns by which inserts are put in order; ``part``: which one of the input these are, if other parts may have equal keys."""
+    numbers = count()
     for batch in batches:
         rows = pa.Table.from_batches([batch])
         is_dealt = rows["__mdt_kind"].to_numpy() < DROPPED
@@ -121,14 +124,19 @@ def blocks_of(batches: Iterator[pa.RecordBatch], key: Sequence[str]) -> Iterator
             told = rows.filter(pa.array(~is_dealt))
             counts = tasks.counted(told, COUNTED.names, "__mdt_n")
             every = [list(one) for one in zip(*(column.to_pylist() for column in counts.columns), strict=True)]
-            yield block(_head(None, None, every, []), told, _TOLD)
+            yield block(_head(None, None, every, [], None), told, _TOLD)
             rows = rows.filter(pa.array(is_dealt))
-        for place, number, part in _by_place(rows):
-            yield from _cut(place, number, part, key)
+        for place, number, some in _by_place(rows):
+            for counted, marks, cut in _cut(some, key):
+                origin = None if part is None else [part, next(numbers)]
+                yield block(_head(place, number, counted, marks, origin), cut)
 
 
-def _head(place: str | None, number: int | None, counts: list[list[Any]], marks: list[bytes]) -> dict[str, Any]:
-    return {"place": place, "number": number, "counts": counts, "marks": [b64encode(mark).decode() for mark in marks]}
+def _head(
+    place: str | None, number: int | None, counts: list[list[Any]], marks: list[bytes], origin: list[int] | None
+) -> dict[str, Any]:  # fmt: skip
+    told = [b64encode(mark).decode() for mark in marks]
+    return {"place": place, "number": number, "counts": counts, "marks": told, "from": origin}
 
 
 def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
@@ -151,8 +159,8 @@ def _by_place(rows: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
             yield place, int(group[start]), rows.slice(start, end - start)
 
 
-def _cut(place: str, number: int, rows: pa.Table, key: Sequence[str]) -> Iterator[bytes]:
-    """Yield the rows of one place in blocks of a size that moves well."""
+def _cut(rows: pa.Table, key: Sequence[str]) -> Iterator[tuple[list[list[Any]], list[bytes], pa.Table]]:
+    """Yield the rows of one place in parts of a size that moves well, each with its counts and marks."""
     rows = rows.combine_chunks()
     keys = None
     if rows["__mdt_kind"][0].as_py() == INSERT:
@@ -164,7 +172,7 @@ def _cut(place: str, number: int, rows: pa.Table, key: Sequence[str]) -> Iterato
     for start in range(0, len(rows), size):
         part = rows.slice(start, size)
         marks = [] if keys is None else _marks(keys.slice(start, size))
-        yield block(_head(place, number, _counts(part), marks), part)
+        yield _counts(part), marks, part
 
 
 def _marks(keys: pa.Array) -> list[bytes]:
@@ -218,20 +226,22 @@ def dealt(deal: Deal, blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         marks = [b64decode(head["marks"][at]) for at in (0, -1)] if head["marks"] else [b"", b""]
         low, high = (bisect_right(bounds, mark) for mark in marks)
         if low < high:
-            yield from _split(deal, rows_in(data).read_all(), bounds[low:high], takers[low:])
+            yield from _split(deal, head["from"], rows_in(data).read_all(), bounds[low:high], takers[low:])
         else:
             first = head["marks"][0] if head["marks"] else None
-            yield takers[low], _joined({"bucket": takers[low], "first": first}, _stream(data))
+            yield takers[low], _joined({"bucket": takers[low], "first": first, "from": head["from"]}, _stream(data))
 
 
-def _split(deal: Deal, rows: pa.Table, bounds: Sequence[bytes], takers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+def _split(
+    deal: Deal, origin: list[int] | None, rows: pa.Table, bounds: Sequence[bytes], takers: Sequence[int]
+) -> Iterator[tuple[int, bytes]]:  # fmt: skip
     """Yield the inserts of a block, which stand by rising key, cut at ``bounds``; ``takers``: the bucket before the first of these, and those behind."""
     keys = sort_keys(rows, deal.key).cast(pa.binary())
     ends = [_below(keys, bound) for bound in bounds]
     for taker, start, end in zip(takers, [0, *ends], [*ends, len(rows)], strict=False):
         if end > start:
             first = b64encode(keys[start].as_py()).decode()
-            yield taker, block({"bucket": taker, "first": first}, rows.slice(start, end - start))
+            yield taker, block({"bucket": taker, "first": first, "from": origin}, rows.slice(start, end - start))
 
 
 def _below(keys: pa.Array, bound: bytes) -> int:
@@ -240,7 +250,7 @@ def _below(keys: pa.Array, bound: bytes) -> int:
 
 
 def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of dealt blocks with their bucket, in its order, and inserts in runs that rise where they can."""
+    """Yield the rows of dealt blocks with their bucket, in its order; within it as :func:`rows_of` says."""
     found = [(_order(head_of(data)), data) for data in blocks]
     found.sort(key=lambda one: one[0])
     for (bucket, *_), data in found:
@@ -248,9 +258,9 @@ def _by_bucket(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
             yield rows.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(rows)))
 
 
-def _order(head: Mapping[str, Any]) -> tuple[int, bool, bytes]:
+def _order(head: Mapping[str, Any]) -> tuple[int, list[int], bool, bytes]:
     first = head["first"]
-    return head["bucket"], first is None, b"" if first is None else b64decode(first)
+    return head["bucket"], head["from"] or [], first is None, b"" if first is None else b64decode(first)
 
 
 def chosen(

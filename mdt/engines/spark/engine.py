@@ -254,7 +254,7 @@ class SparkEngine:
         else:
             with in_driver():  # where rows are shuffled, Spark does that now
                 batches, columns = arrow_batches(_brought_together(rows))
-            found = mapped_bytes(batches, partial(_mapped_batches, columns, function, tuple(key)))
+            found = mapped_bytes(batches, partial(_mapped_batches, columns, function, tuple(key), not rows.names))
         return found.persist(StorageLevel.MEMORY_AND_DISK)
 
     def _of_files(
@@ -266,7 +266,7 @@ class SparkEngine:
         pieces: RDD[str] = self.session.sparkContext.parallelize(told, max(1, len(told)))
         read = replace(files, pieces=())
         if not names or parts == 1:
-            return mapped_bytes(pieces, partial(_mapped_files, read, function, key))
+            return mapped_bytes(pieces, partial(_mapped_files, read, function, key, not names))
         blocks = dealt_bytes(pieces, partial(_brought, read, names, parts), parts)
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
@@ -361,12 +361,12 @@ def _context() -> TaskContext:
 
 
 def _mapped_batches(
-    columns: pa.Schema, function: BatchFunction, key: Sequence[str], batches: Iterable[bytes]
+    columns: pa.Schema, function: BatchFunction, key: Sequence[str], is_apart: bool, batches: Iterable[bytes]
 ) -> Iterator[bytes]:  # fmt: skip
-    """Call ``function`` in a task with rows of a frame, and yield its rows as blocks."""
+    """Call ``function`` in a task with rows of a frame, and yield its rows as blocks; ``is_apart``: equal keys have not met."""
     with in_task():
         given = (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
-        yield from blocks_of(function(given, _attempt()), key)
+        yield from blocks_of(function(given, _attempt()), key, _part(is_apart))
 
 
 def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -376,11 +376,16 @@ def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable
 
 
 def _mapped_files(
-    files: PlainFiles, function: BatchFunction, key: Sequence[str], told: Iterable[str]
+    files: PlainFiles, function: BatchFunction, key: Sequence[str], is_apart: bool, told: Iterable[str]
 ) -> Iterator[bytes]:
-    """Call ``function`` in a task with the rows of the pieces of files that it is given, and yield its rows as blocks."""
+    """Call ``function`` in a task with the rows of the pieces of files that it is given, and yield its rows as blocks; ``is_apart`` as above."""
     with in_task():
-        yield from blocks_of(function(files.read(_pieces(told)), _attempt()), key)
+        yield from blocks_of(function(files.read(_pieces(told)), _attempt()), key, _part(is_apart))
+
+
+def _part(is_apart: bool) -> int | None:
+    """Return which part of the input a task has, if other parts may have equal keys."""
+    return _context().partitionId() if is_apart else None
 
 
 def _brought(files: PlainFiles, names: Sequence[str], parts: int, told: Iterable[str]) -> Iterator[tuple[int, bytes]]:

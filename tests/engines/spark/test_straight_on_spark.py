@@ -26,7 +26,8 @@ from mdt.errors import Corrupt, Invalid
 HERE: dict[str, Any] = {"mdt.spark.local.bytes.max": 1}
 """No frame is small: what is written in process is so because Spark runs on this machine alone."""
 IN_TASKS = {**HERE, "mdt.spark.local.files": False}
-SMALL = {"mdt.durable": False, "mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
+UNFLUSHED = {"mdt.durable": False}
+SMALL = {**UNFLUSHED, "mdt.max.file.bytes": 4096, "mdt.small.file.bytes": 0}
 
 
 def given(folder: Path, numbers: list[int], note: str) -> Path:
@@ -188,3 +189,23 @@ def test_tasks_read_files_and_bring_equal_keys_together_in_the_order_of_the_file
         assert table.check().ok
     assert dealt[0] > 2, "parts to which rows came together"
     assert found[0] == found[1]
+
+
+def test_of_rows_of_a_load_that_tasks_read_and_that_repeat_a_key_the_last_one_stays(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The later file begins with a smaller key, so its rows come first where the blocks of a bucket rise."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for of, numbers in enumerate((range(500, 1500), range(800))):
+        rows = {"id": numbers, "n": [of] * len(numbers), "city": ["Oslo"] * len(numbers)}
+        pq.write_table(pa.table(rows), folder / f"{of}.parquet")
+    found = []
+    for options in ({}, {"mdt.spark.local.bytes.max": 0}, HERE):
+        frame = spark.read.parquet(str(folder))
+        path = tmp_path / str(len(found))
+        mdt.create(path, schema_of(frame), key=["id"], partition_by=["city"], scope="partition", options=UNFLUSHED)
+        table = mdt.open(path, options=options)
+        done = table.upsert(frame)
+        found.append((bag(table.scan().to_arrow()), done.inserted, done.late))
+    assert found[0] == found[1] == found[2]
