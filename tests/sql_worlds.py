@@ -6,6 +6,7 @@ rows were written, so that files differ in them; some are random and full of the
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -122,6 +123,8 @@ def world(spark: SparkSession, seed: str, folder: Path) -> Iterator[World]:
         for name in found.tables:
             spark.sql(f"drop table if exists sql_world_{name}")
             spark.catalog.dropTempView(name)
+        found.frames.clear()
+        gc.collect()  # a frame that was used is a cycle of Python's, and keeps its plan and what it broadcast in the JVM
 
 
 class _Maker:
