@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,60 @@ def through_overwrites(t: Any, save: Callable[[str], None]) -> None:
     save("filled_again")
 
 
+def through_rows(t: Any, save: Callable[[str], None]) -> None:
+    """Write parts of rows, columns that are merged, rows that are late, and that move, small commits together; save the table after each."""
+    import pyarrow as pa
+
+    is_text = pa.types.is_string(t.schema.field("at").type)
+
+    def given(ids: range, at: int, **more: list[Any]) -> dict[str, list[Any]]:
+        places = ["xy"[i % 2] for i in ids]
+        when: Any = f"day {at:03}" if is_text else at
+        return {"id": [f"k{i}" for i in ids], "city": places, "at": [when] * len(ids), **more}
+
+    t.upsert(given(range(40), 10, v=list(range(40)), cost=[Decimal(i) / 4 for i in range(40)]))
+    t.upsert(given(range(0, 40, 3), 20, v=[-1] * 14), partial=True)
+    save("partial")
+    t.upsert(given(range(10, 50), 30, v=[1000] * 40, cost=[Decimal(1)] * 40), mergers={"cost": "sum"})
+    save("merged_columns")
+    t.delete(given(range(5), 40))
+    t.upsert(given(range(8), 35, v=[5] * 8, cost=[None] * 8))
+    save("late")
+    moved = given(range(20, 30), 50, v=[7] * 10, cost=[Decimal("0.25")] * 10)
+    t.upsert({**moved, "city": ["z"] * 10})
+    save("moved")
+    with t.writer() as writer:
+        for i in range(60, 64):
+            writer.upsert(given(range(i, i + 1), 60, v=[i], cost=[None]))
+    t.compact()
+    save("compacted_rows")
+    t.upsert(given(range(30, 70), 70, v=[9] * 40, cost=[Decimal(3)] * 40))
+    t.update_where({"cost": "cost + 1"}, "city = 'z' or v = 9")
+    t.delete_where("cost = 4 and city = 'y'")
+    save("changed")
+
+
+def through_repeats(t: Any, save: Callable[[str], None]) -> None:
+    """Keys that live more than once; save the table after each step."""
+
+    def given(ids: range, v: int) -> dict[str, list[Any]]:
+        return {
+            "id": [f"k{i}" for i in ids],
+            "city": ["xy"[i % 2] for i in ids],
+            "at": [1] * len(ids),
+            "v": [v] * len(ids),
+            "cost": [None] * len(ids),
+        }
+
+    for v in range(3):
+        t.insert(given(range(v, 20), v), check=False)
+    save("repeated")
+    t.upsert(given(range(5, 8), 9))
+    t.delete(given(range(8, 10), 0))
+    t.delete_where("v = 1 and city = 'y'")
+    save("repeated_changed")
+
+
 def make(root: Path) -> None:
     """Make tables of both types, and a copy of each after each service, with the rows that it must have."""
     import pyarrow as pa
@@ -121,6 +176,12 @@ def make(root: Path) -> None:
 
     cleaning.ARCHIVE_RECORDS_MIN = 4
     schema = pa.schema([("id", pa.string()), ("city", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
+    by_text, by_number = (
+        pa.schema(
+            [("id", pa.string()), ("city", pa.string()), ("at", at), ("v", pa.int32()), ("cost", pa.decimal128(9, 2))]
+        )
+        for at in (pa.string(), pa.int64())
+    )
     jobs: list[dict[str, Any]] = []
 
     def rows(ids: range, ts: int) -> pa.Table:
@@ -143,6 +204,20 @@ def make(root: Path) -> None:
         through_services(t, rows, keep)
         through_columns(t, rows, keep)
         through_overwrites(t, keep)
+        for key_index in ("bloom", "record", "bucket", "memory", "simple", "lmdb"):
+            live = root / f"live_{kind}_{key_index}"
+            keeps = key_index in ("record", "simple", "lmdb")
+            t = mdt.create(
+                live, by_number if keeps else by_text, key=["id"], partition_by=["city"], ordering="at", table_type=kind,
+                key_index=key_index, scope="partition" if key_index == "bucket" else "table",
+                options={"mdt.delete.keeps.ordering": keeps, "mdt.key.store.dir": str(root / "keys")},
+            )  # fmt: skip
+            through_rows(t, partial(save, t, live, f"{kind}_{key_index}"))
+        live = root / f"live_{kind}_repeats"
+        t = mdt.create(
+            live, by_number, key=["id"], partition_by=["city"], table_type=kind, options={"mdt.keys.repeat": True}
+        )
+        through_repeats(t, partial(save, t, live, f"{kind}_repeats"))
     (root / "jobs.json").write_text(json.dumps(jobs))
 
 

@@ -1,13 +1,16 @@
-// What is touched of Spark and Parquet that their authors did not make public, by reflection, and nowhere else. A release that
+// What is touched of Spark, Parquet and Py4J that their authors did not make public, by reflection, and nowhere else. A release that
 // has moved something is told when the first frame is made (probe), not in the middle of a query.
 package mdt.spark;
 
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.util.Arrays;
+import java.util.Deque;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.locks.Lock;
 import org.apache.parquet.ParquetReadOptions;
 import org.apache.parquet.hadoop.CodecFactory;
 import org.apache.parquet.hadoop.ParquetFileReader;
@@ -19,6 +22,11 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
+import py4j.CallbackClient;
+import py4j.ClientServerConnection;
+import py4j.Gateway;
+import py4j.Py4JPythonClient;
+import py4j.reflection.PythonProxyHandler;
 import scala.Option;
 
 final class Internals {
@@ -39,6 +47,9 @@ final class Internals {
         field(ParquetFileReader.class, "options");
         field(CodecFactory.class, "decompressors");
         dynamicPruning(null, null, Scala.seq(new Object[0]), 0, true);
+        field(PythonProxyHandler.class, "gateway");
+        field(CallbackClient.class, "connections");
+        field(CallbackClient.class, "lock");
     }
 
     /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
@@ -126,6 +137,34 @@ final class Internals {
             return (Expression) made.newInstance(arguments);
         } catch (ReflectiveOperationException moved) {
             throw new UnsupportedOperationException("this release of Spark has another DynamicPruningSubquery: " + moved);
+        }
+    }
+
+    /** Returns by what a function of Python's is called, null for one of Java's. */
+    static Py4JPythonClient client(Object function) {
+        if (!Proxy.isProxyClass(function.getClass())) {
+            return null;
+        }
+        try {
+            return ((Gateway) field(PythonProxyHandler.class, "gateway").get(Proxy.getInvocationHandler(function))).getCallbackClient();
+        } catch (Exception moved) {
+            throw new UnsupportedOperationException("this release of Py4J has other functions: " + moved);
+        }
+    }
+
+    /** Ends a connection to Python, and lets Py4J forget it. */
+    static void end(ClientServerConnection connection, Py4JPythonClient client) {
+        connection.shutdown();
+        try {
+            Lock lock = (Lock) field(CallbackClient.class, "lock").get(client);
+            lock.lock();
+            try {
+                ((Deque) field(CallbackClient.class, "connections").get(client)).remove(connection);
+            } finally {
+                lock.unlock();
+            }
+        } catch (Exception moved) {
+            throw new UnsupportedOperationException("this release of Py4J has other connections: " + moved);
         }
     }
 

@@ -121,7 +121,7 @@ final class Python {
 
     /** Returns a frame, a function, or a text that begins with "=". */
     private static Object asked(Function who, Object[] request) {
-        Object answer = who.apply(request);
+        Object answer = Calls.call(who, request);
         if (answer instanceof Throwable) {
             Platform.throwException((Throwable) answer); // of Spark, on its way through Python
         }

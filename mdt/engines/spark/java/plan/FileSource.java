@@ -71,7 +71,7 @@ final class FileSource {
         }
         Map known = lists.known(); // held during the call: a version that Python does not send must still be here after it
         long asked = System.nanoTime();
-        ByteBuffer reply = Reply.body((byte[]) planner.apply("{\"query\":\"" + key + "\",\"known\":" + known.keySet()
+        ByteBuffer reply = Reply.body((byte[]) Calls.call(planner, "{\"query\":\"" + key + "\",\"known\":" + known.keySet()
                 + ",\"gone\":" + CatalystJson.texts(Pin.gone()) + ",\"filters\":" + conditions + "}"));
         Integer version = Integer.valueOf(reply.getInt());
         int flags = reply.getInt();
@@ -95,7 +95,7 @@ final class FileSource {
         List unknown = answer.unknown();
         if (!unknown.isEmpty()) {
             String asked = "{\"query\":\"" + key + "\",\"version\":" + answer.number + ",\"dead\":" + unknown + "}";
-            answer.know(unknown, Reply.body((byte[]) planner.apply(asked)));
+            answer.know(unknown, Reply.body((byte[]) Calls.call(planner, asked)));
         }
         return answer.files();
     }
@@ -121,7 +121,7 @@ final class FileSource {
     /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
     private JsonNode told(String key, String question, scala.collection.immutable.Seq filters) {
         try {
-            return Measures.json(Reply.body((byte[]) planner.apply(
+            return Measures.json(Reply.body((byte[]) Calls.call(planner, 
                     "{\"query\":\"" + key + "\"," + question + ",\"filters\":" + json(filters) + "}")));
         } catch (RuntimeException failure) {
             return null;

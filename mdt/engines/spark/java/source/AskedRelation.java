@@ -51,6 +51,6 @@ final class AskedRelation extends BaseRelation implements CatalystScan {
             names.add(((Attribute) required.apply(i)).name());
         }
         Object[] request = {session, FileSource.json(filters), CatalystJson.texts(names)};
-        return ((Dataset) rows.apply(request)).queryExecution().toRdd();
+        return ((Dataset) Calls.call(rows, request)).queryExecution().toRdd();
     }
 }
