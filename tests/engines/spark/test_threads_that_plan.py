@@ -1,4 +1,4 @@
-"""Threads of the JVM that call Python come and go with queries: what Py4J keeps for each of them must go, too."""
+"""Threads of the JVM that call Python come and go with queries: Py4J would keep a connection, and a thread of Python's, for each of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUERIES = 12
-MOST = 4
-"""So many connections may be there more after a few queries than before: those of threads that live, and of the last that have ended."""
+THREADS = 4
 
 
-def connections(spark: SparkSession) -> int:
-    """Return how many threads of Python wait for calls of the JVM."""
+def connections() -> int:
+    """Return how many threads of Python, which have no name of their own, wait for calls of the JVM."""
     return sum(thread.name.startswith("Thread-") for thread in threading.enumerate())
 
 
@@ -28,14 +27,13 @@ def test_a_thread_that_planned_a_query_leaves_no_thread_of_python_behind(spark: 
     t.upsert({"id": ["a", "b"], "v": [1, 2]})
     frame = mdt.read(spark, t.path)
     assert frame.where("v > 1").toArrow().num_rows == 1
-    before = connections(spark)
+    before = connections()
     for v in range(QUERIES):  # each is planned by a thread of its own
         assert frame.where(f"v > {v % 2}").toArrow().num_rows == 2 - v % 2
-    assert connections(spark) <= before + MOST
+    assert connections() <= before
 
 
-def test_nothing_is_ended_while_its_thread_lives(spark: SparkSession, tmp_path: Path) -> None:
-    """Queries of several threads at a time, each thread several times: a connection that was ended would fail the next call."""
+def test_threads_that_plan_at_a_time_do_not_share_a_connection(spark: SparkSession, tmp_path: Path) -> None:
     t = mdt.create(tmp_path / "t", pa.schema([("id", pa.int64())]), key=["id"])
     t.upsert({"id": list(range(100))})
     frame = mdt.read(spark, t.path)
@@ -44,9 +42,11 @@ def test_nothing_is_ended_while_its_thread_lives(spark: SparkSession, tmp_path: 
     def ask(low: int) -> None:
         found.extend(frame.where(f"id >= {low + n}").toArrow().num_rows for n in range(4))
 
-    threads = [threading.Thread(target=ask, args=(low,)) for low in range(0, 40, 10)]
+    before = connections()
+    threads = [threading.Thread(target=ask, args=(10 * n,), name=f"asks {n}") for n in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == sorted(100 - low - n for low in range(0, 40, 10) for n in range(4))
+    assert sorted(found) == sorted(100 - low - n for low in range(0, 10 * THREADS, 10) for n in range(4))
+    assert connections() <= before + THREADS

@@ -1,50 +1,59 @@
-// Calls of functions that Python has handed over. Py4J gives each thread of the JVM that calls Python a connection of its own, with a socket on
-// both sides and a thread of Python's at its other end, and keeps it when the thread has ended. Threads that plan queries do end (each
-// toArrow() has one), so the connections of those that have are ended here, when another thread calls for the first time.
+// Calls of functions that Python has handed over. Py4J gives each thread of the JVM that calls Python a connection for good: two sockets, and a thread of
+// Python's at the other end. Spark plans queries on threads that come and go by the hundred (each toArrow() has one), and Py4J keeps the connections of
+// those that have ended. So threads that have none are lent one for a call, and there are as many as calls at a time.
 package mdt.spark;
 
-import java.util.HashMap;
-import java.util.Iterator;
-import java.util.Map;
+import java.util.ArrayDeque;
 import java.util.function.Function;
 import py4j.ClientServerConnection;
 import py4j.Py4JPythonClient;
 import py4j.Py4JPythonClientPerThread;
 
 final class Calls {
-    private static final Map connections = new HashMap(); // thread -> its connection
+    private static final ArrayDeque idle = new ArrayDeque(); // connections, the one that was used last in front
 
     private Calls() {}
 
     /** Returns what a function of Python's returns. */
     static Object call(Function function, Object request) {
+        Py4JPythonClient client = Internals.client(function);
+        if (!(client instanceof Py4JPythonClientPerThread)) {
+            return function.apply(request); // threads share connections anyhow (PYSPARK_PIN_THREAD=false)
+        }
+        Py4JPythonClientPerThread threads = (Py4JPythonClientPerThread) client;
+        if (works(threads.getPerThreadConnection())) {
+            return function.apply(request); // a thread of Python's waits at its other end: it called first, or this call is inside another one
+        }
+        threads.setPerThreadConnection(taken());
         try {
             return function.apply(request);
         } finally {
-            remember(function);
+            give(threads.getPerThreadConnection());
+            threads.setPerThreadConnection(null);
         }
     }
 
-    private static void remember(Function function) {
-        Py4JPythonClient client = Internals.client(function);
-        if (!(client instanceof Py4JPythonClientPerThread)) {
-            return; // threads share connections (PYSPARK_PIN_THREAD=false)
-        }
-        ClientServerConnection mine = ((Py4JPythonClientPerThread) client).getPerThreadConnection();
-        if (mine == null || !mine.isInitiatedFromClient()) {
-            return; // Python has made it: one of its threads waits for this one
-        }
-        synchronized (connections) {
-            if (connections.put(Thread.currentThread(), mine) == mine) {
-                return;
+    /** Returns a connection that nobody uses, null if there is none: Py4J makes one then. */
+    private static ClientServerConnection taken() {
+        synchronized (idle) {
+            ClientServerConnection found = (ClientServerConnection) idle.poll();
+            while (found != null && !works(found)) {
+                found = (ClientServerConnection) idle.poll();
             }
-            for (Iterator each = connections.entrySet().iterator(); each.hasNext();) {
-                Map.Entry one = (Map.Entry) each.next();
-                if (!((Thread) one.getKey()).isAlive()) {
-                    each.remove();
-                    Internals.end((ClientServerConnection) one.getValue(), client);
-                }
+            return found;
+        }
+    }
+
+    private static void give(ClientServerConnection connection) {
+        if (works(connection)) {
+            synchronized (idle) {
+                idle.push(connection);
             }
         }
+    }
+
+    /** Returns whether there is a connection, and nothing has gone wrong with it. */
+    private static boolean works(ClientServerConnection connection) {
+        return connection != null && connection.getSocket() != null;
     }
 }

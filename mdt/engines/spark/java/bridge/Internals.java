@@ -7,10 +7,8 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.util.Arrays;
-import java.util.Deque;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.locks.Lock;
 import org.apache.parquet.ParquetReadOptions;
 import org.apache.parquet.hadoop.CodecFactory;
 import org.apache.parquet.hadoop.ParquetFileReader;
@@ -22,8 +20,6 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
-import py4j.CallbackClient;
-import py4j.ClientServerConnection;
 import py4j.Gateway;
 import py4j.Py4JPythonClient;
 import py4j.reflection.PythonProxyHandler;
@@ -48,8 +44,6 @@ final class Internals {
         field(CodecFactory.class, "decompressors");
         dynamicPruning(null, null, Scala.seq(new Object[0]), 0, true);
         field(PythonProxyHandler.class, "gateway");
-        field(CallbackClient.class, "connections");
-        field(CallbackClient.class, "lock");
     }
 
     /** Returns the reader of a split behind the iterator that Spark's format returns, null if it reads no batches. */
@@ -149,22 +143,6 @@ final class Internals {
             return ((Gateway) field(PythonProxyHandler.class, "gateway").get(Proxy.getInvocationHandler(function))).getCallbackClient();
         } catch (Exception moved) {
             throw new UnsupportedOperationException("this release of Py4J has other functions: " + moved);
-        }
-    }
-
-    /** Ends a connection to Python, and lets Py4J forget it. */
-    static void end(ClientServerConnection connection, Py4JPythonClient client) {
-        connection.shutdown();
-        try {
-            Lock lock = (Lock) field(CallbackClient.class, "lock").get(client);
-            lock.lock();
-            try {
-                ((Deque) field(CallbackClient.class, "connections").get(client)).remove(connection);
-            } finally {
-                lock.unlock();
-            }
-        } catch (Exception moved) {
-            throw new UnsupportedOperationException("this release of Py4J has other connections: " + moved);
         }
     }
 
