@@ -117,8 +117,13 @@ def thinned(table: pa.Table, share: float) -> pa.Table:
 
 def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """Return equal numbers for equal values of the columns ``names`` -> uint64[n].  A null is as any other value here."""
-    texts = [pc.fill_null(pc.cast(table[name], pa.string()), "") for name in names]
+    texts = [pc.fill_null(pc.cast(_without_negative_zero(table[name]), pa.string()), "") for name in names]
     return hash_keys(pc.binary_join_element_wise(*texts, "\0"), 0).lo
+
+
+def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return numbers with 0.0 in the place of -0.0, which is the same key in a column of whole numbers."""
+    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def part_of(table: pa.Table, names: Sequence[str], parts: int) -> Int64Array:

@@ -160,6 +160,24 @@ def test_files_without_columns_are_refused_as_any_rows_without_a_key(spark: Spar
         table.upsert(spark.read.parquet(str(loaded)).select())
 
 
+@pytest.mark.parametrize("options", [HERE, IN_TASKS], ids=["in process", "in tasks"])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_both_zeros_of_floats_are_one_whole_number_and_one_key(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any], kind: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_ALONE_BYTES", 0)
+    monkeypatch.setattr(engine, "_tasks_of", lambda session, size: 2)
+    ids = pa.array([0.0, *range(1, 50), -0.0, *range(100, 150)], kind)
+    pq.write_table(pa.table({"id": ids, "n": range(len(ids))}), tmp_path / "given.parquet", row_group_size=20)
+    mdt.create(tmp_path / "t", pa.schema({"id": pa.int64(), "n": pa.int64()}), key=["id"], options=UNFLUSHED)
+    table = mdt.open(tmp_path / "t", options=options)
+    table.upsert([{"id": 7, "n": -1}])
+    done = table.upsert(spark.read.parquet(str(tmp_path / "given.parquet")))
+    assert (done.inserted, done.updated, done.late) == (99, 1, 1)
+    assert table.get(0) == {"id": 0, "n": 50}, "the last row"
+    assert_clean(table.storage)
+
+
 @pytest.mark.parametrize("parts_of_counts", [64, 0])
 def test_tasks_read_files_and_bring_equal_keys_together_in_the_order_of_the_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts_of_counts: int
