@@ -329,16 +329,17 @@ def _unscaled(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.array(words[::2])
 
 
-def ordering_words(column: pa.ChunkedArray | pa.Array) -> UInt64Array:
+def ordering_words(column: pa.ChunkedArray | pa.Array, *, numbered: bool = True) -> UInt64Array:
     """Return ordering values as unsigned words that compare as the values do -> uint64[n].
 
     Integers, floats (NaN above all, -0.0 below 0.0: as Hudi's readers compare them when they merge logs), dates,
-    timestamps, decimals of one scale, and the first eight bytes of text (:func:`has_whole_words`).  Raises Invalid for nulls, naming the first rows.
+    timestamps, decimals of one scale, and the first eight bytes of text (:func:`has_whole_words`).  Raises Invalid for nulls, naming the first rows
+    if they are ``numbered``: if their numbers mean anything to the caller.
     """
     if column.null_count:
         rows = np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[:10]
         raise Invalid(
-            f"the ordering field is null in {column.null_count} rows, first at rows {rows.tolist()}",
+            f"the ordering field is null in {column.null_count} rows" + f", first at rows {rows.tolist()}" * numbered,
             hint="fill the ordering field, or create the table without one",
         )
     wide = column

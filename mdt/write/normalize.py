@@ -57,7 +57,7 @@ def keyed_rows(table: pa.Table, definition: TableDefinition, *, numbered: bool =
     keys = record_keys(table, definition.key, numbered=numbered)
     ordering = None
     if definition.ordering is not None and definition.ordering in table.column_names:
-        ordering = ordering_words(table[definition.ordering])
+        ordering = ordering_words(table[definition.ordering], numbered=numbered)
     hashes = hash_keys(keys, definition.hash_seed)
     return KeyedRows(table, keys, sort_keys(table, definition.key), hashes, ordering)
 

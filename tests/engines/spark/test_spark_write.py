@@ -212,6 +212,12 @@ BAD: dict[str, tuple[str, str, list[str], str]] = {
     "a column twice": ("upsert", "x", ["*", "1.0D as x"], "occur twice"),
     "a type of no table": ("upsert", "x", ["id", "sub", "city", "ts", "parse_json('1') x"], "x"),
     "a null key": ("upsert", "id", ["if(id = 'k3', null, id) id", "sub", "city", "ts", "x"], "null"),
+    "a null ordering value": (
+        "upsert",
+        "ts",
+        ["id", "sub", "city", "if(id = 'k3', null, ts) ts", "x"],
+        "null in 1 rows\n",
+    ),
     "an empty partition value": ("upsert", "c", ["id", "sub", "'' as city", "ts", "x"], "is empty"),
     "a key that exists": ("insert", "k3", ["*"], "1 keys exist already: \\['k3'\\]"),
     "a key twice": ("bulk_insert", "k9", ["explode(array('k9', 'k9')) id", "sub", "city", "ts", "x"], "repeat"),
