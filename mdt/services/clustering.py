@@ -15,11 +15,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
+from mdt.hudi.arrays import plain
+from mdt.hudi.schema import RECORD_KEY
+from mdt.metadata.buckets import homes
 from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.file_group import BASE
+from mdt.metadata.key_indexes import has_buckets
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
@@ -30,7 +36,7 @@ from mdt.services.rewriting import Rewrite, RewriteRunner, in_process, left_out
 from mdt.write.assign import NEW
 from mdt.write.files import WriteJob, Written
 from mdt.write.operations import collect
-from mdt.write.slices import Slice
+from mdt.write.slices import Carried, Slice
 
 
 class NothingGained(Exception):
@@ -136,11 +142,20 @@ def _written(
             if found is not None:
                 made.append((unit, len(found.ends)))
                 for rows in carried(shared.metadata, shared.snapshot, unit, found, pool):
-                    slices = [Slice(unit.partition, NEW, carried=of_file) for of_file in rows]
+                    slices = [Slice(unit.partition, _home(shared, unit, of), carried=of) for of in rows]
                     yield from pool.map(shared.run, range(task, task + len(slices)), slices)
                     task += len(slices)
             if progress is not None:
                 progress(number, len(work))
+
+
+def _home(shared: WriteJob, unit: Unit, rows: Carried) -> int:
+    """Return what stands for the file group that ``rows`` become: a new one, or that of their bucket, which is the same for all of them."""
+    if not has_buckets(shared.snapshot.definition.key_index):
+        return NEW
+    first = plain(rows()[0][RECORD_KEY].slice(0, 1))
+    home = homes(shared.metadata, shared.snapshot, first, np.array([unit.partition], object))
+    return NEW if home is None else int(home[0])
 
 
 def _told(snapshot: Snapshot, changes: Changes, made: Made) -> Changes:

@@ -224,7 +224,7 @@ class WriteJob:
             content = self._content(task, work, name)
             keys, positions = plain(content.table[RECORD_KEY]), content.fresh
             parquet = self._parquet(content, keys)
-            if work.group == NEW and work.carried is not None:
+            if work.group <= NEW and work.carried is not None:
                 # All keys are new to the group, and none is covered without a key part.
                 ordered = sort_keys(content.table, self.snapshot.definition.key)
                 inserts, gained = len(keys), (self._keys(keys, ordered), content.hashes)

@@ -154,6 +154,23 @@ def test_no_byte_is_left_of_rows_that_were_deleted_or_replaced(table_type: str, 
     assert table.history()["seq"].to_pylist() == list(range(table.snapshot().seq + 1))
 
 
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_buckets_stay_buckets_in_a_purge(table_type: str) -> None:
+    storage = MemoryStorage()
+    table = mdt.create(
+        storage, SCHEMA, key=["id"], partition_by=["city"], table_type=table_type, key_index="bucket(buckets='2')",
+        options=OPTIONS,
+    )  # fmt: skip
+    table.bulk_insert(rows(range(100), 1))
+    table.delete(rows(range(10), 1).select(["id", "city"]))
+    assert table.purge().groups == 4 and table.check().ok
+    table.upsert(rows(range(200), 2))
+    buckets = {file_id[:8] for file_id in table.files()["file_id"].to_pylist()}
+    assert buckets == {"00000000", "00000001"}
+    assert len(set(table.files()["file_id"].to_pylist())) == 4
+    assert len(read(table)) == 200 and table.check().ok
+
+
 def test_hudi_reads_the_same_rows_after_a_purge(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "t", durable=False)
     table = mdt.create(storage, SCHEMA, key=["id"], partition_by=["city"], ordering="ts", options=OPTIONS)
