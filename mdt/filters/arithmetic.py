@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.decimals import as_floating
 from mdt.errors import Invalid
 
 Datum = Any
@@ -85,7 +86,7 @@ def chosen(branches: Sequence[tuple[Mask, Value]], otherwise: Value | None) -> V
             rows.append(left[mask])
             left = left[~mask]
         type = reduce(_common, [part.type for part in parts])
-        cast = [part.cast(type, safe=not pa.types.is_floating(type)) for part in parts]
+        cast = [as_floating(part, type) if pa.types.is_floating(type) else part.cast(type) for part in parts]
         whole = pa.chunked_array([chunk for part in cast for chunk in part.chunks], type)
         return whole.take(pa.array(np.argsort(np.concatenate(rows))))
 
@@ -106,14 +107,24 @@ def _common(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def promoted(*data: Datum) -> list[Datum]:
-    """Return values as Spark takes them together: integers beside floating-point numbers become such, rounded; null is of any type."""
+    """Return values as Spark takes them together: integers and decimals beside floating-point numbers become such, rounded; null is of any type.
+
+    >>> from decimal import Decimal
+    >>> [one.as_py() for one in promoted(pa.scalar(2.5), pa.scalar(Decimal("0.3")), pa.scalar(7))]
+    [2.5, 0.3, 7.0]
+    """
     known = [one.type for one in data if not pa.types.is_null(one.type)]
     data = tuple(pc.cast(one, known[0]) if known and pa.types.is_null(one.type) else one for one in data)
     floating = [one.type for one in data if pa.types.is_floating(one.type)]
     if not floating:
         return list(data)
-    type = pa.float64() if any(not pa.types.is_float32(one) for one in floating) else pa.float32()
-    return [pc.cast(one, type, safe=False) if pa.types.is_integer(one.type) else one for one in data]
+    is_double = any(pa.types.is_decimal(one.type) for one in data) or any(
+        not pa.types.is_float32(one) for one in floating
+    )
+    type = pa.float64() if is_double else pa.float32()
+    return [
+        one if pa.types.is_floating(one.type) or not _is_number(one.type) else as_floating(one, type) for one in data
+    ]
 
 
 def _divided(a: Datum, b: Datum) -> Datum:
@@ -122,7 +133,7 @@ def _divided(a: Datum, b: Datum) -> Datum:
         pa.types.is_floating(one.type) for one in (a, b)
     ):
         raise Invalid("decimals cannot be divided here", hint="cast one side: cast(x as double) / y")
-    a, b = (pc.cast(one, pa.float64(), safe=False) for one in (a, b))
+    a, b = (as_floating(one, pa.float64()) for one in (a, b))
     if pc.any(pc.and_(pc.equal(b, 0.0), pc.is_valid(a))).as_py():
         raise Invalid("a row is divided by zero", hint="nullif(y, 0) makes it null")
     return pc.divide(a, b)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.decimals import as_floating
 from indexes.predicate import Test, Unknown
 from mdt.errors import Invalid
 from mdt.filters.arithmetic import Datum, Value, column_of, promoted
@@ -78,7 +79,7 @@ def compared(op: str, a: Datum, b: Datum) -> Datum:
         both = pc.and_(pc.is_null(a), pc.is_null(b))
         return pc.or_(pc.fill_null(compared("=", a, b), False), both)
     if pa.types.is_floating(a.type) or pa.types.is_floating(b.type):
-        return _of_floats(op, pc.cast(a, pa.float64(), safe=False), pc.cast(b, pa.float64(), safe=False))
+        return _of_floats(op, as_floating(a, pa.float64()), as_floating(b, pa.float64()))
     return _KERNELS[op](a, b)
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.decimals import as_floating
 from indexes.paths import column_at, top_levels
 from indexes.predicate import Leaf, Predicate, bind
 from mdt.errors import Invalid, Unsupported
 from mdt.filters import arithmetic
 from mdt.filters.arithmetic import Datum, Mask, Value
-from mdt.filters.comparison import COMPARISONS, Compared
+from mdt.filters.comparison import COMPARISONS, Compared, compared
 from mdt.filters.parameters import Parameters
 from mdt.filters.sql import Column, Conditions, Literal, Operand
 from mdt.filters.tokens import NotSql, caret
@@ -31,7 +34,7 @@ SUPPORTED = (
 """What an expression may be, as a hint."""
 T = TypeVar("T")
 _SUMS, _PRODUCTS = ("+", "-", "||"), ("*", "/", "%")
-_INT32 = 1 << 31
+_INT32, _INT64 = 1 << 31, 1 << 63
 _CASTS: Mapping[str, pa.DataType] = {
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(),
     "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
@@ -81,7 +84,11 @@ def _read(text: Any, schema: pa.Schema, params: Mapping[str, object] | None, run
             f"an expression is text, not {type(text).__name__}",
             hint="set={'fare': 'fare * 2'}; values={'fare': 2.0} takes values",
         )
-    if len(text.encode("utf-8", "replace")) > WHERE_BYTES_MAX:
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise Invalid(f"the expression holds half a character, {text[error.start]!a}, at {error.start}") from None
+    if size > WHERE_BYTES_MAX:
         raise Invalid(f"the expression has more than {WHERE_BYTES_MAX} bytes")
     parameters = Parameters(params)
     try:
@@ -183,7 +190,10 @@ class _Expressions(Conditions):
             return lambda table: column_at(table, name)
         if not isinstance(found, Literal) or found.several:
             self.unsupported("a condition where a value is needed", offset)
-        scalar = _scalar(found.value)
+        try:
+            scalar = _scalar(found.value)
+        except (ValueError, OverflowError):
+            self.invalid("a number of more digits than a decimal has", offset)
         return lambda table: scalar
 
     def _deeper(self, offset: int) -> Value:
@@ -313,9 +323,11 @@ class _Expressions(Conditions):
 
 
 def _scalar(value: Any) -> pa.Scalar:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return pa.scalar(value, pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
-    return pa.scalar(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return pa.scalar(value)
+    if not -_INT64 <= value < _INT64:
+        return pa.scalar(Decimal(value))
+    return pa.scalar(value, pa.int32() if -_INT32 <= value < _INT32 else pa.int64())
 
 
 def _cast(found: Datum, target: pa.DataType) -> Datum:
@@ -325,6 +337,8 @@ def _cast(found: Datum, target: pa.DataType) -> Datum:
         raise Invalid("a floating-point number is not cast to text here")
     if pa.types.is_integer(found.type) and pa.types.is_decimal(target):
         found = pc.cast(found, pa.decimal128(38, target.scale))  # wide enough for Arrow, whatever the values are
+    if pa.types.is_decimal(found.type) and pa.types.is_floating(target):
+        return as_floating(found, target)
     return pc.cast(found, target, safe=not pa.types.is_floating(target))
 
 
@@ -344,11 +358,14 @@ def _each(kernel: Callable[..., Any], type: pa.DataType) -> Function:
     return made
 
 
-def _among(kernel: Callable[..., Any]) -> Function:
-    """Return a function of several arguments that leaves nulls out."""
+def _among(op: str) -> Function:
+    """Return a function that gives the first of its arguments which is ``op`` all others; nulls are left out, NaN is above everything."""
+
+    def better(a: Datum, b: Datum) -> Datum:
+        return pc.if_else(pc.or_(pc.is_null(a), pc.fill_null(compared(op, b, a), False)), b, a)
 
     def made(arguments: list[Value]) -> Value:
-        return lambda table: kernel(*arithmetic.promoted(*(one(table) for one in arguments)), skip_nulls=True)
+        return lambda table: reduce(better, arithmetic.promoted(*(one(table) for one in arguments)))
 
     return made
 
@@ -356,7 +373,7 @@ def _among(kernel: Callable[..., Any]) -> Function:
 def _nullif(arguments: list[Value]) -> Value:
     def found(table: pa.Table) -> Datum:
         one, other = (argument(table) for argument in arguments)
-        same = pc.fill_null(pc.equal(*arithmetic.promoted(one, other)), False)
+        same = pc.fill_null(compared("=", one, other), False)
         return pc.if_else(same, pa.scalar(None, one.type), one)
 
     return found
@@ -373,6 +390,6 @@ _FUNCTIONS: Mapping[str, tuple[int, int, Function]] = {
     "trim": (1, 1, _each(lambda text: pc.utf8_trim(text, " "), pa.string())),
     "length": (1, 1, _each(pc.utf8_length, pa.string())),
     "abs": (1, 1, _each(pc.abs_checked, pa.int32())),
-    "greatest": (2, _MANY, _among(pc.max_element_wise)),
-    "least": (2, _MANY, _among(pc.min_element_wise)),
+    "greatest": (2, _MANY, _among(">")),
+    "least": (2, _MANY, _among("<")),
 }  # fmt: skip

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexes.decimals import as_floating
+
 _INT64_DIGITS = 20
 """Digits of the longest number of 64 bits."""
 _DECIMAL128_DIGITS_MAX = 38
@@ -150,8 +152,8 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
             pa.decimal128(digits, type.scale) if digits <= _DECIMAL128_DIGITS_MAX else pa.decimal256(digits, type.scale)
         )
         return array.cast(wide).cast(type)
-    found = array.cast(type)
     pair = (source, type)
+    found = as_floating(array, type) if kinds.is_decimal(source) and kinds.is_floating(type) else array.cast(type)
     narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width
     if narrows or (any(map(kinds.is_floating, pair)) and any(map(kinds.is_decimal, pair))):
         _require_equal(array, found)
@@ -159,7 +161,8 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _require_equal(array: pa.Array, found: pa.Array) -> None:
-    back = found.cast(array.type)
+    is_rounded = pa.types.is_decimal(found.type) and pa.types.is_floating(array.type)
+    back = as_floating(found, array.type) if is_rounded else found.cast(array.type)
     if pa.types.is_floating(array.type):
         equal = pc.or_(pc.equal(array, back), pc.and_(pc.is_nan(array), pc.is_nan(back)))
     else:

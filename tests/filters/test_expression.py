@@ -77,6 +77,37 @@ def test_an_expression_gives_each_row_its_value(text: str, expected: list[Any]) 
     assert parse_expression(text, ROWS.schema)(ROWS.slice(2, 1)).to_pylist() == expected[2:3]
 
 
+NUMBERS = pa.table({
+    "x": pa.array([float("nan"), 1.0, None, -0.0]),
+    "y": pa.array([5.0, float("nan"), 2.0, 0.0]),
+    "m": pa.array([Decimal("0.30"), Decimal("2.70"), None, Decimal("0.00")], pa.decimal128(10, 2)),
+    "i": pa.array([0, 3, 1, -1], pa.int32()),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("greatest(x, y)", ["nan", "nan", "2.0", "-0.0"]),
+        ("least(x, y)", ["5.0", "1.0", "2.0", "-0.0"]),
+        ("greatest(m, i)", ["0.30", "3.00", "1.00", "0.00"]),
+        ("least(y, 0.3, i)", ["0.0", "0.3", "0.3", "-1.0"]),
+        ("greatest(null, null)", ["None"] * 4),
+        ("nullif(x, x)", ["None"] * 4),
+        ("nullif(x, y)", ["nan", "1.0", "None", "None"]),
+        ("0.3 * 1e0", ["0.3"] * 4),
+        ("y * 0.0 + m", ["0.3", "nan", "None", "0.0"]),
+        ("case when i > 0 then 0.3 else y end", ["5.0", "0.3", "0.3", "0.0"]),
+        ("cast(m as double)", ["0.3", "2.7", "None", "0.0"]),
+        ("if(cast(m as double) + 0e0 = 0.3, 2, 3)", ["2", "3", "3", "3"]),
+        ("9223372036854775808 - i", ["9223372036854775808", "9223372036854775805", "9223372036854775807", "9223372036854775809"]),
+    ],
+)  # fmt: skip
+def test_numbers_are_those_of_spark(text: str, expected: list[str]) -> None:
+    found = parse_expression(text, NUMBERS.schema)(NUMBERS).to_pylist()
+    assert list(map(str, found)) == expected
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "why"),
     [
@@ -88,6 +119,7 @@ def test_an_expression_gives_each_row_its_value(text: str, expected: list[Any]) 
         ("select 1", Unsupported, "SELECT"), ("i; drop", Unsupported, "values are"), ("~i", Unsupported, "~"),
         (":p", Invalid, "p"), (7, Invalid, "is text"), ("(" * 5000 + "i" + ")" * 5000, Invalid, "nests too deeply"),
         ("- " * 50_000 + "i", Invalid, "nests too deeply"),
+        ("t || '\ud800'", Invalid, "half a character, '\\ud800', at 6"), ("1" + "0" * 90, Invalid, "more digits than a decimal has"),
     ],
 )  # fmt: skip
 def test_what_is_no_expression_is_refused_with_its_place(text: Any, kind: type[Exception], why: str) -> None:
