@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from indexes.buffers import mask, numbers
 from mdt.errors import Corrupt, Internal, Missing
-from mdt.limits import ARCHIVE_ROWS_MERGED_MAX
+from mdt.limits import ARCHIVE_ROWS_MERGED_MAX, FRAME_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata.columns import HISTORY, no_rows
 from mdt.stores.storage import Storage
@@ -65,7 +65,8 @@ def read(storage: Storage, first: int = 0) -> pa.Table:
 def read_span(storage: Storage, span: Span) -> pa.Table:
     """Return the rows of one object, schema HISTORY.  Raises Corrupt if it is damaged."""
     path = paths.archive(*span)
-    _, sections = codec.unpack(codec.unframe(storage.read(path), KIND, path=path, version_max=VERSION), path=path)
+    frame = codec.unframe(storage.read_whole(path, FRAME_BYTES_MAX), KIND, path=path, version_max=VERSION)
+    _, sections = codec.unpack(frame, path=path)
     if "history" not in sections:
         raise Corrupt("an object of the archive lacks its rows", path=path)
     table = codec.decode_ipc(sections["history"], HISTORY, path=path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mdt.config import parse_options
 from mdt.errors import Corrupt
+from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import codec, paths
 from mdt.metadata.columns import PAGES, Columns
 from mdt.metadata.recent import Recent
@@ -115,7 +116,9 @@ class Checkpoints:
     def columns(self, seq: int, *, cached: bool = True) -> tuple[StoredColumns, dict[str, Any]]:
         """Return the columns of checkpoint ``seq`` and the header of its manifest; raises Corrupt as :meth:`open` does."""
         path = paths.checkpoint_manifest(seq)
-        payload = codec.unframe(self.storage.read(path), MANIFEST, path=path, version_max=VERSION)
+        payload = codec.unframe(
+            self.storage.read_whole(path, FRAME_BYTES_MAX), MANIFEST, path=path, version_max=VERSION
+        )
         header, sections = codec.unpack(payload, path=path)
         try:
             pages = codec.decode_ipc(sections["pages"], PAGES, path=path)

@@ -105,7 +105,7 @@ def open_segment(
 def _opened(storage: Storage, segment: Segment) -> Any:
     """Return the file of ``segment`` for random access; a small one on a far storage is read whole, in one request instead of one a column."""
     if storage.is_remote and segment.size <= FAR_OBJECT_WHOLE_BYTES_MAX:
-        return pa.BufferReader(storage.read(segment.path))
+        return pa.BufferReader(storage.read_whole(segment.path, segment.size))
     return storage.open(segment.path)
 
 
@@ -143,7 +143,7 @@ def check_footer(storage: Storage, segment: Segment) -> None:
 
 def parquet_bytes(storage: Storage, segment: Segment) -> memoryview:
     """Return the Parquet bytes of ``segment``.  Raises Corrupt (Missing) if its file is not as it was written."""
-    data = storage.read(segment.path)
+    data = storage.read_whole(segment.path, segment.size)
     crc = zlib.crc32(data)
     if (len(data), crc) != (segment.size, segment.crc):
         raise Corrupt(

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from mdt.errors import Corrupt
 from mdt.hudi.layout import layout_of
 from mdt.hudi.timeline import COMPLETED
+from mdt.limits import FRAME_BYTES_MAX
 from mdt.metadata import archive as archived
 from mdt.metadata import paths, references
 from mdt.metadata.beside_cleaners import begun_again
@@ -110,7 +111,11 @@ def _archive_timeline(metadata: Metadata, snapshot: Snapshot) -> None:
     old = [(i, path) for i, path in found if i.time <= snapshot.retention.instant and i.time < end]
     # Of each instant the pending ones first: to readers who find these alone its files are not committed.
     old.sort(key=lambda one: (one[0].time, one[0].state == COMPLETED))
-    told = [(i, storage.read(path)) for i, path in old if i.state == COMPLETED and i.action in _COMMITS]
+    told = [
+        (i, storage.read_whole(path, FRAME_BYTES_MAX))
+        for i, path in old
+        if i.state == COMPLETED and i.action in _COMMITS
+    ]
     if told:
         known = [info.path for info in storage.list_dir(layout.archive)]
         storage.put_if_absent(*layout.archived(known, told))

@@ -144,7 +144,7 @@ class _SegmentChecker:
         table = None
         problems: list[Problem] = []
         try:
-            data = storage.read(path)
+            data = storage.read_whole(path, file.size)
             problems = self._check_bytes(file, path, data)
             if file.rows:
                 table = read_columns(storage, definition, file, schema)

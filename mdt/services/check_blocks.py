@@ -24,7 +24,7 @@ def check_blocks(metadata: Metadata, snapshot: Snapshot, i: int, table: pa.Table
     Raises Corrupt if the file is not whole blocks.
     """
     file = snapshot.segment(i)
-    data = metadata.storage.read(file.path)
+    data = metadata.storage.read_whole(file.path, file.size)
     blocks = log_file.parse(data, path=file.path)
     rows = [b for b in blocks if b.kind == PARQUET]
     deletes = [b for b in blocks if b.kind == DELETE]

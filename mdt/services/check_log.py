@@ -15,6 +15,7 @@ from mdt.errors import Corrupt, Invalid
 from mdt.hudi import properties
 from mdt.hudi.layout import layout_of
 from mdt.hudi.partitions import partition_depth
+from mdt.limits import PROPERTIES_BYTES_MAX
 from mdt.metadata import commit_log, paths, references
 from mdt.metadata.apply import apply, first
 from mdt.metadata.checkpoint import checkpoint_of, differing
@@ -166,7 +167,9 @@ def _check_partitions(metadata: Metadata, snapshot: Snapshot) -> Iterator[Proble
 def _marker_problem(storage: Storage, partition: str) -> str:
     """Return what is wrong with the marker of a partition, "" if nothing is."""
     try:
-        depth = properties.decode(storage.read(paths.partition_metadata(partition))).get("partitionDepth", "")
+        depth = properties.decode(storage.read_whole(paths.partition_metadata(partition), PROPERTIES_BYTES_MAX)).get(
+            "partitionDepth", ""
+        )
     except Corrupt as error:
         return str(error)
     return "" if depth == str(partition_depth(partition)) else f"says depth {depth!r}"

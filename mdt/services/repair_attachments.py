@@ -87,7 +87,7 @@ def _made(metadata: Metadata, view: Snapshot, segment: Segment, data: bytearray)
         if segment.key_map is not None and not _is_whole(data, segment.key_map):
             yield segment.key_map, key_map_of(metadata, view, segment)
         if segment.page_map is not None and not _is_whole(data, segment.page_map):
-            whole = metadata.storage.read(segment.path)
+            whole = metadata.storage.read_whole(segment.path, segment.size)
             block = pa.py_buffer(whole).slice(segment.block_offset, segment.block_length)
             if zlib.crc32(whole) == segment.crc:
                 yield segment.page_map, page_map.encoded(block) or b""

@@ -7,13 +7,16 @@ CRoaring's memory count alike.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -24,6 +27,8 @@ import mdt
 from mdt import limits
 from mdt.errors import Corrupt, MdtError
 from mdt.metadata import codec, commit_log, paths
+from mdt.services import cleaning
+from mdt.stores.contract import check_size
 from mdt.stores.storage import MemoryStorage
 
 GROWTH_BYTES_MAX = 96 << 20
@@ -164,6 +169,50 @@ def test_an_object_that_is_too_large_is_not_read(path: str) -> None:
         pass
     assert path not in read
     assert paths.commit(0) in read
+
+
+def _cleaned() -> MemoryStorage:
+    storage = MemoryStorage()
+    table = mdt.create(storage, pa.schema([("id", pa.int64()), ("p", pa.int64())]), key=["id"], partition_by=["p"])
+    for first in range(3):
+        table.upsert({"id": [first, first + 1], "p": [0, 1]})
+        table.metadata.compact()
+    with patch.object(cleaning, "ARCHIVE_RECORDS_MIN", 1):
+        table.clean(retain_commits=2)
+    table.delete({"id": [1], "p": [1]})
+    return storage
+
+
+def test_services_read_no_object_that_has_grown() -> None:
+    start = _cleaned()
+    grown = [info.path for info in start.list("") if not info.path.startswith(paths.attachments_dir())]
+    assert {"manifest", "parquet", "hoodie_partition_metadata"} < {path.rpartition(".")[2] for path in grown}
+    assert any(path.startswith(paths.archive_dir()) for path in grown)
+    for path in {re.sub("[0-9a-f-]+", "", path): path for path in grown}.values():  # one of each kind
+
+        class Large(MemoryStorage):
+            """Has one object of a terabyte, by what it says."""
+
+            def read_whole(self, name: str, bytes_max: int, path: str = path) -> bytes:
+                check_size(name, 1 << 40 if name == path else 0, bytes_max)
+                return super().read_whole(name, bytes_max)
+
+            def read(self, name: str, offset: int = 0, length: int | None = None, path: str = path) -> bytes:
+                assert name != path or length is not None, f"all of {path} is read"
+                return super().read(name, offset, length)
+
+        for service in (
+            mdt.Table.check,
+            mdt.Table.history,
+            mdt.Table.compact,
+            mdt.Table.clean,
+            mdt.Table.purge,
+            mdt.Table.repair,
+        ):
+            large = Large()
+            vars(large).update(vars(start.copy()))
+            with suppress(MdtError):
+                service(mdt.open(large))
 
 
 def test_a_missing_record_is_named_with_what_to_do() -> None:
