@@ -155,6 +155,7 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
     pair = (source, type)
     found = as_floating(array, type) if kinds.is_decimal(source) and kinds.is_floating(type) else array.cast(type)
     narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width
+    narrows |= kinds.is_integer(source) and kinds.is_float16(type)
     if narrows or (any(map(kinds.is_floating, pair)) and any(map(kinds.is_decimal, pair))):
         _require_equal(array, found)
     return found
