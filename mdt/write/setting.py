@@ -13,6 +13,8 @@ from mdt.arguments import shown
 from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression
 from mdt.schema.conform import conform
+from mdt.schema.convert import convert
+from mdt.schema.declared import movable, plain
 from mdt.schema.definition import TableDefinition
 
 Value = Callable[[pa.Table], Any]
@@ -95,8 +97,11 @@ def _require_settable(definition: TableDefinition, name: str) -> None:
 
 def constant(definition: TableDefinition, name: str, value: Any) -> Value:
     """Return one value of Python for every row.  Raises Invalid if it is none of the column ``name``."""
+    type = definition.declared.field(name).type
     try:
-        array = pa.array([value], definition.declared.field(name).type)
+        array = (
+            convert(pa.array([value], type), movable(type)) if movable(type) != plain(type) else pa.array([value], type)
+        )
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(f"{shown(value)} is no value of the column {name!r}: {error}") from error
     return lambda rows: array.take(pa.array(np.zeros(len(rows), np.int64)))

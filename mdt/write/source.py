@@ -16,7 +16,7 @@ from indexes.buffers import taken
 from mdt.errors import Invalid
 from mdt.schema.conform import conform, refuse_repeated
 from mdt.schema.convert import convert
-from mdt.schema.declared import plain, stored
+from mdt.schema.declared import movable, plain, stored
 from mdt.schema.definition import TableDefinition
 
 SOURCE, GIVEN, TARGET = "source.", "given.", "target."
@@ -30,7 +30,9 @@ class Source:
 
     def __init__(self, table: pa.Table, definition: TableDefinition) -> None:
         refuse_repeated(table.column_names)
-        self.table = table.combine_chunks()  # Arrow would join all chunks of a column whenever some rows are taken
+        self.table = _without_views(
+            table
+        ).combine_chunks()  # Arrow would join all chunks of a column whenever some rows are taken
         self._definition = definition
         self._columns: dict[str, pa.ChunkedArray] = {}
         self.schema = pa.schema([pa.field(SOURCE + field.name, self._type(field)) for field in table.schema])
@@ -89,6 +91,16 @@ class Source:
     def nothing(self, names: Iterable[str]) -> pa.Table:
         """Return :meth:`beside` of no rows: by it an expression shows what types it gives."""
         return self.beside(names, np.empty(0, np.int64), self._definition.schema.empty_table())
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Return the same rows without views of texts and bytes, of which pyarrow gathers none."""
+    for i, field in enumerate(table.schema):
+        type = movable(field.type)
+        if type != plain(field.type):
+            chunks = [convert(chunk, type) for chunk in table[i].chunks]
+            table = table.set_column(i, field.with_type(type), pa.chunked_array(chunks, type))
+    return table
 
 
 def _is_simple(type: pa.DataType) -> bool:

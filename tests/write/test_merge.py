@@ -66,6 +66,25 @@ def test_the_first_clause_that_holds_is_taken_for_each_row(tmp_path: Path, table
     assert_agreed(table, tmp_path, expected)
 
 
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        (pa.string_view(), "x"), (pa.binary_view(), b"x"), (pa.list_(pa.string_view()), ["x"]),
+        (pa.struct([("a", pa.string_view())]), {"a": "x"}),
+    ],
+)  # fmt: skip
+def test_views_are_merged_and_set_as_other_texts_are(tmp_path: Path, type: pa.DataType, value: Any) -> None:
+    schema = pa.schema([("id", pa.string()), ("v", type)])
+    table = mdt.create(tmp_path / "t", schema, key=["id"], options={"mdt.durable": False})
+    table.upsert(pa.table({"id": ["a", "b"], "v": pa.array([None, None], type)}))
+    source = pa.table({"id": pa.array(["a", "c"], pa.string_view()), "v": pa.array([value, value], type)})
+    done = table.merge(source).when_matched("source.id < 'b'").update("*").when_not_matched().insert().execute()
+    assert (done.updated, done.inserted) == (1, 1)
+    assert table.update_where(values={"v": value}, where="id = 'b'").updated == 1
+    assert table.scan().to_arrow().select(["v"]).to_pylist() == [{"v": value}] * 3
+    assert table.schema == schema
+
+
 @BOTH
 def test_a_merge_of_whole_rows_is_an_upsert_that_does_not_look_at_ordering_values(
     tmp_path: Path, table_type: str
