@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -27,12 +27,18 @@ class Claim:
     """A transaction's own instant and names.
 
     ``token`` is the middle number of its write tokens, ``attempt`` the last: tasks that are tried again count up.
+    ``is_of_task``: whether a task of an engine has it, which may outlive the transaction.
     """
 
     txn: str
     instant: str
     token: int
     attempt: int = 0
+    is_of_task: bool = False
+
+    def tried(self, attempt: int) -> Claim:
+        """Return the claim as a task of the transaction has it in one of its attempts."""
+        return replace(self, attempt=attempt, is_of_task=True)
 
     def write_token(self, task: int) -> str:
         """Return the write token of the ``task``-th file."""

@@ -95,8 +95,7 @@ def write(load: Load, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes 
 def _write(load: Load, given: list[pa.RecordBatch], attempt: int) -> Changes:
     """Write the rows of ``given``, which is emptied: what became a file's rows nobody else needs while it is made."""
     metadata, snapshot = opened(load.source)
-    claim = Claim(load.claim.txn, load.claim.instant, load.claim.token, attempt)
-    shared = WriteJob.of(metadata, snapshot, load.source.parsed(), claim)
+    shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
     late: list[int] = []
     rows = drained(list(_of_buckets(pa.Table.from_batches(given), snapshot.definition)))
     given.clear()

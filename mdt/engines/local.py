@@ -123,7 +123,10 @@ def hashed(table: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.d
 
 def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return numbers with 0.0 in the place of -0.0, which is the same key in a column of whole numbers."""
-    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
+    if not pa.types.is_floating(column.type):
+        return column
+    wide = pc.cast(column, pa.float64())  # Arrow adds no half floats
+    return pc.add(wide, 0.0)
 
 
 def part_of(table: pa.Table, names: Sequence[str], parts: int) -> Int64Array:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.commit.operation import Changes, Claim
+from mdt.commit.operation import Changes
 from mdt.config import Options
 from mdt.engines.loading import Load, slice_of_bucket
 from mdt.engines.plain_files import GivenFiles, Piece, PlainFiles, Span
@@ -142,8 +142,7 @@ def write(work: StraightLoad, share: Share, attempt: int) -> bytes:
 def _write(work: StraightLoad, share: Share, attempt: int) -> Changes:
     load = work.load
     metadata, snapshot = opened(load.source)
-    claim = Claim(load.claim.txn, load.claim.instant, load.claim.token, attempt)
-    shared = WriteJob.of(metadata, snapshot, load.source.parsed(), claim)
+    shared = WriteJob.of(metadata, snapshot, load.source.parsed(), load.claim.tried(attempt))
     given = [_read(work.files, share, snapshot.definition.key[0])]
     late: list[int] = []
     slices = (slice_of_bucket(load, snapshot.definition, share.number, rows, late) for rows in drained(given))

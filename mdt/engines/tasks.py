@@ -444,9 +444,8 @@ class RewriteShare:
 def rewrite(share: RewriteShare, attempt: int) -> tuple[bytes, dict[str, list[Any]]]:
     """Write units anew, on one thread; return what was written, see :mod:`mdt.write.transfer`, and what goes into the record's header."""
     metadata, snapshot = opened(share.source)
-    claim = Claim(share.claim.txn, share.claim.instant, share.claim.token, attempt)
     options = replace(share.source.parsed(), writer_threads=1)
-    shared = WriteJob.of(metadata, snapshot, options, claim)
+    shared = WriteJob.of(metadata, snapshot, options, share.claim.tried(attempt))
     done = share.rewrite(shared, share.work, f"-{attempt}", None)
     return encode(done), dict(done.extra)
 

@@ -51,8 +51,7 @@ def write(work: Work, batches: Iterator[pa.RecordBatch], attempt: int) -> bytes 
 def _write(work: Work, given: list[pa.RecordBatch], attempt: int) -> Changes:
     """Write the rows of ``given``, which is emptied: rows of a single bucket are in its slice, and nobody else needs them while its file is made."""
     metadata, snapshot = opened(work.source)
-    claim = Claim(work.claim.txn, work.claim.instant, work.claim.token, attempt)
-    shared = WriteJob.of(metadata, snapshot, work.source.parsed(), claim)
+    shared = WriteJob.of(metadata, snapshot, work.source.parsed(), work.claim.tried(attempt))
     table, places = by_bucket(pa.Table.from_batches(given))
     given.clear()
     rows = _Dealt.of(snapshot, table)

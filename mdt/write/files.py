@@ -24,6 +24,7 @@ from indexes.hashing import hash_keys
 from indexes.rising import MANY_VALUES, is_rising
 from mdt.commit.operation import Claim
 from mdt.config import Options
+from mdt.errors import Conflict
 from mdt.hudi import base_file, log_file
 from mdt.hudi.arrays import plain
 from mdt.hudi.commit_metadata import NO_PREVIOUS
@@ -148,10 +149,10 @@ class WriteJob:
     def _upload(self, path: str, data: Data, size: int) -> None:
         """Store a new object, or begin to: what is small waits for the storage, and not for others."""
         storage = self.metadata.storage
+        create = partial(self._create, path, data)
         if size > FAR_OBJECT_WHOLE_BYTES_MAX:
-            storage.create(path, data)
+            create()
             return
-        create = partial(storage.create, path, data)
         if self._storing is None:
             self._uploads.append(storage.begin_storing(create))
         else:
@@ -160,6 +161,13 @@ class WriteJob:
                 self._store_gathered()
         if len(self._uploads) > OPERATIONS_WAITING_MAX:
             self._uploads.popleft()()
+
+    def _create(self, path: str, data: Data) -> None:
+        """Store a new object.  Raises Conflict in a task whose transaction has ended: Hudi's readers would take the file for one that is committed."""
+        storage, claimed = self.metadata.storage, paths.pending(self.claim.instant)
+        if self.claim.is_of_task and storage.size(claimed) is None:
+            raise Conflict(f"the transaction {self.claim.instant} ended before its task stored {path}")
+        storage.create(path, data)
 
     def _store_gathered(self) -> None:
         if self._storing is not None and self._gathered:
