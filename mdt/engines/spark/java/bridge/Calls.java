@@ -25,10 +25,16 @@ final class Calls {
             return function.apply(request); // a thread of Python's waits at its other end: it called first, or this call is inside another one
         }
         threads.setPerThreadConnection(taken());
+        boolean answered = false;
         try {
-            return function.apply(request);
+            Object answer = function.apply(request);
+            answered = true;
+            return answer;
+        } catch (RuntimeException failure) { // of Python, which has answered so
+            answered = true;
+            throw failure;
         } finally {
-            give(threads.getPerThreadConnection());
+            give(threads.getPerThreadConnection(), answered);
             threads.setPerThreadConnection(null);
         }
     }
@@ -44,11 +50,17 @@ final class Calls {
         }
     }
 
-    private static void give(ClientServerConnection connection) {
-        if (works(connection)) {
-            synchronized (idle) {
-                idle.push(connection);
-            }
+    /** Keeps a connection for the next call; ends one by which an answer may still come (out of memory, or of stack). */
+    private static void give(ClientServerConnection connection, boolean answered) {
+        if (!works(connection)) {
+            return;
+        }
+        if (!answered) {
+            connection.shutdown();
+            return;
+        }
+        synchronized (idle) {
+            idle.push(connection);
         }
     }
 
