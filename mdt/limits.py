@@ -229,7 +229,7 @@ KEY_PARTS_OPEN_MAX = 64
 """Parts of the key index that one process keeps open: mapping one of 2 M keys again costs 0.1 ms, as much as the look-up."""
 
 SUMMARY_FILES_OPEN_MAX = 64
-"""Every commit makes an object of summaries; a process may open some 1,000 files, and needs few of these twice."""
+"""Objects of summaries that stay mapped for each table: every commit makes one, and few are needed twice."""
 
 METADATA_CACHE_BYTES_MAX = 512 << 20
 """Pages and statistics of one checkpoint kept in memory: two columns of statistics of 5 M files, or all pages of

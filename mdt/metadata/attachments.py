@@ -121,7 +121,10 @@ class ObjectReader:
         """Return the open object; under the lock.  Buffers that were read from a dropped one stay valid."""
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = self._storage.open(path)
+            file = self._storage.open(path)
+            if isinstance(file, pa.MemoryMappedFile):
+                file = pa.BufferReader(file.read_buffer())  # the mapping stays, and needs no descriptor
+            self._files[path] = file
             if len(self._files) > SUMMARY_FILES_OPEN_MAX:
                 self._files.popitem(last=False)
         self._files.move_to_end(path)

@@ -1,0 +1,33 @@
+"""What stays mapped of a table needs no file descriptor: a process has some thousand of these, and may have many tables open."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mdt
+
+SCHEMA = pa.schema([("id", pa.string()), ("note", pa.string())])
+OPTIONS = {"mdt.durable": False, "mdt.services.auto": False}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="descriptors are counted by /proc")
+def test_tables_that_stay_open_hold_no_descriptors(tmp_path: Path) -> None:
+    tables = [
+        mdt.create(
+            tmp_path / f"t{n}", SCHEMA, key=["id"], key_index="record", table_type="MERGE_ON_READ", options=OPTIONS
+        )
+        for n in range(3)
+    ]
+    before = len(os.listdir("/proc/self/fd"))
+    for table in tables:
+        for commit in range(12):
+            ids = [f"{commit}-{i}" for i in range(200)]
+            table.upsert({"id": ids, "note": ids})
+        assert table.get([{"id": f"{commit}-7"} for commit in range(12)]).num_rows == 12
+        assert table.scan("note = '3-5'").to_arrow().num_rows == 1
+    assert len(os.listdir("/proc/self/fd")) - before <= len(tables), "one of a table's directory at most"
