@@ -61,14 +61,14 @@ def kept(spark: SparkSession) -> dict[str, int]:
     context = spark.sparkContext
     for _ in range(COLLECTIONS):  # Python lets go what the JVM has let go
         gc.collect()
-        private.jvm(spark).System.gc()
+        private.collect_garbage(spark)
         time.sleep(0.2)
     pool = private.gateway(context).gateway_property.pool
     return {
         "threads": threading.active_count(),
         "descriptors": len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0,
         "functions": len(pool.dict),
-        "rows of Spark": context._jsc.getPersistentRDDs().size(),
+        "rows of Spark": private.java_session(spark).sparkContext().getPersistentRDDs().size(),
     }
 
 
