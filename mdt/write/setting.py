@@ -99,9 +99,9 @@ def constant(definition: TableDefinition, name: str, value: Any) -> Value:
     """Return one value of Python for every row.  Raises Invalid if it is none of the column ``name``."""
     type = definition.declared.field(name).type
     try:
-        array = (
-            convert(pa.array([value], type), movable(type)) if movable(type) != plain(type) else pa.array([value], type)
-        )
+        array = pa.array([value], type)
+        if movable(type) != plain(type):
+            array = convert(array, movable(type))
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise Invalid(f"{shown(value)} is no value of the column {name!r}: {error}") from error
     return lambda rows: array.take(pa.array(np.zeros(len(rows), np.int64)))

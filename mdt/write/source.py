@@ -30,9 +30,8 @@ class Source:
 
     def __init__(self, table: pa.Table, definition: TableDefinition) -> None:
         refuse_repeated(table.column_names)
-        self.table = _without_views(
-            table
-        ).combine_chunks()  # Arrow would join all chunks of a column whenever some rows are taken
+        # Arrow would join all chunks of a column whenever some rows are taken.
+        self.table = _without_views(table).combine_chunks()
         self._definition = definition
         self._columns: dict[str, pa.ChunkedArray] = {}
         self.schema = pa.schema([pa.field(SOURCE + field.name, self._type(field)) for field in table.schema])
