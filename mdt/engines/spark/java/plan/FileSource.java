@@ -121,7 +121,7 @@ final class FileSource {
     /** Returns what Python tells of itself, null if it cannot: the query, which can do without, will say so if there is more to it. */
     private JsonNode told(String key, String question, scala.collection.immutable.Seq filters) {
         try {
-            return Measures.json(Reply.body((byte[]) Calls.call(planner, 
+            return Measures.json(Reply.body((byte[]) Calls.call(planner,
                     "{\"query\":\"" + key + "\"," + question + ",\"filters\":" + json(filters) + "}")));
         } catch (RuntimeException failure) {
             return null;
