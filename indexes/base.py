@@ -306,6 +306,15 @@ class KeyIndex(ABC):
         each key.  Repeated keys are allowed (a key may live in several groups).
         """
 
+    def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
+        """Return what :meth:`build` does for the keys of group 0, of group 1 and so on, at least one; ``keys``, ``hashes``: of each group.
+
+        An index that needs no keys, or not all of them at once, may override this: millions of keys need not be brought together then.
+        """
+        number = np.repeat(np.arange(len(keys)), [len(one) for one in keys])
+        words = (np.concatenate(word) for word in zip(*((one.hi, one.lo) for one in hashes), strict=True))
+        return self.build(pa.concat_arrays(keys), KeyHashes(*words), number, len(keys))
+
     def opened(self, key_part: bytes | memoryview) -> Any:
         """Return what :meth:`locate` and :meth:`locate_within` may be given in its place, as often as keys are looked for; by default the bytes.
 

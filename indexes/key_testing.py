@@ -101,6 +101,17 @@ class KeyIndexConformance:
         false = self._locate(self._build(made), absent)
         assert len(false) <= self.false_share_max * len(absent) * GROUPS
 
+    @given(made=inserts(), more=st.lists(keys(), max_size=10))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def test_keys_given_group_by_group_answer_as_all_together(self, made: Inserts, more: list[str]) -> None:
+        """The same candidates, whether or not some groups have keys."""
+        asked = [*more, *made.keys]
+        by_group = [
+            [key for key, of in zip(made.keys, made.group, strict=True) if of == group] for group in range(GROUPS)
+        ]
+        texts, hashes = zip(*map(hashed, by_group), strict=True)
+        assert self._locate(self.index.build_of_groups(texts, hashes), asked) == self._locate(self._build(made), asked)
+
     @given(made=inserts(), more=st.lists(keys(), max_size=10), data=st.data())
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def test_locate_within_places_finds_every_key_of_its_place(

@@ -36,6 +36,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import mmh3
@@ -56,6 +57,8 @@ _CHECK = struct.Struct("<I")
 _FAN_OUT_AT = _HEADER.size + _CHECK.size
 _SHARD_ENTRIES = 2048
 _SHARD_BITS_MAX = 16
+_PIECE_ENTRIES = 1 << 17
+"""Of about so many keys, a megabyte of hashes, the second-level cache holds most."""
 GROUPS_MAX = 2**32
 """Group numbers are stored in 32 bits."""
 
@@ -79,7 +82,15 @@ class RecordKeyIndex(KeyIndex):
         """See :meth:`indexes.base.KeyIndex.build`.  O(n log n).  Raises ValueError for more than GROUPS_MAX groups."""
         _check_groups(groups)
         assert not len(group) or 0 <= int(group.min()) <= int(group.max()) < groups, (int(group.max()), groups)
-        return _encode(hashes.hi, group.astype(_number_type(groups)), stable_order(hashes.hi), groups)
+        order = stable_order(hashes.hi)
+        return _encode(*_distinct_pairs(hashes.hi[order], group.astype(_number_type(groups))[order]), groups)
+
+    def build_of_groups(self, keys: Sequence[pa.Array], hashes: Sequence[KeyHashes]) -> bytes:
+        """See :meth:`indexes.base.KeyIndex.build_of_groups`.  Many keys are brought together piece by piece.  O(n log n + groups · pieces)."""
+        _check_groups(len(hashes))
+        if sum(map(len, hashes)) <= _PIECE_ENTRIES:
+            return super().build_of_groups(keys, hashes)
+        return _encode(*_in_pieces([np.sort(one.hi) for one in hashes]), len(hashes))
 
     def opened(self, key_part: bytes | memoryview) -> _KeyPart:
         """See :meth:`indexes.base.KeyIndex.opened`.  Each shard is verified once, when it is looked into first."""
@@ -111,7 +122,8 @@ class RecordKeyIndex(KeyIndex):
         parts = [_renumber(_open(key_part), new) for key_part, new in zip(key_parts, groups, strict=True)]
         hashes = np.concatenate([np.zeros(0, np.uint64), *(part[0] for part in parts)])
         numbers = np.concatenate([np.zeros(0, np.uint32), *(part[1] for part in parts)])
-        return _encode(hashes, numbers, np.argsort(hashes, kind="stable"), total)  # which takes runs as they are
+        order = np.argsort(hashes, kind="stable")  # which takes runs as they are
+        return _encode(*_distinct_pairs(hashes[order], numbers[order]), total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +219,27 @@ def _open(key_part: bytes | memoryview) -> _KeyPart:
     return _KeyPart(bits, group_count, starts, checks, hashes, groups, np.zeros(1 << bits, np.bool_))
 
 
-def _encode(hashes: UInt64Array, groups: UIntArray, order: Int64Array, group_count: int) -> bytes:
-    """Return the key part of some pairs; ``order``: puts the hashes in order."""
-    hashes, groups = _distinct_pairs(hashes[order], groups[order])
+def _in_pieces(runs: Sequence[UInt64Array]) -> tuple[UInt64Array, UIntArray]:
+    """Return the hashes of groups, those of each rising, and their groups as :func:`_distinct_pairs` does.
+
+    Hashes with the same upper bits are brought together at a time, in the processor's cache.
+    """
+    count, number = sum(map(len, runs)), _number_type(len(runs))
+    bits = (count // _PIECE_ENTRIES).bit_length()
+    bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    cuts = np.array([[0, *np.searchsorted(run, bounds), len(run)] for run in runs])
+    hashes, groups, end = np.empty(count, np.uint64), np.empty(count, number), 0
+    for starts, stops in pairwise(cuts.T):
+        piece = np.concatenate([run[a:b] for run, a, b in zip(runs, starts.tolist(), stops.tolist(), strict=True)])
+        order = stable_order(piece)
+        found, of = _distinct_pairs(piece[order], np.repeat(np.arange(len(runs), dtype=number), stops - starts)[order])
+        hashes[end : end + len(found)], groups[end : end + len(found)] = found, of
+        end += len(found)
+    return hashes[:end], groups[:end]
+
+
+def _encode(hashes: UInt64Array, groups: UIntArray, group_count: int) -> bytes:
+    """Return the key part of pairs as :func:`_distinct_pairs` returns them."""
     bits = min(_SHARD_BITS_MAX, max(0, (len(hashes) // _SHARD_ENTRIES).bit_length()))
     bounds = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64((64 - bits) % 64)
     starts = np.concatenate(([0], np.searchsorted(hashes, bounds), [len(hashes)])).astype(np.dtype("<u8"))

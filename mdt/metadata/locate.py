@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,9 +66,9 @@ class Located:
 
     @classmethod
     def absent(cls, count: int) -> Located:
-        """Return the location of ``count`` keys of which nothing stands anywhere."""
-        nowhere = np.full(count, -1, np.int64)
-        return cls(nowhere, nowhere, nowhere, np.zeros(count, np.uint64), nowhere)
+        """Return the location of ``count`` keys of which nothing stands anywhere; its arrays take no memory, and can only be read."""
+        nowhere = np.broadcast_to(np.int64(-1), count)
+        return cls(nowhere, nowhere, nowhere, np.broadcast_to(np.uint64(0), count), nowhere)
 
     def with_further(self) -> Located:
         """Return the same with one entry more for each of ``further``, in their order, behind those of the n keys."""
@@ -171,13 +171,18 @@ def locate(
     ``partition``: path of each key.  ``proposed``: where they may live or be dead, if somebody else knows than :func:`propose`.
     """
     n = len(hashes)
-    file, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
-    ordering = np.zeros(n, np.uint64)
     is_global, groups = snapshot.definition.is_global, snapshot.file_groups
     dead: list[tuple[int, Int64Array]] = []
     matters = None if is_global else partition
     if proposed is None:
         proposed = propose(metadata, snapshot, keys, hashes, matters)
+    home = homes(metadata, snapshot, keys, partition)
+    if home is not None:
+        settle(home, snapshot, proposed, partition)
+    if not len(proposed.key) and not len(proposed.whole):
+        return replace(Located.absent(n), home=home)
+    file, position, group, dead_in = (np.full(n, -1, np.int64) for _ in range(4))
+    ordering = np.zeros(n, np.uint64)
     hits, further = _found(metadata, snapshot, proposed, hashes, matters, dead), Further()
     if snapshot.definition.keys_repeat and hits:
         hits, further = _parted(snapshot, hits, partition)
@@ -190,9 +195,6 @@ def locate(
     for number, gone in dead:
         here = gone[~lives_here[gone] & (partition[gone] == groups.partition(number))]
         dead_in[here] = number
-    home = homes(metadata, snapshot, keys, partition)
-    if home is not None:
-        settle(home, snapshot, proposed, partition)
     return Located(file, position, group, ordering, dead_in, further, home)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,11 @@ import pyarrow as pa
 from mdt.errors import Invalid
 from mdt.schema.convert import convert, filled, has_required, is_encoded, is_list, is_same, lengths, requires
 from mdt.schema.declared import plain
+from mdt.threads import begun_on
 
 _SHOWN_CHARACTERS_MAX = 80
+_SIDE_BY_SIDE_BYTES_MIN = 16 << 20
+"""Columns of so many bytes are looked at by several threads: of fewer, one takes no longer than these take to begin."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -45,15 +49,15 @@ def conform(
     refuse_repeated(data.column_names)
     problems = list(_wrong_names(data.column_names, declared.names))
     columns = []
-    for field, kept in zip(declared, stored, strict=True) if not problems else ():
-        try:
-            column = _stored(data, field, kept, key, first)
-            _require(column, kept, first)
-            if requires(kept.type):
-                column = pa.chunked_array([filled(chunk, kept.type) for chunk in column.chunks], kept.type)
-            columns.append(column)
-        except Invalid as error:
-            problems.append(error.message)
+    with begun_on(pa.cpu_count() if data.nbytes >= _SIDE_BY_SIDE_BYTES_MIN else 0) as begun:
+        waiting = []
+        for field, kept in zip(declared, stored, strict=True) if not problems else ():
+            waiting.append(begun(partial(_conformed, data, field, kept, key, first)))
+        for waits in waiting:
+            try:
+                columns.append(waits())
+            except Invalid as error:
+                problems.append(error.message)
     if problems:
         raise Invalid(
             "the data does not fit the table:\n  " + "\n  ".join(problems),
@@ -61,6 +65,17 @@ def conform(
             + ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in declared),
         )
     return pa.table(columns, schema=stored)
+
+
+def _conformed(
+    data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str], first: int | None
+) -> pa.ChunkedArray:
+    """Return column ``field`` of ``data`` as the table keeps it.  Raises Invalid, naming the first row that does not fit."""
+    column = _stored(data, field, kept, key, first)
+    _require(column, kept, first)
+    if not requires(kept.type):
+        return column
+    return pa.chunked_array([filled(chunk, kept.type) for chunk in column.chunks], kept.type)
 
 
 def refuse_repeated(names: Sequence[str]) -> None:

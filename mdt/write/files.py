@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -41,6 +40,7 @@ from mdt.metadata.snapshot import Snapshot
 from mdt.parquet import page_map
 from mdt.parquet.digests import footer_reference
 from mdt.stores.contract import Data, awaited
+from mdt.threads import begun_on
 from mdt.write.assign import NEW
 from mdt.write.encoded import Encoded
 from mdt.write.footer_bloom import footer_bloom
@@ -203,7 +203,7 @@ class WriteJob:
         """Encode and describe rows with meta columns.  ``keys``: those of a base file, whose footer says more of them to Hudi's readers."""
         table, options = content.table, self.options
         row_groups = base_file.row_groups_of(len(table), options.row_group_rows)
-        with _beside(len(table)) as begun:
+        with begun_on(1 if len(table) >= _BESIDE_ROWS_MIN else 0) as begun:
             bloom = None
             if keys is not None and options.write_footer_bloom:
                 bloom = begun(partial(footer_bloom, keys, options))
@@ -423,16 +423,6 @@ class WriteJob:
         return Written(
             file, parquet.found.indexes, parquet.key_map, parquet.page_map, *gained, removed, vectors, parquet.found.few
         )
-
-
-@contextmanager
-def _beside(rows: int) -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
-    """Give what begins a function on another thread, and returns what waits for it; for few rows, what calls it when it is asked."""
-    if rows < _BESIDE_ROWS_MIN:
-        yield lambda function: function
-        return
-    with ThreadPoolExecutor(1) as pool:
-        yield lambda function: pool.submit(function).result
 
 
 def _bounds(keys: pa.Array) -> tuple[str | None, str | None]:

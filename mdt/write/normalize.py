@@ -48,7 +48,9 @@ class Batch(KeyedRows):
 
 
 def partition_names(batch: Batch) -> npt.NDArray[np.object_]:
-    """Return the partition path of each row -> object[n]."""
+    """Return the partition path of each row -> object[n], which can only be read."""
+    if len(batch.partitions) == 1:
+        return np.broadcast_to(np.array(batch.partitions[0], object), len(batch))
     return np.array([*batch.partitions, ""], dtype=object)[batch.partition]
 
 

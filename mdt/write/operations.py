@@ -64,6 +64,13 @@ def by_value(rows: Int64Array, of: Int64Array) -> dict[int, Int64Array]:
     return dict(zip([int(values[0]), *values[first].tolist()], np.split(rows[order], first), strict=True))
 
 
+def by_partition(batch: Batch, rows: Int64Array) -> dict[int, Int64Array]:
+    """Return number of a partition of ``batch`` -> those of the ``rows`` that belong there, in order."""
+    if len(batch.partitions) == 1 and len(rows):
+        return {0: rows}
+    return by_value(rows, batch.partition[rows])
+
+
 def in_key_order(keys: pa.Array, rows: Int64Array) -> Int64Array:
     """Return ``rows`` by rising key, so that key ranges of files are narrow.  ``keys``: as in ``Batch.sort_keys``."""
     if len(rows) < 2:
@@ -81,7 +88,7 @@ def inserts_of(batch: Batch, rows: Int64Array, homes: Int64Array | None = None) 
 
     ``homes``: int64[len(batch)], where the keys belong in their partitions; None: anywhere.
     """
-    parts = by_value(rows, batch.partition[rows])
+    parts = by_partition(batch, rows)
     return {
         (batch.partitions[code], home): in_key_order(batch.sort_keys, some)
         for code, part in parts.items()
@@ -90,13 +97,13 @@ def inserts_of(batch: Batch, rows: Int64Array, homes: Int64Array | None = None) 
 
 
 def absent_keys(batch: Batch, rows: Int64Array, is_global: bool) -> dict[str, KeyHashes]:
-    """Return the hashes of ``rows`` by partition path (TABLE under table scope), as a footprint holds them."""
+    """Return the hashes of ``rows``, each once, by partition path (TABLE under table scope), as a footprint holds them."""
     if not len(rows):
         return {}
-    if is_global:
-        return {TABLE: batch.hashes.take(rows)}
-    parts = by_value(rows, batch.partition[rows])
-    return {batch.partitions[code]: batch.hashes.take(part) for code, part in parts.items()}
+    parts = {TABLE: rows}
+    if not is_global:
+        parts = {batch.partitions[code]: part for code, part in by_partition(batch, rows).items()}
+    return {path: batch.hashes if len(part) == len(batch) else batch.hashes.take(part) for path, part in parts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,12 +430,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
 
 def _key_part(index: KeyIndex, objects: AttachmentWriter, grown: Sequence[Written]) -> KeyPart:
     """Return the key part of the keys that the slices ``grown``, at least one, have gained."""
-    keys = pa.concat_arrays([w.gained for w in grown])
-    hashes = KeyHashes(
-        np.concatenate([w.gained_hashes.hi for w in grown]), np.concatenate([w.gained_hashes.lo for w in grown])
-    )
-    number = np.repeat(np.arange(len(grown)), [len(w.gained) for w in grown])
-    data = index.build(keys, hashes, number, len(grown))
+    data = index.build_of_groups([w.gained for w in grown], [w.gained_hashes for w in grown])
     groups = tuple(w.file.file_id for w in grown)
     if len(data) <= INLINE_SUMMARY_BYTES_MAX:
         return KeyPart(index.name, groups, data, None)

@@ -7,7 +7,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexes.base import Candidates, KeyHashes
@@ -157,6 +157,11 @@ class LosesTheLastKey(RecordKeyIndex):
         return super().build(keys[:-1], hashes.take(np.arange(len(keys) - 1)), group[:-1], groups)
 
 
+class LosesTheLastGroup(RecordKeyIndex):
+    def build_of_groups(self, keys, hashes):
+        return super().build_of_groups([*keys[:-1], keys[0]], [*hashes[:-1], hashes[0]])
+
+
 class OneGroupPerKey(RecordKeyIndex):
     def locate(self, key_part, keys, hashes):
         found = super().locate(key_part, keys, hashes)
@@ -227,7 +232,7 @@ class CutsTheLargestKey(BloomKeyIndex):
 
 MUTANTS = (
     LosesTheLastKey, OneGroupPerKey, RepeatsPairs, ForgetsToForget, KeepsOldNumbers, MergesAllButTheFirst,
-    SwapsKeyAndGroup, AnswersEverything, TakesDamageForAbsence, IsRandom, AssumesOrderedKeys, CutsTheLargestKey,
+    LosesTheLastGroup, SwapsKeyAndGroup, AnswersEverything, TakesDamageForAbsence, IsRandom, AssumesOrderedKeys, CutsTheLargestKey,
     ForgetsAWholeGroup, IsWholeAndInAPair,
 )  # fmt: skip
 
@@ -257,6 +262,24 @@ def test_a_record_key_part_has_group_numbers_in_as_few_bytes_as_they_need(groups
     assert len(key_part) == 32 + 8 * 2 + 8 + 100 * (8 + width)
     found = RecordKeyIndex().locate(key_part, pa.nulls(100), hashes)
     assert found.group[np.argsort(found.key)].tolist() == group.tolist()
+
+
+@given(
+    groups=st.lists(
+        st.lists(st.integers(0, 40) | st.integers(2**64 - 20, 2**64 - 1), max_size=30), min_size=1, max_size=300
+    ),
+    entries=st.integers(1, 60),
+)
+@settings(suppress_health_check=list(HealthCheck), deadline=None)
+def test_a_record_key_part_is_the_same_whether_its_keys_are_brought_together_in_pieces_or_at_once(groups, entries):
+    hashes = [KeyHashes(np.array(of, np.uint64), np.zeros(len(of), np.uint64)) for of in groups]
+    texts = [pa.nulls(len(of), pa.string()) for of in groups]
+    number = np.repeat(np.arange(len(groups)), [len(of) for of in groups])
+    whole = KeyHashes(*(np.concatenate([getattr(one, word) for one in hashes]) for word in ("hi", "lo")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "_PIECE_ENTRIES", entries)
+        found = RecordKeyIndex().build_of_groups(texts, hashes)
+    assert found == RecordKeyIndex().build(pa.nulls(len(number), pa.string()), whole, number, len(groups))
 
 
 def test_record_key_parts_of_version_1_are_read_and_merged():
