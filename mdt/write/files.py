@@ -58,7 +58,7 @@ from mdt.write.normalize import keyed_rows
 from mdt.write.slices import KeyedRows, Keys, Slice
 from mdt.write.summarize import Indexed, LeafStats, summarize
 
-_BESIDE_ROWS_MIN = 1 << 16
+_BESIDE_ROWS_MIN = 1 << 14
 """A file of so many rows is described on a thread of its own while it is encoded; fewer take no longer than a thread takes to begin."""
 _STORED_TOGETHER = 16
 """Small objects that a thread takes at a time: to wake it up for each took a twentieth of the time in which they are made."""
