@@ -6,7 +6,6 @@ come from Spark and from ``hoodie.properties``.  An unknown name, a wrong type o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache, lru_cache
@@ -16,12 +15,7 @@ import pyarrow as pa
 
 from mdt import arguments, limits
 from mdt.errors import Invalid
-
-Scope = Literal["table", "tuning"]
-"""``table``: decides what the data means, kept with the table; ``tuning``: may differ from call to call."""
-
-ALL_COLUMNS = "*"
-"""Text form of None in a list of columns."""
+from mdt.option import Option, Scope, to_text
 
 INDEX_TYPES: Mapping[str, tuple[str, str]] = {
     "BLOOM": ("bloom", "partition"), "GLOBAL_BLOOM": ("bloom", "table"), "SIMPLE": ("simple", "partition"),
@@ -31,50 +25,6 @@ INDEX_TYPES: Mapping[str, tuple[str, str]] = {
 """Hudi's names of indexes, each with the key index and the scope that it stands for."""
 
 _MEBI = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """What is declared of one option: names, type, range and purpose."""
-
-    name: str
-    kind: type
-    scope: Scope
-    doc: str
-    aliases: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-
-    def allowed(self) -> str:
-        """Return in words what may be given."""
-        if self.kind is tuple:
-            return f"column names separated by commas, or {ALL_COLUMNS} for all scalar columns"
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        if self.kind is bool:
-            return "true or false"
-        if self.kind is str:
-            return "text"
-        noun = "a whole number" if self.kind is int else "a number"
-        return f"{noun} from {self.minimum} to {self.maximum}"
-
-    def parse(self, value: object, given_as: str) -> Any:
-        """Return ``value`` as the option's type; raises ``errors.Invalid`` saying what is allowed."""
-        try:
-            parsed = _PARSERS[self.kind](value)
-        except (ValueError, OverflowError):
-            parsed = _REFUSED
-        if parsed is _REFUSED or not self._in_range(parsed):
-            raise Invalid(f"option {given_as} = {value!r} is not possible", hint=f"give {self.allowed()}")
-        return parsed
-
-    def _in_range(self, value: Any) -> bool:
-        if self.choices:
-            return value in self.choices
-        if self.minimum is None or self.maximum is None:
-            return True
-        return bool(self.minimum <= value <= self.maximum)
 
 
 def _option(
@@ -349,7 +299,7 @@ class Options:
     def to_mapping(self, scope: Scope | None = None) -> dict[str, str]:
         """Return all options, or those of one scope, as text under their mdt names; parse_options takes it back."""
         return {
-            option.name: _to_text(getattr(self, member.name))
+            option.name: to_text(getattr(self, member.name))
             for member, option in _declared()
             if scope in (None, option.scope)
         }
@@ -397,14 +347,14 @@ def canonical(mapping: Mapping[str, object] | None = None) -> dict[str, str]:
     """
     parse_options(mapping)
     found = [(name, value, _find(name)[1]) for name, value in arguments.mapping("options", mapping).items()]
-    return {option.name: _to_text(option.parse(value, name)) for name, value, option in found}
+    return {option.name: to_text(option.parse(value, name)) for name, value, option in found}
 
 
 def options_list() -> list[dict[str, Any]]:
     """Return every option as a dict: name, aliases, default (text), allowed, kind, meaning."""
     return [
         {
-            "name": option.name, "aliases": list(option.aliases), "default": _to_text(member.default), "allowed": option.allowed(),
+            "name": option.name, "aliases": list(option.aliases), "default": to_text(member.default), "allowed": option.allowed(),
             "kind": option.scope, "meaning": option.doc,
         }
         for member, option in _declared()
@@ -416,7 +366,7 @@ def options_table() -> str:
     lines = ["| option | default | allowed | kind | meaning |", "|---|---|---|---|---|"]
     for member, option in _declared():
         names = "<br>".join(f"`{name}`" for name in (option.name, *option.aliases))
-        default = _to_text(member.default) or "(empty)"
+        default = to_text(member.default) or "(empty)"
         lines.append(f"| {names} | `{default}` | {option.allowed()} | {option.scope} | {option.doc} |")
     return "\n".join(lines) + "\n"
 
@@ -450,51 +400,3 @@ def _find(name: str) -> tuple[str, Option]:
         return _named()[name]
     hint = arguments.nearest(str(name), _named()) or "mdt.config.options_table() lists them all"
     raise Invalid(f"unknown option {name!r}", hint=hint)
-
-
-_REFUSED = object()
-
-
-def _parse_bool(value: object) -> object:
-    if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.strip().lower(), _REFUSED)
-    return value if isinstance(value, bool) else _REFUSED
-
-
-def _parse_int(value: object) -> object:
-    if isinstance(value, str):
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else _REFUSED
-
-
-def _parse_float(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return _REFUSED
-    number = float(value)
-    return number if math.isfinite(number) else _REFUSED
-
-
-def _parse_text(value: object) -> object:
-    return value.strip() if isinstance(value, str) else _REFUSED
-
-
-def _parse_columns(value: object) -> object:
-    if value is None or value == ALL_COLUMNS:
-        return None
-    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        return _REFUSED
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
-_PARSERS: dict[type, Any] = {
-    bool: _parse_bool, int: _parse_int, float: _parse_float, str: _parse_text, tuple: _parse_columns
-}  # fmt: skip
-
-
-def _to_text(value: object) -> str:
-    if value is None:
-        return ALL_COLUMNS
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)

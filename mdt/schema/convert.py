@@ -17,6 +17,7 @@ from indexes.decimals import as_floating
 _INT64_DIGITS = 20
 """Digits of the longest number of 64 bits."""
 _DECIMAL128_DIGITS_MAX = 38
+_COUNT_BITS_OF_TIME32 = 32
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -152,6 +153,8 @@ def _exact(array: pa.Array, type: pa.DataType) -> pa.Array:
             pa.decimal128(digits, type.scale) if digits <= _DECIMAL128_DIGITS_MAX else pa.decimal256(digits, type.scale)
         )
         return array.cast(wide).cast(type)
+    if kinds.is_integer(source) and (kinds.is_time(type) or kinds.is_duration(type)):
+        return array.cast(pa.int32() if type.bit_width == _COUNT_BITS_OF_TIME32 else pa.int64()).cast(type)
     pair = (source, type)
     found = as_floating(array, type) if kinds.is_decimal(source) and kinds.is_floating(type) else array.cast(type)
     narrows = all(map(kinds.is_floating, pair)) and type.bit_width < source.bit_width

@@ -17,6 +17,7 @@ import lmdb
 from sortedcontainers import SortedDict
 
 from mdt.stores.contract import Buffer
+from mdt.stores.own_files import cache_root
 
 _MAP_BYTES = 1 << 36
 """Address space for the file, not its size: some five billion keys."""
@@ -145,5 +146,4 @@ def open_key_store(directory: str, *, durable: bool) -> LmdbStore:
 
 
 def _user_directory() -> str:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(root, "mdt", "keys-1")
+    return os.path.join(cache_root(), "mdt", "keys-1")

@@ -32,8 +32,12 @@ _DIGEST_BYTES = 32
 
 
 def cache_root() -> str:
-    """Return this user's cache directory, as the environment says; not always an absolute path."""
-    return os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    """Return this user's cache directory, as the environment says; a path that is not absolute only where there is no home.
+
+    A relative XDG_CACHE_HOME is none (XDG Base Directory Specification 0.8): else each working directory would have a cache of its own.
+    """
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")
 
 
 @dataclass(frozen=True, slots=True)

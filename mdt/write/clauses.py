@@ -19,7 +19,6 @@ from mdt.filters.arithmetic import Value
 from mdt.filters.column import Col
 from mdt.filters.expression import parse_condition, parse_with_columns
 from mdt.filters.leaves import column_name
-from mdt.schema.conform import conform
 from mdt.schema.definition import TableDefinition
 from mdt.write.setting import constant, fitted
 from mdt.write.source import GIVEN, SOURCE, Source, as_target
@@ -92,7 +91,7 @@ class Clause:
         made = {name: pa.nulls(len(rows)) for name in definition.schema.names}
         for name, (value, _) in self.values.items():
             made[name] = value(rows)
-        return conform(pa.table(made), definition.declared, definition.schema, definition.key)
+        return fitted(pa.table(made), definition, definition.key)
 
 
 @dataclass(frozen=True, slots=True)

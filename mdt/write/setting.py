@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from mdt.arguments import shown
 from mdt.errors import Invalid
 from mdt.filters.expression import parse_expression
 from mdt.schema.conform import conform
-from mdt.schema.convert import convert
-from mdt.schema.declared import movable, plain
+from mdt.schema.convert import convert, is_encoded, is_list, is_same
+from mdt.schema.declared import movable, plain, with_element
 from mdt.schema.definition import TableDefinition
 
 Value = Callable[[pa.Table], Any]
@@ -45,21 +45,44 @@ class Setting:
         return rows
 
 
-def fitted(made: pa.Table, definition: TableDefinition) -> pa.Table:
-    """Return values of some columns as the table keeps them.  Raises Invalid for one that does not fit.
+def fitted(made: pa.Table, definition: TableDefinition, key: Sequence[str] = ()) -> pa.Table:
+    """Return values of some columns as the table keeps them; ``key``: as for :func:`mdt.schema.conform.conform`.  Raises Invalid for one that does not fit.
 
     They are such as callers have, or as expressions make them of stored ones: those have moments where the table was declared with
-    local times.
+    local times, and counts where it was declared with times of day and durations.
     """
-    declared = pa.schema([_kind(definition.declared.field(field.name), field.type) for field in made.schema])
-    return conform(made, declared, pa.schema(map(definition.schema.field, made.column_names)))
+    declared, kept = (pa.schema(map(of.field, made.column_names)) for of in (definition.declared, definition.schema))
+    columns = [_as_declared(column, field) for column, field in zip(made.columns, declared, strict=True)]
+    return conform(pa.table(columns, made.column_names), declared, kept, key)
 
 
-def _kind(declared: pa.Field, made: pa.DataType) -> pa.Field:
-    is_local = pa.types.is_timestamp(declared.type) and declared.type.tz is None
-    if is_local and pa.types.is_timestamp(made) and made.tz == "UTC":
-        return declared.with_type(pa.timestamp(declared.type.unit, "UTC"))
-    return declared
+def _as_declared(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    wanted = _meant(column.type, field.type)
+    if is_same(column.type, wanted):
+        return column
+    try:
+        return pa.chunked_array([convert(chunk, wanted) for chunk in column.chunks], wanted)
+    except (ValueError, pa.ArrowException) as error:
+        raise Invalid(f"column {field.name!r} has a value that is no {field.type}: {error}") from error
+
+
+def _meant(made: pa.DataType, declared: pa.DataType) -> pa.DataType:
+    """Return the type ``made`` with local times where it has moments for them, and with times of day and durations where it has counts."""
+    kinds = pa.types
+    if is_encoded(declared):
+        return _meant(made, declared.value_type)
+    if kinds.is_timestamp(made) and kinds.is_timestamp(declared) and (made.tz, declared.tz) == ("UTC", None):
+        return pa.timestamp(made.unit)
+    if kinds.is_integer(made) and (kinds.is_time(declared) or kinds.is_duration(declared)):
+        return declared
+    if kinds.is_struct(made) and kinds.is_struct(declared):
+        known = {field.name: field.type for field in declared}
+        return pa.struct([field.with_type(_meant(field.type, known.get(field.name, field.type))) for field in made])
+    if kinds.is_map(made) and kinds.is_map(declared):
+        return pa.map_(made.key_type, made.item_field.with_type(_meant(made.item_type, declared.item_type)))
+    if is_list(made) and is_list(declared):
+        return with_element(made, made.value_field.with_type(_meant(made.value_type, declared.value_type)))
+    return made
 
 
 def setting(definition: TableDefinition, values: Mapping[str, Any], expressions: Mapping[str, str]) -> Setting:

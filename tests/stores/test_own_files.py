@@ -45,15 +45,20 @@ def test_what_was_put_is_got_by_a_user_whose_umask_hides_nothing(root: Path) -> 
     assert os.listdir(folder) == [NAME], "nothing unfinished"
 
 
-def test_the_directory_is_found_without_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [None, "", "relative"])
+def test_the_directory_is_found_without_the_variable(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
+    if given is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
     monkeypatch.setenv("HOME", str(tmp_path))
     FILES.put(NAME, DATA)
     assert (tmp_path / ".cache" / "mdt" / "jars" / NAME).is_file()
     assert FILES.get(NAME) == DATA
 
 
-@pytest.mark.parametrize("place", ["/dev/null", "/nowhere/at/all", "relative"])
+@pytest.mark.parametrize("place", ["/dev/null", "/nowhere/at/all"])
 def test_without_a_directory_nothing_is_kept_and_nothing_fails(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,105 @@
+"""Times of day, durations and local times are counts and moments in expressions and mergers, and become again what they were declared as."""
+
+from __future__ import annotations
+
+from datetime import datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from reader import bag, hudi_table
+
+import mdt
+from mdt.errors import Invalid
+
+DAY_MS = 86_400_000
+SCHEMA = pa.schema([
+    ("id", pa.string()), ("wait", pa.duration("s")), ("at", pa.time32("ms")), ("exact", pa.time64("ns")), ("local", pa.timestamp("us")),
+    ("list", pa.list_(pa.duration("ms"))), ("s", pa.struct({"at": pa.time64("us"), "local": pa.timestamp("ms"), "n": pa.int8()})),
+    ("m", pa.map_(pa.string(), pa.time32("s"))), ("coded", pa.dictionary(pa.int8(), pa.duration("us"))),
+])  # fmt: skip
+PLAIN = SCHEMA.set(8, pa.field("coded", pa.duration("us")))
+ROW: dict[str, Any] = {
+    "id": "a", "wait": timedelta(seconds=90), "at": time(1, 2, 3), "exact": time(4), "local": datetime(2026, 1, 1), "list": [timedelta(seconds=1), None],
+    "s": {"at": time(5), "local": datetime(2026, 1, 2), "n": 1}, "m": [("k", time(6))], "coded": timedelta(microseconds=7),
+}  # fmt: skip
+EMPTY = dict.fromkeys(SCHEMA.names) | {"id": "b"}
+
+
+def filled(folder: Path) -> mdt.Table:
+    table = mdt.create(folder / "t", SCHEMA, ["id"], options={"mdt.durable": False})
+    table.upsert([ROW, EMPTY])
+    return table
+
+
+def found(table: mdt.Table, folder: Path) -> dict[str, Any]:
+    """Return the rows by id; asserts that hudi-rs and check agree."""
+    rows = table.scan().to_arrow()
+    assert bag(rows) == bag(hudi_table(folder / "t", SCHEMA)) and table.check().ok
+    return {row["id"]: row for row in rows.to_pylist()}
+
+
+def test_an_update_counts_in_the_declared_unit(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    done = table.update_where(
+        {"wait": "wait + 1", "at": "at + 1", "exact": "exact * 2", "coded": "coded - 1"}, "wait > 89"
+    )
+    assert done.updated == 1
+    rows = found(table, tmp_path)
+    changed = {
+        "wait": timedelta(seconds=91),
+        "at": time(1, 2, 3, 1000),
+        "exact": time(8),
+        "coded": timedelta(microseconds=6),
+    }
+    assert rows == {"a": ROW | changed, "b": EMPTY}
+
+
+def test_every_column_can_be_set_to_itself(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    assert table.update_where({name: name for name in SCHEMA.names[1:]}).updated == 2
+    assert found(table, tmp_path) == {"a": ROW, "b": EMPTY}
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [("at", f"{DAY_MS}"), ("at", "-1"), ("at", f"{2**31}"), ("exact", "exact * 1000"), ("wait", f"wait + {2**63 - 1}")]
+)  # fmt: skip
+def test_a_count_that_is_no_time_of_day_is_refused(tmp_path: Path, column: str, text: str) -> None:
+    table = filled(tmp_path)
+    with pytest.raises(Invalid, match=f"'{column}'|overflow"):
+        table.update_where({column: text}, "id = 'a'")
+    assert found(table, tmp_path) == {"a": ROW, "b": EMPTY}
+
+
+def test_clauses_of_a_merge_count_too(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    source = pa.Table.from_pylist([ROW, ROW | {"id": "c"}], PLAIN)
+    merge = (
+        table.merge(source)
+        .when_matched()
+        .update({"wait": "source.wait + target.wait", "m": "source.m", "s": "source.s"})
+    )
+    new = {
+        "id": "source.id",
+        "wait": "source.wait * 2",
+        "at": mdt.col("source.at"),
+        "local": "source.local",
+        "list": "source.list",
+    }
+    done = merge.when_not_matched().insert(new).execute()
+    assert (done.updated, done.inserted) == (1, 1)
+    rows = found(table, tmp_path)
+    assert rows["a"] == ROW | {"wait": timedelta(seconds=180)}
+    copied = {name: ROW[name] for name in ("at", "local", "list")}
+    assert rows["c"] == EMPTY | copied | {"id": "c", "wait": timedelta(seconds=180)}
+
+
+def test_mergers_count_too(tmp_path: Path) -> None:
+    table = filled(tmp_path)
+    keeping = dict.fromkeys(("exact", "local", "list", "s", "m", "coded"), "coalesce")
+    newer = {"id": "a", "wait": timedelta(seconds=10), "at": time(1)}
+    table.upsert(pa.Table.from_pylist([newer], PLAIN), mergers={"wait": "sum", "at": "max", **keeping})
+    assert found(table, tmp_path)["a"] == ROW | {"wait": timedelta(seconds=100)}
+    with pytest.raises(Invalid, match="'at'"):
+        table.upsert([{"id": "a", "at": time(23)}], partial=True, mergers={"at": "sum"})
