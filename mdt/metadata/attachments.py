@@ -26,6 +26,7 @@ from mdt.metadata import key_map
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.recent import SHARED, Recent
 from mdt.parquet.mapped_files import MappedFiles
+from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
 
@@ -61,8 +62,9 @@ class AttachmentWriter:
 class ObjectReader:
     """Reads ranges of objects; safe for many threads."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, mappings: Mappings | None = None) -> None:
         self._storage = storage
+        self._mappings = mappings or Mappings(storage)
         self._files: OrderedDict[str, pa.NativeFile] = OrderedDict()
         self.key_maps: Recent[ObjectRange, KeyMap] = Recent(KEY_MAP_CACHE_BYTES_MAX, SHARED)
         self.page_maps: Recent[ObjectRange, PageMap] = Recent(PAGE_MAP_CACHE_BYTES_MAX, SHARED)
@@ -121,10 +123,7 @@ class ObjectReader:
         """Return the open object; under the lock.  Buffers that were read from a dropped one stay valid."""
         file = self._files.get(path)
         if file is None:
-            file = self._storage.open(path)
-            if isinstance(file, pa.MemoryMappedFile):
-                file = pa.BufferReader(file.read_buffer())  # the mapping stays, and needs no descriptor
-            self._files[path] = file
+            file = self._files[path] = self._mappings.open(path)
             if len(self._files) > SUMMARY_FILES_OPEN_MAX:
                 self._files.popitem(last=False)
         self._files.move_to_end(path)

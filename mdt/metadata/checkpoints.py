@@ -24,6 +24,7 @@ from mdt.metadata.tags import tags_of
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import from_json
 from mdt.stores import storage as stores
+from mdt.stores.mappings import Mappings
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Checkpoints:
     """
 
     storage: Storage
+    mappings: Mappings
     overrides: Mapping[str, object]
     known: Recent[int, Segment]
     damaged: Callable[[Corrupt], None]
@@ -129,7 +131,7 @@ class Checkpoints:
             raise Corrupt("a manifest has a wrong number", path=path, expected=str(seq), got=str(layout.seq))
         cache = self._page_cache(header) if cached else None
         columns = StoredColumns(
-            self.storage, layout, cache=cache, damaged=self.damaged, rebuild=lambda: self.rebuild(seq)
+            self.storage, self.mappings, layout, cache=cache, damaged=self.damaged, rebuild=lambda: self.rebuild(seq)
         )
         return columns, header
 

@@ -52,6 +52,7 @@ from mdt.metadata.stored_columns import write_pages
 from mdt.metadata.usage import Usage
 from mdt.parquet.segment import Segment
 from mdt.schema.definition import TableDefinition
+from mdt.stores.mappings import Mappings
 from mdt.stores.object_range import ObjectRange
 from mdt.stores.storage import Storage
 
@@ -70,10 +71,7 @@ class Metadata:
         self._overrides = canonical(overrides)
         if "mdt.cache.memory.max" in self._overrides:
             SHARED.limit(parse_options(self._overrides).cache_memory_max)
-        self.objects = ObjectReader(storage)
-        self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
         self.usage = Usage(storage)
-        self.segments: Recent[int, Segment] = Recent(SEGMENTS_CACHED_MAX)
         self.watch = Watch(storage)
         self.said: set[str] = set()
         self.checkpoint_seq = -1
@@ -81,17 +79,27 @@ class Metadata:
         self.last_archived = -1
         self.swept_before = 0
         self.damage: Corrupt | None = None
+        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
+        self._options: tuple[TableDefinition, Options] | None = None
+        self._key_index: tuple[TableDefinition, KeyIndex] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Hold nothing that may be a view of a mapped object."""
+        storage = self.storage
+        self._mappings = Mappings(storage)
+        self.objects = ObjectReader(storage, self._mappings)
+        self.summaries = SummaryCache(self.objects, is_local=storage.local_path("") is not None)
+        self.segments: Recent[int, Segment] = Recent(SEGMENTS_CACHED_MAX)
         self._checkpoints = Checkpoints(
-            storage, self._overrides, self.segments, self._distrust, lambda seq: checkpoint_of(self.made_again(seq))
-        )
+            storage, self._mappings, self._overrides, self.segments, self._distrust,
+            lambda seq: checkpoint_of(self.made_again(seq)),
+        )  # fmt: skip
+        self.key_parts = KeyPartReader(self.objects)
         self._checkpoint: Checkpoint | None = None
         self._past: Recent[tuple[int, int], Snapshot] = Recent(PAST_SNAPSHOTS_CACHED_MAX)
         self._looked_at = -1
         self._newest: Snapshot | None = None
-        self._records: Recent[int, CommitRecord] = Recent(RECORDS_CACHE_BYTES_MAX, SHARED)
-        self.key_parts = KeyPartReader(self.objects)
-        self._options: tuple[TableDefinition, Options] | None = None
-        self._key_index: tuple[TableDefinition, KeyIndex] | None = None
 
     @property
     def overrides(self) -> Mapping[str, object]:
@@ -126,6 +134,8 @@ class Metadata:
         return snapshot
 
     def _looked(self, watched: bool, to_end: bool) -> Snapshot:
+        if self._mappings.cut() is not None:
+            self._begin()  # whoever reads next finds the damage, and is not killed
         known = self._newest
         snapshot = self._opened() if known is None else known
         seen, following = self._asked(snapshot, watched)

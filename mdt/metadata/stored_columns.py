@@ -24,6 +24,7 @@ from mdt.metadata.columns import MAPPED_BYTES, PAGES, Column, Columns, Ints, mem
 from mdt.metadata.deletion_vectors import StoredVectors, first_vector
 from mdt.metadata.recent import SHARED, Recent
 from mdt.stores.contract import Buffer
+from mdt.stores.mappings import Mappings
 from mdt.stores.storage import Storage
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class StoredColumns(Columns):
     def __init__(
         self,
         storage: Storage,
+        mappings: Mappings,
         layout: Layout,
         *,
         cache: PageCache | None,
@@ -64,6 +66,7 @@ class StoredColumns(Columns):
         super().__init__(layout.seq, layout.rows)
         self.hits = self.misses = 0
         self._storage = storage
+        self._mappings = mappings
         self._layout = layout
         self.cache = cache
         self._damaged = damaged
@@ -219,7 +222,7 @@ class StoredColumns(Columns):
         with self._lock:
             file = self._files.get(path)
             if file is None:
-                file = self._files[path] = self._storage.open(path)
+                file = self._files[path] = self._mappings.open(path)
             if offset + length > file.size():
                 raise Corrupt("an object of the metadata is too short", path=path, offset=file.size())
             file.seek(offset)

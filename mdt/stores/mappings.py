@@ -1,0 +1,49 @@
+"""Objects of the metadata that are mapped into memory, and whether one of them has been cut."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from threading import Lock
+
+import pyarrow as pa
+
+from mdt.limits import COPIED_OBJECT_BYTES_MAX, MAPPINGS_WATCHED_MAX
+from mdt.stores.storage import Storage
+
+
+class Mappings:
+    """Maps objects of one storage; safe for many threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._lock = Lock()
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Return an open object, without a descriptor where it can be mapped; a small one is copied.  Raises Missing, Corrupt."""
+        file = self._storage.open(path)
+        if not isinstance(file, pa.MemoryMappedFile):
+            return file
+        data = file.read_buffer()
+        if len(data) <= COPIED_OBJECT_BYTES_MAX:
+            return pa.BufferReader(data.to_pybytes())
+        with self._lock:
+            self._sizes[path] = len(data)
+            if len(self._sizes) > MAPPINGS_WATCHED_MAX:
+                self._sizes.popitem(last=False)
+        return pa.BufferReader(data)
+
+    def cut(self) -> str | None:
+        """Return the path of an object that is shorter now than when it was mapped, None if there is none.
+
+        The system kills who reads a mapping behind the end of its file, so somebody must ask before that.  An object that is gone has its
+        bytes as long as it is mapped.
+        """
+        for path, size in [*self._sizes.items()]:
+            try:
+                if os.stat(self._storage.local_path(path) or path).st_size < size:
+                    return path
+            except OSError:
+                continue
+        return None

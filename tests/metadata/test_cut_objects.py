@@ -1,0 +1,134 @@
+"""An object of the metadata that is cut while it is mapped is found damaged; it does not end the process, as reading behind its end would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import mdt
+from mdt.errors import Corrupt
+from mdt.limits import COPIED_OBJECT_BYTES_MAX
+from mdt.stores.local import LocalStorage
+from mdt.stores.mappings import Mappings
+from mdt.stores.memory import MemoryStorage
+
+ROWS, PARTITIONS = 12_000, 400
+SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int64()), ("v", pa.int64())])
+
+
+def rows(numbers: range) -> pa.Table:
+    ids = [f"k{number:06d}" for number in numbers]
+    return pa.table({"id": ids, "part": [n % PARTITIONS for n in numbers], "v": [n % 1000 for n in numbers]}, SCHEMA)
+
+
+def fill(folder: Path) -> None:
+    """Make a table with a checkpoint and attachments that are large enough to be mapped."""
+    table = mdt.create(
+        folder, SCHEMA, ["id"], partition_by=["part"], scope="table", key_index="record", indexes=["bitmap(v)"],
+        options={"mdt.durable": False, "mdt.services.auto": False, "mdt.metadata.compact.records": 4},
+    )  # fmt: skip
+    table.upsert(rows(range(ROWS)))
+    for number in range(8):
+        table.upsert(rows(range(number, number + 1)))
+
+
+def work(folder: Path, kind: str, size: int) -> dict[str, Any]:
+    """Use a table, cut its objects of a ``kind`` to ``size`` bytes, and use it again; return what each call answers."""
+    table = mdt.open(folder, {"mdt.durable": False, "mdt.services.auto": False})
+    calls: dict[str, Callable[[], Any]] = {
+        "scan": lambda: table.scan(where="v = 7").count(),
+        "count": lambda: table.scan().count(),
+        "files": lambda: len(table.files()),
+        "get": lambda: (table.get("k000007") or {}).get("v"),
+        "upsert": lambda: table.upsert(rows(range(5, 15))).updated,
+        "delete": lambda: table.delete_where("v = 11").deleted,
+        "check": lambda: table.check().ok,
+    }
+    before = {name: call() for name, call in calls.items()}
+    large = [
+        path
+        for path in (folder / ".hoodie" / ".mdt" / kind).rglob("*")
+        if path.is_file() and path.stat().st_size > COPIED_OBJECT_BYTES_MAX
+    ]
+    for path in large:
+        os.truncate(path, size)
+    after: dict[str, Any] = {}
+    for name, call in calls.items():
+        try:
+            after[name] = call()
+        except Corrupt as error:
+            after[name] = error.path
+    return {"cut": [str(path.relative_to(folder)) for path in large], "before": before, "after": after}
+
+
+def answers(folder: Path, kind: str, size: int) -> dict[str, Any]:
+    """Return what :func:`work` says in a process of its own, which must end by itself."""
+    fill(folder)
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_cut_objects as tests; tests.main()"
+    done = subprocess.run([sys.executable, "-c", code, str(folder), kind, str(size)], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["cut"], "nothing was large enough to be mapped"
+    assert found["before"] == {
+        "scan": 12,
+        "count": ROWS,
+        "files": found["before"]["files"],
+        "get": 7,
+        "upsert": 10,
+        "delete": 12,
+        "check": True,
+    }
+    return found
+
+
+def main() -> None:
+    print(json.dumps(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_a_checkpoint_that_is_cut_is_made_again(tmp_path: Path, size: int) -> None:
+    found = answers(tmp_path / "t", "checkpoints", size)
+    after = found["after"]
+    assert (after["scan"], after["count"], after["get"], after["upsert"]) == (12, ROWS - 12, 7, 9), (
+        "k000011 was deleted"
+    )
+
+
+@pytest.mark.parametrize("size", [0, 4096])
+def test_attachments_that_are_cut_are_named_by_whoever_needs_them(tmp_path: Path, size: int) -> None:
+    found = answers(tmp_path / "t", "attachments", size)
+    after = found["after"]
+    assert (after["scan"], after["count"]) == (12, ROWS - 12), "an index only saves time"
+    assert after["upsert"] in found["cut"], "keys cannot be found without key maps"
+    assert after["check"] is False
+
+
+def test_small_objects_are_copied_and_large_ones_watched(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, durable=False)
+    storage.create("small", b"s" * COPIED_OBJECT_BYTES_MAX)
+    storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
+    mappings = Mappings(storage)
+    small, _ = mappings.open("small"), mappings.open("large")
+    os.truncate(tmp_path / "small", 0)
+    assert small.read() == b"s" * COPIED_OBJECT_BYTES_MAX
+    assert mappings.cut() is None
+    os.truncate(tmp_path / "large", COPIED_OBJECT_BYTES_MAX)
+    assert mappings.cut() == "large"
+    os.unlink(tmp_path / "large")
+    assert mappings.cut() is None, "what is gone stays mapped"
+
+
+def test_what_is_in_memory_is_not_watched() -> None:
+    storage = MemoryStorage()
+    storage.create("large", b"l" * (COPIED_OBJECT_BYTES_MAX + 1))
+    mappings = Mappings(storage)
+    assert mappings.open("large").size() == COPIED_OBJECT_BYTES_MAX + 1
+    assert mappings.cut() is None
