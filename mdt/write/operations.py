@@ -48,6 +48,9 @@ T = TypeVar("T")
 _MANY_FILES = 64
 _SMALL_FILE_ROWS = 1000
 """Files of fewer rows, if they are :data:`_MANY_FILES`, are made one after the other."""
+_MANY_SLICES = 8
+_GATHERED_BYTES_MAX = 64 << 20
+"""The rows of so many slices are gathered together if they are no more than this: they are in memory twice then."""
 _NAMED_ROWS = 10
 _NO_ROWS: Int64Array = np.empty(0, np.int64)
 
@@ -124,12 +127,20 @@ class RowPlan(WritePlan):
     batch: Batch | None = None
     tombstones: pa.Table = field(default_factory=lambda: NO_TOMBSTONES)
 
-    def slice_of(self, batch: Batch, one: Assignment) -> Slice:
-        """Return what one assignment writes."""
+    def fates(self, one: Assignment) -> Fates:
+        """Return what one assignment does with which rows."""
         inserts = self.inserts.get(one.place, _NO_ROWS)[one.inserts.start : one.inserts.stop]
         updates, returns, deletes = (of.get(one.group, _NO_ROWS) for of in (self.updates, self.returns, self.deletes))
-        fates = Fates(updates, inserts, returns, deletes)
-        return slice_of(batch, self.located, one, fates)
+        return Fates(updates, inserts, returns, deletes)
+
+    def slices_of(self, batch: Batch) -> Callable[[Assignment], Slice]:
+        """Return what says what one assignment writes; the rows of many small ones are gathered together, for one alone takes as long as many."""
+        if len(self.work) < _MANY_SLICES or batch.table.nbytes > _GATHERED_BYTES_MAX:
+            return lambda one: slice_of(batch, self.located, one, self.fates(one))
+        order = np.concatenate([self.fates(one).new for one in self.work])
+        gathered, place = batch.rows(order), np.empty(len(batch), np.int64)
+        place[order] = np.arange(len(order))
+        return lambda one: slice_of(batch, self.located, one, self.fates(one), (gathered, place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +345,7 @@ def write_rows(
     marked = metadata.storage.begin(partial(new_partitions, metadata, snapshot, claim, plan.partitions))
     if len(plan.work) > 1:
         batch = batch.in_one_chunk()
-    changes = write_slices(shared, plan.work, partial(plan.slice_of, batch), progress, rows=len(batch))
+    changes = write_slices(shared, plan.work, plan.slices_of(batch), progress, rows=len(batch))
     marked()
     return changes
 

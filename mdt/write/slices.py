@@ -152,15 +152,30 @@ class Fates:
     returns: Int64Array
     deletes: Int64Array
 
+    @property
+    def new(self) -> Int64Array:
+        """The rows that are written, in the order in which they are stored."""
+        return np.concatenate([self.updates, self.inserts, self.returns])
 
-def slice_of(batch: KeyedRows, located: Located, one: Assignment, fates: Fates) -> Slice:
-    """Return the slice in which rows of a batch find what they do to one file group.  ``located``: of all rows of ``batch``."""
-    new = np.concatenate([fates.updates, fates.inserts, fates.returns])
+
+def slice_of(
+    batch: KeyedRows,
+    located: Located,
+    one: Assignment,
+    fates: Fates,
+    gathered: tuple[KeyedRows, Int64Array] | None = None,
+) -> Slice:
+    """Return the slice in which rows of a batch find what they do to one file group.  ``located``: of all rows of ``batch``.
+
+    ``gathered``: rows of the batch in the order of the slices, and where each stands there -> int64[len(batch)].
+    """
+    new = fates.new
+    rows, at = (batch, new) if gathered is None else (gathered[0], gathered[1][new])
     return Slice(
         one.partition,
         one.group,
         one.is_log,
-        new=batch.rows(new) if len(new) else None,
+        new=rows.rows(at) if len(new) else None,
         updates=len(fates.updates),
         dead=_dead(located, np.concatenate([fates.updates, fates.deletes])),
         deleted=Keys(batch.keys, batch.hashes).rows(located.keys_of(fates.deletes)) if len(fates.deletes) else None,
