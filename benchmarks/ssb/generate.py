@@ -30,6 +30,7 @@ ROWS_A_SCALE = 6_000_000
 CUSTOMERS, SUPPLIERS, PARTS = 30_000, 2_000, 200_000
 """Rows at scale 1; parts grow with its logarithm."""
 FIRST_DAY, LAST_DAY = np.datetime64("1992-01-01"), np.datetime64("1998-12-31")
+ONE_DAY = np.timedelta64(1, "D")
 LINES_AN_ORDER_MAX = 7
 BRANDS = tuple((m, c, b) for m in range(1, 6) for c in range(1, 6) for b in range(1, 41))
 """(manufacturer, category, brand): 5 x 5 x 40."""
@@ -98,7 +99,7 @@ class Star:
     @cached_property
     def date(self) -> pa.Table:
         """Every day of the seven years."""
-        days = np.arange(FIRST_DAY, LAST_DAY + 1)
+        days = np.arange(FIRST_DAY, LAST_DAY + ONE_DAY)
         day = pa.array(days)
         year, month, in_year = (np.asarray(f(day)) for f in (pc.year, pc.month, pc.day_of_year))
         weekday = np.asarray(pc.day_of_week(day, week_start=7))
@@ -140,7 +141,7 @@ class Star:
         # Sums of cents below 2 ** 53: exact in the doubles that bincount adds.
         total = np.bincount(order, revenue * (100 + tax) // 100, orders).astype(np.int64)
         first = draw.integers(0, len(self.date), orders)[order]
-        commit = FIRST_DAY + first + draw.integers(30, 91, n)
+        commit = FIRST_DAY + ONE_DAY * (first + draw.integers(30, 91, n))
         priority = draw.integers(0, len(words.PRIORITIES), orders)[order]
         small = {"lo_orderkey": order + 1, "lo_linenumber": line, "lo_partkey": part + 1,
                  "lo_custkey": draw.integers(1, len(self.customer) + 1, orders)[order],

@@ -235,7 +235,7 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 
 
 ODD = [
-    object(), int, len, np.float32(0.1), np.int8(3), np.datetime64("NaT"), np.datetime64(2**62, "s"), np.timedelta64(1), np.void(b"x"), np.array(5),
+    object(), int, len, np.float32(0.1), np.int8(3), np.datetime64("NaT", "s"), np.datetime64(2**62, "s"), np.timedelta64(1, "s"), np.void(b"x"), np.array(5),
     np.array([[1]]), np.array(["x"]), np.array([None, 1], object), pa.scalar(1), pa.scalar([1]), pa.scalar(time(1)), pa.array([1, None]), pa.array([[1]]),
     pa.table({"a": [1]}), pa.scalar(2**62, pa.timestamp("s")), pa.scalar(1, pa.timestamp("us", "Nowhere/City")), range(3), iter([1]), memoryview(b"x"), SCHEMA,
     10**4000, 10**5000, Decimal("1e999999"), Decimal("-1e-999999"), pa.scalar(None), pa.nulls(2), datetime.min, date.max, timedelta.max, 10**400, -(2**63) - 1,

@@ -50,7 +50,7 @@ class Size(enum.IntEnum):
         ("f", math.inf, math.inf), ("f", pa.scalar(0.5, pa.float32()), 0.5), ("price", Decimal("1.50"), Decimal("1.50")), ("price", "1.5", Decimal("1.5")),
         ("flag", True, True), ("flag", np.bool_(False), False), ("flag", pa.scalar(True), True), ("flag", "yes", True),
         ("ts", NOON, NOON), ("ts", pd.Timestamp(NOON), NOON), ("ts", np.datetime64("2024-02-29T12:00:00.000005"), NOON.replace(tzinfo=None)), ("ts", pd.NaT, None),
-        ("ts", np.datetime64("NaT"), None), ("ts", np.datetime64("2024-02-29T12:00:00.000005000", "ns"), NOON.replace(tzinfo=None)), ("ts", pa.scalar(NOON), NOON),
+        ("ts", np.datetime64("NaT", "us"), None), ("ts", np.datetime64("2024-02-29T12:00:00.000005000", "ns"), NOON.replace(tzinfo=None)), ("ts", pa.scalar(NOON), NOON),
         ("ts", pa.scalar(NOON, pa.timestamp("ns", "UTC")), NOON), ("ts", "2024-02-29 12:00:00.000005Z", NOON), ("ts", date(2024, 2, 29), date(2024, 2, 29)),
         ("d", date(2024, 2, 29), date(2024, 2, 29)), ("d", np.datetime64("2024-02-29"), date(2024, 2, 29)), ("d", pa.scalar(date(2024, 2, 29)), date(2024, 2, 29)),
         ("d", "2024-02-29", date(2024, 2, 29)), ("d", np.datetime64("2024-02"), date(2024, 2, 1)),
