@@ -231,6 +231,9 @@ KEY_PARTS_OPEN_MAX = 64
 SUMMARY_FILES_OPEN_MAX = 64
 """Objects of summaries that stay mapped for each table: every commit makes one, and few are needed twice."""
 
+ATTACHED_BYTES_MIN = 32 << 20
+"""Of a large commit an object of attachments is stored as soon as it has so many bytes, while files are still made: they need not all be in memory."""
+
 COPIED_OBJECT_BYTES_MAX = 1 << 16
 """An object of the metadata that is no larger is copied when it is opened, which takes 4 microseconds more than to map it alone (30 and 26)."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from mdt.errors import Corrupt
 from mdt.limits import (
+    ATTACHED_BYTES_MIN,
     FOOTER_CACHE_BYTES_MAX,
     KEY_MAP_CACHE_BYTES_MAX,
     PAGE_MAP_CACHE_BYTES_MAX,
     SUMMARY_FILES_OPEN_MAX,
 )
-from mdt.metadata import key_map
+from mdt.metadata import key_map, paths
 from mdt.metadata.key_map import KeyMap
 from mdt.metadata.recent import SHARED, Recent
 from mdt.parquet.mapped_files import MappedFiles
@@ -38,25 +39,39 @@ _T = TypeVar("_T")
 
 
 class AttachmentWriter:
-    """Collects attachments for one new object; not thread-safe."""
+    """Collects attachments for new objects, one unless they are many bytes; not thread-safe.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    ``store``: begins to store an object while others are collected, and sees to it that somebody waits for it; None: all go into one.
+    The key map and the page map of a file belong into one object.
+    """
+
+    def __init__(self, path: str, store: Callable[[str, Sequence[bytes | pa.Buffer]], None] | None = None) -> None:
+        self._first = self._path = path
+        self._store = store
+        self._stored = 0
         self._parts: list[bytes | pa.Buffer] = []
         self._size = 0
 
     def add(self, data: bytes | pa.Buffer) -> ObjectRange:
         """Append ``data``, aligned to 8 bytes, and return where it will stand.  O(len(data))."""
-        stored = ObjectRange(self.path, self._size, len(data), zlib.crc32(data))
+        stored = ObjectRange(self._path, self._size, len(data), zlib.crc32(data))
         padding = -len(data) % _ALIGNMENT
         self._parts += [data, bytes(padding)]
         self._size += len(data) + padding
         return stored
 
+    def settle(self) -> None:
+        """Begin to store what was added if it is many bytes; what comes next goes into another object."""
+        if self._store is not None and self._size >= ATTACHED_BYTES_MIN:
+            self._store(self._path, self._parts)
+            self._stored += 1
+            self._path = paths.further_attachment(self._first, self._stored)
+            self._parts, self._size = [], 0
+
     def write(self, storage: Storage) -> None:
-        """Create the object if anything was added."""
+        """Create the object of what was added and is not on its way, if there is any."""
         if self._parts:
-            storage.create(self.path, self._parts)
+            storage.create(self._path, self._parts)
 
 
 class ObjectReader:

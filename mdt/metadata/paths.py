@@ -114,6 +114,15 @@ def attachment(instant: str, token: str) -> str:
     return f"{attachments_of(instant)}/{token}.attached"
 
 
+def further_attachment(path: str, number: int) -> str:
+    """Return the name of the ``number``-th object beside the attachments at ``path``.
+
+    >>> further_attachment(attachment("20240229120000123", "5-1"), 2)
+    '.hoodie/.mdt/attachments/20240229120000123/5-1--2.attached'
+    """
+    return f"{path.removesuffix('.attached')}--{number}.attached"
+
+
 def attachments_of(instant: str) -> str:
     """Return the directory of what the transaction ``instant`` wrote beside data files: key maps, key parts, summaries."""
     return f"{attachments_dir()}/{instant}"

@@ -169,6 +169,11 @@ class WriteJob:
             raise Conflict(f"the transaction {self.claim.instant} ended before its task stored {path}")
         storage.create(path, data)
 
+    def store_attachments(self, path: str, parts: Sequence[bytes | pa.Buffer]) -> None:
+        """Begin to store an object of attachments; :meth:`uploaded` waits for it."""
+        storage = self.metadata.storage
+        self._uploads.append(storage.begin_storing(partial(storage.create, path, parts)))
+
     def _store_gathered(self) -> None:
         if self._storing is not None and self._gathered:
             self._uploads.append(self._storing.submit(awaited, self._gathered.copy()).result)

@@ -401,13 +401,13 @@ def new_partitions(metadata: Metadata, snapshot: Snapshot, claim: Claim, partiti
 
 
 def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: str = "") -> Changes:
-    """Write the summaries of finished slices as one object; return what to commit.
+    """Write the summaries of finished slices beside the data files; return what to commit.
 
     ``done``: consumed as they finish, so that what their indexes put aside does not pile up.
     ``part`` distinguishes the objects of a transaction that writes several.
     """
     claim = shared.claim
-    objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}{part}"))
+    objects = AttachmentWriter(paths.attachment(claim.instant, f"{claim.token}{part}"), shared.store_attachments)
     placed: list[dict[str, Any]] = []
     kept: list[Written] = []
     removed: list[int] = []
@@ -420,6 +420,7 @@ def collect(shared: WriteJob, done: Iterable[Written], *, threads: int, part: st
             shared.metadata.objects.keep_key_map(keys, w.key_map)
         if w.page_map is not None:
             pages = objects.add(w.page_map)
+        objects.settle()
         placed.append({"shard": shard, "first_row": first_row, "key_map": keys, "page_map": pages})
         kept.append(w)
         removed += w.removed

@@ -42,7 +42,7 @@ import mdt
 from mdt.commit import publish
 from mdt.commit.recovery import pending
 from mdt.errors import Invalid, Unavailable
-from mdt.metadata import commit_log, paths
+from mdt.metadata import attachments, commit_log, paths
 from mdt.stores.storage import MemoryStorage, Storage
 from mdt.testing.faulty import Crash, FaultyStorage
 
@@ -53,6 +53,13 @@ MIXED = upserted(BASE_STATE, range(2, 9), 3, 3.0)
 
 def upsert_mixed(storage: Storage) -> None:
     mdt.open(storage).upsert(rows(range(2, 9), 3, 3.0))
+
+
+def upsert_with_many_attachments(storage: Storage) -> None:
+    """An upsert whose attachments are an object each, stored while files are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
+        upsert_mixed(storage)
 
 
 MERGED = {"k1": (2, 9.0), "k2": (2, 7.0), "k3": (0, 3.5), "k4": (1, 1.0), "k5": (1, 1.0), "k10": (5, 9.0)}
@@ -144,6 +151,7 @@ def upserted_first() -> State:
 FLOWS = [
     Flow("first upsert", lambda: empty(MOR, "bloom"), upsert_mixed, {}, upserted({}, range(2, 9), 3, 3.0)),
     flow("upsert into logs, bloom", MOR, "bloom", upsert_mixed, MIXED),
+    flow("upsert with many attachments", MOR, "record", upsert_with_many_attachments, MIXED),
     flow("upsert into logs, lmdb", MOR, "lmdb", upsert_mixed, MIXED),
     flow("upsert by rewrite, bloom", COW, "bloom", upsert_mixed, MIXED),
     flow("upsert by rewrite, buckets", COW, "bucket(buckets='2')", upsert_mixed, MIXED),

@@ -1,0 +1,66 @@
+"""Attachments of large commits: objects of a bounded size, stored while files are still made, and found wherever they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reader import bag, hudi_table
+from worlds import rows
+
+import mdt
+from mdt.metadata import attachments
+from mdt.metadata.attachments import AttachmentWriter
+from mdt.stores.memory import MemoryStorage
+
+SEVEN = "attachments/20240229120000123/7.attached"
+
+
+def test_an_object_that_is_large_enough_is_stored_while_others_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 24)
+    storage, stored = MemoryStorage(), list[str]()
+
+    def store(path: str, parts: object) -> None:
+        stored.append(path)
+        storage.create(path, parts)  # type: ignore[arg-type]
+
+    writer, contents = AttachmentWriter(SEVEN, store), [b"a" * 9, b"b", b"c" * 40, b"d", b"e"]
+    ranges = []
+    for content in contents:
+        ranges.append(writer.add(content))
+        writer.settle()
+    first, (second, third) = SEVEN, (SEVEN.replace("7.", f"7--{number}.") for number in (1, 2))
+    assert [one.path for one in ranges] == [first, first, second, third, third]
+    assert stored == [first, second]
+    writer.write(storage)
+    assert [storage.read(one.path, one.offset, one.length) for one in ranges] == contents
+
+
+def test_without_somebody_who_stores_all_go_into_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
+    writer = AttachmentWriter(SEVEN)
+    for _ in range(3):
+        assert writer.add(b"x" * 9).path == SEVEN
+        writer.settle()
+
+
+@pytest.mark.parametrize("table_type", ["MERGE_ON_READ", "COPY_ON_WRITE"])
+def test_a_table_whose_attachments_are_an_object_each(
+    tmp_path: Path, table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachments, "ATTACHED_BYTES_MIN", 1)
+    options = {"mdt.durable": False, "mdt.row.group.rows": 5}
+    table = mdt.create(
+        tmp_path / "t", rows([], 0, 0.0).schema, ["id"], partition_by=["city"], ordering="ts", table_type=table_type,
+        key_index="record", options=options, indexes=["bitmap(fare)"],
+    )  # fmt: skip
+    table.upsert(rows(range(400), 1, 1.0))
+    table.upsert(rows(range(0, 400, 3), 2, 2.0))
+    folders = list((tmp_path / "t" / ".hoodie" / ".mdt" / "attachments").iterdir())
+    assert max(len(list(folder.iterdir())) for folder in folders) > 1
+    opened = mdt.open(tmp_path / "t")
+    assert opened.scan("fare = 2.0").count() == 134 and opened.check().ok
+    assert bag(opened.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema))
+    opened.clean()
+    opened.purge()
+    assert opened.upsert(rows(range(3), 3, 3.0)).updated == 3 and opened.check().ok
