@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, rule
 from model import TableAgainstDictionary
 from strategies import Row, Shape, rows, shapes
 
+from mdt.errors import Invalid
 from mdt.schema.definition import TableDefinition
 
 FLOATS = (0.5, -2.25, 16777216.0, float("nan"), None)
@@ -119,7 +120,14 @@ class AlteredAgainstDictionary(TableAgainstDictionary):
     def _alter(
         self, data: st.DataObject, change: Callable[[Row], Row], *, is_beyond: bool = False, **what: Any
     ) -> None:
-        done = self._writer(data).alter(**what, beyond_hudi=self.beyond)
+        writer = self._writer(data)
+        try:
+            done = writer.alter(**what, beyond_hudi=self.beyond)
+        except Invalid as error:
+            assert "there are log files that lack" in str(error)
+            count("alters in the model that log files stand in the way of")
+            writer.compact()
+            done = writer.alter(**what, beyond_hudi=self.beyond)
         self.asked = self.asked and not is_beyond
         self.schema = self.table.schema
         if done.instant:

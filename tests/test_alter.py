@@ -171,6 +171,30 @@ def test_hudi_rs_reads_widened_columns(tmp_path: Path, table_type: str) -> None:
     assert bag(hudi_table(tmp_path, schema)) == bag(table.scan(columns=schema.names).to_arrow())
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_no_column_is_widened_of_log_files_that_lack_another(tmp_path: Path, at_once: bool) -> None:
+    """hudi-rs takes their rows for partial updates, and fails where these have another type."""
+    table = made(tmp_path)
+    if not at_once:
+        table.alter(add={"more": "int64"})
+    change: dict[str, Any] = {"widen": {"n": "int64"}, "add": {"more": "int64"} if at_once else {}}
+    with pytest.raises(
+        Invalid, match="would fail: there are log files that lack 'more', and in which 'n' is int32"
+    ) as error:
+        table.alter(**change)
+    assert "compact" in str(error.value)
+    table.compact()
+    after(table, **change)
+    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    table.upsert(table.scan("id in ('a', 'h')").to_arrow())
+    table.alter(add={"most": "int64"})
+    with pytest.raises(Invalid, match="there are log files that lack 'most', and in which 'must' is int32"):
+        table.alter(widen={"must": "double"})
+    assert bag(hudi_table(tmp_path, table.definition.schema)) == bag(table.scan().to_arrow())
+    table.alter(widen={"must": "double"}, beyond_hudi=True)
+    same_everywhere(table)
+
+
 def test_fields_of_structs_come_and_go(tmp_path: Path) -> None:
     table = made(tmp_path, "COPY_ON_WRITE")
     assert after(table, add={"s.c": "string"})[1]["s"] == {"a": 1, "b": "b", "c": None}

@@ -6,7 +6,7 @@ reader would answer differently, who knows nothing of versions, is refused unles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,12 @@ from indexes import registry
 from mdt.commit.conflicts import Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.errors import Invalid
+from mdt.metadata.file_group import LOG
 from mdt.metadata.skipping import named_spec
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.alter import Alteration, altered
 from mdt.schema.definition import TableDefinition
-from mdt.schema.versions import Column, SchemaVersion, version_paths
+from mdt.schema.versions import Column, SchemaVersion, version_of, version_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,9 @@ class Alter(Operation[AlterPlan]):
         if not wanted:
             return AlterPlan(Footprint(txn), is_needed=False)
         version = altered(definition, wanted, snapshot.seq + 1)
-        misread = [] if self.beyond_hudi else list(beyond_hudi(definition, version))
-        if misread:
-            raise Invalid(
-                "Hudi's readers would answer differently: " + "; ".join(misread),
-                hint="beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt reads it right, on Arrow and on Spark",
-            )
+        if not self.beyond_hudi:
+            _refuse("answer differently", list(beyond_hudi(definition, version)), "")
+            _refuse("fail", list(_taken_for_parts(snapshot, version)), "compact() first; or ")
         is_needed = not is_unaltered(definition, version)
         return AlterPlan(Footprint(txn, alters=True), is_needed=is_needed, version=version)
 
@@ -96,6 +94,28 @@ def beyond_hudi(definition: TableDefinition, new: SchemaVersion) -> Iterator[str
             yield f"they cannot read the dates of {path!r} as timestamps"
         if before is not None and before.field.name != column.field.name:
             yield f"older rows have null in {path!r}, which was {paths[column.id]!r}"
+
+
+def _taken_for_parts(snapshot: Snapshot, new: SchemaVersion) -> Iterator[str]:
+    """Yield why readers fail who take rows of a log file that lacks columns for parts of rows, and do not widen these.  O(files)."""
+    now = {column.field.name: column.type for column in new.columns}
+    versions = snapshot.definition.versions or (snapshot.definition.version,)
+    logs = snapshot.segment_ids[(snapshot.kind == LOG) & (snapshot.rows > 0)].tolist()
+    for version in dict.fromkeys(version_of(versions, segment) for segment in logs):
+        then = {column.field.name: column.type for column in version.columns}
+        added = [name for name in now if name not in then]
+        widened = [name for name, type in now.items() if then.get(name, type) != type]
+        if added and widened:
+            yield f"there are log files that lack {added[0]!r}, and in which {widened[0]!r} is {then[widened[0]]}"
+
+
+def _refuse(would: str, reasons: Sequence[str], otherwise: str) -> None:
+    """Raise Invalid if there are ``reasons`` for which Hudi's readers would go wrong.  ``otherwise``: what else may be done, for the hint."""
+    if reasons:
+        raise Invalid(
+            f"Hudi's readers would {would}: " + "; ".join(reasons),
+            hint=f"{otherwise}beyond_hudi=True (--beyond-hudi) alters the table all the same: mdt reads it right, on Arrow and on Spark",
+        )
 
 
 def _same_inside(new: Column, old: Column) -> bool:
