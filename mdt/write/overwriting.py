@@ -148,7 +148,10 @@ class Overwrite(Operation[RowPlan]):
         """Return the plan for ``snapshot``."""
         definition = snapshot.definition
         batch = as_altered(self.batch, definition)
-        partitions = overwritten(self.name, definition.partition_by, batch.partitions)
+        occur = [
+            batch.partitions[code] for code in np.unique(batch.partition).tolist()
+        ]  # fewer where repeated keys went
+        partitions = overwritten(self.name, definition.partition_by, occur)
         ending = Ending.of(snapshot, partitions)
         located = self._located(snapshot, batch, partitions)
         is_elsewhere = (located.file >= 0) & ~np.isin(located.group, ending.groups)

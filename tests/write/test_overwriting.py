@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pooled import PooledTable
 from reader import bag, hudi_table
+from spilled import SpilledTable
 from worlds import COW, MOR, OPTIONS, SCHEMA, ours, rows, theirs
 
 import mdt
@@ -19,7 +20,7 @@ from mdt.hudi.v6 import Version6
 from mdt.metadata import commit_log, paths
 from mdt.metadata import trusted_records as records
 from mdt.metadata.metadata import Metadata
-from mdt.stores.storage import MemoryStorage
+from mdt.stores.storage import LocalStorage, MemoryStorage
 from mdt.write import overwriting
 
 LEVELS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("day", pa.date32()), ("v", pa.int64())])
@@ -76,6 +77,16 @@ def test_under_table_scope_a_key_that_lives_in_a_partition_that_stays_moves(tmp_
         "update_before", "update_after"
     }  # fmt: skip
     assert table.check().ok
+
+
+@pytest.mark.parametrize("kind", [mdt.Table, SpilledTable])
+def test_a_row_that_another_of_its_key_replaces_ends_no_partition(tmp_path: Path, kind: type[mdt.Table]) -> None:
+    table = mdt.create(tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", scope="table", options=OPTIONS)
+    table.upsert(rows([0, 1], 5, 1.0))
+    newer = pa.table([["k9", "k9"], ["x", "z"], [1, 2], [7.0, 7.0]], schema=SCHEMA)
+    done = kind(LocalStorage(tmp_path, durable=False), OPTIONS).insert_overwrite(newer)
+    assert (done.inserted, done.deleted, done.late) == (1, 0, 1)
+    assert bag(table.scan().to_arrow()) == bag(pa.concat_tables([rows([0, 1], 5, 1.0), newer[1:]]))
 
 
 @pytest.mark.parametrize("partition_by", [["city"], []])
