@@ -266,7 +266,7 @@ class Scan(ArrowStream):
             return pa.table({"": pa.nulls(rows)}).select([])  # Arrow's concat_tables would forget the rows
         with shown(progress, "scan") as told:
             tables = list(self._declared(told))
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        return pa.concat_tables(tables) if tables else pa.Table.from_batches([], self.schema)
 
     def count(self, *, progress: ProgressOption = None) -> int:
         """Return how many rows match, ``limit`` at most; without a filter no data is read."""

@@ -103,7 +103,7 @@ def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[
         if rows.schema != runs[-1].schema:
             runs.append(replace(runs[-1], schema=rows.schema, parts={}))
         runs[-1].add(0, rows)
-    return seen, chain([_plain(seen.empty_table())], _read_again(runs[1:]))
+    return seen, chain([_plain(pa.Table.from_batches([], seen))], _read_again(runs[1:]))
 
 
 def _plain(piece: pa.Table) -> pa.Table:
@@ -185,14 +185,14 @@ def _put_aside(
         first += len(piece)
     spiller.flush()
     if not may_lack:
-        conform(seen.empty_table(), declared, stored)
+        conform(pa.Table.from_batches([], seen), declared, stored)
         return rows
     return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
 
 
 def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:
     """Return the columns of all pieces so far.  Raises Invalid where two pieces do not fit, as :func:`mdt.schema.input.joined` does."""
-    return joined([seen.empty_table(), given.empty_table()]).schema
+    return joined([pa.Table.from_batches([], seen), pa.Table.from_batches([], given)]).schema
 
 
 def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:

@@ -112,6 +112,8 @@ def _stored(data: pa.Table, field: pa.Field, kept: pa.Field, key: Sequence[str],
         try:
             chunks.append(store(chunk))
         except (ValueError, TypeError, pa.ArrowException):
+            if unfit := _refused(chunk.slice(0, 0), store):
+                raise Invalid(f"{what}: {unfit}") from None
             at, reason = _first_misfit(chunk, store)
             row = first + at
             number = "" if before is None else f" {before + row}"

@@ -71,7 +71,14 @@ def convert(array: pa.Array, type: pa.DataType) -> pa.Array:
 
 
 def _decoded(array: pa.Array) -> pa.Array:
-    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else pc.run_end_decode(array)
+    if not pa.types.is_dictionary(array.type):
+        return pc.run_end_decode(array)
+    values = array.dictionary
+    if pa.types.is_string_view(values.type):  # of views Arrow takes no rows
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.take(array.indices)
 
 
 def _dictionary(values: pa.Array, type: pa.DataType) -> pa.Array:

@@ -103,7 +103,7 @@ def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[
         reader = made()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _no_table(data, error) from error
-    yield reader.schema.empty_table()
+    yield pa.Table.from_batches([], reader.schema)
     while True:
         try:
             batch = reader.read_next_batch()
@@ -175,7 +175,7 @@ def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
     """Return tables, batches or dicts as one table."""
     items = list(data)
     if not items:
-        return pa.schema([] if schema is None else schema).empty_table()
+        return pa.Table.from_batches([], pa.schema([] if schema is None else schema))
     if all(isinstance(item, Mapping) for item in items):
         return _of_rows(items, schema)
     for item in items:

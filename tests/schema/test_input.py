@@ -133,6 +133,9 @@ CASTS: list[tuple[pa.Array, pa.DataType]] = [
     (pa.array([1_000_000], pa.timestamp("us")), pa.timestamp("s")), (pa.array([1_000], pa.timestamp("ns", "UTC")), pa.timestamp("us", "Asia/Tokyo")),
     (pa.array([date(2026, 1, 1)]), pa.date64()), (pa.array([time(1, 2, 3)]), pa.time32("s")), (pa.array([timedelta(seconds=1)]), pa.duration("s")),
     (pa.array(["a", None, "a"]).dictionary_encode(), pa.string()), (pa.array(["a", None]), pa.dictionary(pa.int8(), pa.large_string())),
+    (pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 2], pa.uint32()), pa.array(["a", "b", None], pa.string_view())), pa.string()),
+    (pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"a"], pa.binary_view())), pa.binary()),
+    (pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), pa.array([[1], None])), pa.list_(pa.int64())),
     (pa.array([b"ab"]), pa.binary(2)), (pa.array(["x"], pa.string_view()), pa.large_string()), (pa.array([None, None]), pa.list_(pa.int8())),
     (pa.array([[1.0, None], None, []]), pa.large_list(pa.int16())), (pa.array([[1, 2]], pa.list_view(pa.int64())), pa.list_(pa.float64(), 2)),
     (pa.array([{"b": 1, "a": 2.0}]), pa.struct([("a", pa.int8()), ("b", pa.float32())])),
@@ -147,6 +150,27 @@ def test_a_cast_that_loses_nothing_is_made(given_array: pa.Array, type: pa.DataT
     found = [row["v"] for row in _rows(table)]
     for mine, theirs in zip(found, given_array.to_pylist(), strict=True):
         assert mine == theirs or float(mine) == pytest.approx(float(theirs), nan_ok=True), (mine, theirs)
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1])
+def test_categories_of_polars_come_and_go_in_lists_too(memory: int) -> None:
+    cat = pl.Series(["x", None], dtype=pl.Categorical)
+    frame = pl.DataFrame({"id": [1, 2], "c": cat, "l": pl.Series([["x"], []], dtype=pl.List(pl.Categorical))})
+    table = mdt.create(MemoryStorage(), frame.schema, ["id"], options={"mdt.write.memory.max": memory})
+    assert table.scan().to_arrow().schema == table.schema
+    assert (table.upsert([]).inserted, table.upsert(frame).inserted) == (0, 2)
+    assert pl.DataFrame(table.scan(order_by="id")).to_dict(as_series=False) == frame.to_dict(as_series=False)
+    plain = _table(schema=pa.schema([("id", pa.int64()), ("c", pa.string()), ("l", pa.list_(pa.string()))]))
+    plain.upsert(frame)
+    assert _rows(plain) == frame.to_dicts()
+
+
+def test_what_arrow_cannot_convert_is_refused_by_its_types() -> None:
+    views = pa.RunEndEncodedArray.from_arrays(pa.array([1], pa.int16()), pa.array(["a"], pa.string_view()))
+    with pytest.raises(
+        Invalid, match="column 'name' is run_end_encoded<.*>, the table has string: Function 'run_end_decode'"
+    ):
+        _table().upsert(TABLE.slice(0, 1).set_column(1, "name", views))
 
 
 LOSSES: list[tuple[pa.Array, pa.DataType]] = [
