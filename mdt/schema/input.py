@@ -110,7 +110,9 @@ def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[
         except StopIteration:
             return
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _no_table(data, error) from error
+            raise Invalid(
+                f"data of type {type(data).__name__} broke off: {error}", hint="nothing was written"
+            ) from error
         yield pa.Table.from_batches([batch])
 
 

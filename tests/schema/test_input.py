@@ -125,6 +125,17 @@ def test_what_an_iterable_raises_is_the_callers_own() -> None:
     assert table.snapshot().seq == 0
 
 
+def test_a_reader_that_breaks_off_is_no_fault_of_its_columns() -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from TABLE.to_batches()
+        raise RuntimeError("the line is dead")
+
+    table = _table()
+    with pytest.raises(Invalid, match="data of type RecordBatchReader broke off: .*the line is dead") as error:
+        table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, broken()))
+    assert "columns" not in str(error.value) and table.snapshot().seq == 0
+
+
 CASTS: list[tuple[pa.Array, pa.DataType]] = [
     (pa.array([1, None]), pa.float64()), (pa.array([1.0, None]), pa.int64()), (pa.array([1.0, -3.0]), pa.int8()),
     (pa.array([1.5, float("nan")]), pa.float32()), (pa.array([1.5]), pa.float16()), (pa.array([0.1]), pa.decimal128(5, 2)),
