@@ -148,9 +148,8 @@ class Overwrite(Operation[RowPlan]):
         """Return the plan for ``snapshot``."""
         definition = snapshot.definition
         batch = as_altered(self.batch, definition)
-        occur = [
-            batch.partitions[code] for code in np.unique(batch.partition).tolist()
-        ]  # fewer where repeated keys went
+        # Where a repeated key went, a partition of the batch may have no row left.
+        occur = [batch.partitions[code] for code in np.unique(batch.partition).tolist()]
         partitions = overwritten(self.name, definition.partition_by, occur)
         ending = Ending.of(snapshot, partitions)
         located = self._located(snapshot, batch, partitions)
