@@ -76,7 +76,7 @@ def define(
     if ordering is not None and not orderable(stored.field(ordering).type):
         raise Invalid(
             f"the ordering field {ordering!r} has type {stored.field(ordering).type}",
-            hint="integers, floats, decimals of up to 18 digits, dates, timestamps and strings can order",
+            hint="integers (but uint64, which is stored as a decimal of 20 digits), floats, decimals of up to 18 digits, dates, timestamps and strings can order",
         )
     _refuse_together(parse_options(options), ordering, partition_by)
     _refuse_text_order(parse_options(options), ordering, stored)

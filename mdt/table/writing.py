@@ -51,7 +51,8 @@ class Writing(Handle):
         ``evolve``: columns that only the data have, and fields of structs, are added to the table first, wider numbers widen its
         columns (see :meth:`alter`, which is a commit of its own, before rows of a reader are read), and columns that only the table has are null.
 
-        ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  ``mergers``: column -> "sum", "max",
+        ``partial``: rows that exist keep their values in the columns that the data lack; those of new rows are null.  A column that one row or piece
+        of the data has is null in all others that lack it, and so set to null.  ``mergers``: column -> "sum", "max",
         "min" or "coalesce", or a function of older and newer values (Arrow arrays -> Arrow array, associative): what a column becomes where the row exists
         or the data repeat a key.  The older row is that with the smaller ordering value, so one that comes late is merged, too.  Both read these columns
         of the rows that they change; on Spark tasks do.
