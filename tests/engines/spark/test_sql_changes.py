@@ -255,6 +255,31 @@ def test_a_merge_takes_all_columns_by_their_names(sql: SparkSession) -> None:
     check(sql, wanted)
 
 
+def test_names_of_columns_are_said_in_any_case(sql: SparkSession) -> None:
+    kept(sql)
+    wanted = expected(
+        sql,
+        {"n": "8", "address": "if(address is null, null, named_struct('zip', 5, 'street', address.street))"},
+        "id = 3",
+    )
+    sql.sql(f"update {TABLE} set N = 4 + 4 where ID = 3")
+    sql.sql(f"update {TABLE} set Address.ZIP = 5 where Id = 3")
+    assert mdt.open(path(sql)).history()["operation"].to_pylist()[-2:] == ["update_where", "merge"]
+    check(sql, wanted)
+    found, wanted = merged(
+        sql, "select 4L as ID, 'Rome' as CITY, 9 as N union all select 71L, 'New', 1",
+        "T.Id = s.iD and T.City = s.citY when matched then update set N = s.n when not matched then insert (ID, City, TS) values (s.id, s.City, 2L)",
+        {4: {"n": 9}, 71: {"id": 71, "city": "New", "ts": 2}},
+    )  # fmt: skip
+    assert found == (2, 1, 0, 1)
+    check(sql, wanted)
+    for refused, reason in (("ID = 5", "belongs to the key"), ("n = 1, N = 2", "(?i)set twice|duplicate|conflicting")):
+        with pytest.raises(PySparkException, match=reason):
+            sql.sql(f"update {TABLE} set {refused}")
+    sql.sql(f"delete from {TABLE} where Id >= 0")
+    assert mdt.open(path(sql)).history()["operation"].to_pylist()[-1] == "delete_where"
+
+
 def test_a_merge_reads_ctes_subqueries_and_the_table_itself(sql: SparkSession) -> None:
     statements: Sequence[tuple[str, tuple[int, ...]]] = (
         ("with c as (select 4L id) merge into changed t using c on t.id = c.id when matched then delete", (1, 0, 1, 0)),

@@ -23,24 +23,26 @@ final class Assignments {
     private Assignments() {}
 
     /** Refuses parts of arrays and maps, and values that no column of its type takes; of fields in structs it makes values of whole columns. */
-    static Map of(scala.collection.immutable.Seq given, SQLConf conf) {
+    static Map of(scala.collection.immutable.Seq given, Target target) {
+        SQLConf conf = target.session().sessionState().conf();
         Map found = new LinkedHashMap();
         Map fields = new LinkedHashMap();
         List assignments = Scala.list(given);
         for (int i = 0; i < assignments.size(); i++) {
             Assignment each = (Assignment) assignments.get(i);
-            Attribute column = FieldValues.columnOf(each.key());
+            Expression key = target.named(each.key());
+            Attribute column = FieldValues.columnOf(key);
             if (column == null) {
                 throw new UnsupportedOperationException("Unsupported: " + each.key().sql()
                         + " is a part of an array or a map; set the whole column");
             }
-            Object before = each.key() == column
+            Object before = key == column
                     ? found.put(column.name(), cast(each.value(), column.name(), column.dataType(), conf)) : null;
-            if (each.key() != column) {
+            if (key != column) {
                 if (!fields.containsKey(column.name())) {
                     fields.put(column.name(), new FieldValues(column));
                 }
-                ((FieldValues) fields.get(column.name())).add(each.key(), each.value());
+                ((FieldValues) fields.get(column.name())).add(key, each.value());
             }
             if (before != null || found.containsKey(column.name()) && fields.containsKey(column.name())) {
                 throw new IllegalArgumentException("Invalid: the column " + column.name() + " is set twice");

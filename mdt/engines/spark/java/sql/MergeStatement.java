@@ -31,7 +31,6 @@ import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.UpdateAction;
 import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.internal.SQLConf;
 import scala.Option;
 
 public final class MergeStatement extends Statement {
@@ -58,11 +57,10 @@ public final class MergeStatement extends Statement {
             throw new UnsupportedOperationException("Unsupported: MERGE WITH SCHEMA EVOLUTION; ALTER TABLE … ADD COLUMNS comes first");
         }
         source = statement.sourceTable();
-        condition = statement.mergeCondition();
-        SQLConf conf = target.session().sessionState().conf();
-        read(MATCHED, Scala.list(statement.matchedActions()), conf);
-        read(NEW, Scala.list(statement.notMatchedActions()), conf);
-        read(ALONE, Scala.list(statement.notMatchedBySourceActions()), conf);
+        condition = target.named(statement.mergeCondition());
+        read(MATCHED, Scala.list(statement.matchedActions()));
+        read(NEW, Scala.list(statement.notMatchedActions()));
+        read(ALONE, Scala.list(statement.notMatchedBySourceActions()));
         List parts = new ArrayList();
         split(condition, parts);
         for (int i = 0; i < parts.size(); i++) {
@@ -71,16 +69,16 @@ public final class MergeStatement extends Statement {
         }
     }
 
-    private void read(int kind, List given, SQLConf conf) {
+    private void read(int kind, List given) {
         actions[kind] = given;
         assignments[kind] = new ArrayList();
         for (int i = 0; i < given.size(); i++) {
             Object action = given.get(i);
             Map values = new LinkedHashMap();
             if (action instanceof UpdateAction) {
-                values = Assignments.of(((UpdateAction) action).assignments(), conf);
+                values = Assignments.of(((UpdateAction) action).assignments(), target);
             } else if (action instanceof InsertAction) {
-                values = Assignments.of(((InsertAction) action).assignments(), conf);
+                values = Assignments.of(((InsertAction) action).assignments(), target);
             }
             assignments[kind].add(values);
         }

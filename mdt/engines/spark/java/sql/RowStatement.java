@@ -25,14 +25,14 @@ public final class RowStatement extends Statement {
 
     RowStatement(Target target, DeleteFromTable statement) {
         super(target);
-        condition = statement.condition();
+        condition = target.named(statement.condition());
         assignments = null;
     }
 
     RowStatement(Target target, UpdateTable statement) {
         super(target);
-        condition = statement.condition().isDefined() ? (Expression) statement.condition().get() : Literal$.MODULE$.TrueLiteral();
-        assignments = Assignments.of(statement.assignments(), target.session().sessionState().conf());
+        condition = statement.condition().isDefined() ? target.named((Expression) statement.condition().get()) : Literal$.MODULE$.TrueLiteral();
+        assignments = Assignments.of(statement.assignments(), target);
     }
 
     public String kind() {

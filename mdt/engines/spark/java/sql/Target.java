@@ -3,6 +3,7 @@ package mdt.spark;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.catalyst.plans.logical.View;
@@ -53,6 +54,22 @@ final class Target {
         }
         throw new IllegalArgumentException("Invalid: the catalog knows no column " + name
                 + " of the table; REFRESH TABLE, or create it there again");
+    }
+
+    /** Returns an expression in which the table's columns have the names that the table gives them, whatever the case in which it says them. */
+    Expression named(Expression said) {
+        final List columns = columns();
+        return (Expression) said.transform(new Replacement() {
+            Object of(Object each) {
+                for (int i = 0; each instanceof Attribute && i < columns.size(); i++) {
+                    Attribute column = (Attribute) columns.get(i);
+                    if (column.exprId().equals(((Attribute) each).exprId()) && !column.name().equals(((Attribute) each).name())) {
+                        return column;
+                    }
+                }
+                return null;
+            }
+        });
     }
 
     /** Returns a plan of its rows after the commit seq. */
