@@ -34,6 +34,7 @@ from mdt.engines.spark.given import given_arrow
 from mdt.engines.spark.java_half import factory_of
 from mdt.engines.spark.private import (
     arrow_batches,
+    collected_batches,
     dealt_bytes,
     from_arrow_schema,
     java_frame,
@@ -45,6 +46,7 @@ from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
 from mdt.errors import CorruptInput
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
+from mdt.schema.convert import convert
 from mdt.schema.definition import TableDefinition
 from mdt.write.blending import Kept
 from mdt.write.said import SaidMerge
@@ -122,10 +124,10 @@ def collect_if_small(frame: DataFrame, options: Options, *, looks: bool = False)
         return _collected(frame, plain_files(frame) if options.spark_plain_files else None)
     if size >= _UNKNOWN_BYTES and 0 <= _given_bytes(frame) <= bytes_max:
         given = given_arrow(frame)
-        return frame.toArrow() if given is None else given
+        return _arrow(frame) if given is None else given
     if size < _UNKNOWN_BYTES and not looks:
         return None
-    first = frame.limit(_PROBE_ROWS + 1).toArrow()
+    first = _arrow(frame.limit(_PROBE_ROWS + 1))
     return first if len(first) <= _PROBE_ROWS and first.nbytes <= bytes_max else None
 
 
@@ -145,7 +147,18 @@ def _collected(frame: DataFrame, files: PlainFiles | None) -> pa.Table:
     if files is not None:
         with suppress(OSError, pa.ArrowException):  # Spark says what is wrong with them
             return files.table()
-    return frame.toArrow()
+    return _arrow(frame)
+
+
+def _arrow(frame: DataFrame) -> pa.Table:
+    """Return the rows of ``frame``, timestamps in UTC.  Raises Invalid for types that Arrow lacks."""
+    schema = to_arrow(frame.schema)
+    batches = collected_batches(frame)
+    columns = [
+        pa.chunked_array([convert(batch.column(i), field.type) for batch in batches], field.type)
+        for i, field in enumerate(schema)
+    ]
+    return pa.table(columns, schema=schema) if columns else pa.Table.from_batches(batches, schema)
 
 
 def written(

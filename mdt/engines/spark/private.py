@@ -36,6 +36,7 @@ __all__ = [
     "PlannedAnew",
     "arrow_batches",
     "collect_garbage",
+    "collected_batches",
     "compiled",
     "dealt_bytes",
     "frame_in",
@@ -76,10 +77,13 @@ PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "pyspark.java_gateway.ensure_callback_server_started": (ensure_callback_server_started, ("gw",)),
     "pyspark.RDD": (RDD.__init__, ("self", "jrdd", "ctx", "jrdd_deserializer")),
     "pyspark.sql.classic.dataframe.DataFrame": (ClassicDataFrame.__init__, ("self", "jdf", "sql_ctx")),
+    "pyspark.sql.classic.dataframe.DataFrame._collect_as_arrow": (
+        ClassicDataFrame._collect_as_arrow, ("self", "split_batches", "empty_list_if_zero_records"),
+    ),
     "pyspark.sql.pandas.functions.vectorized_udf": (vectorized_udf, ("f", "returnType", "functionType", "kind")),
     "pyspark.sql.pandas.types.from_arrow_schema": (from_arrow_schema, ("arrow_schema", "prefer_timestamp_ntz")),
     "pyspark.sql.pandas.types.from_arrow_type": (from_arrow_type, ("at", "prefer_timestamp_ntz")),
-}
+}  # fmt: skip
 """Functions that are called here, by their full names, with the parameters that they take."""
 
 METHODS_OF_DATASET = {"mapInArrow": 3, "queryExecution": 0, "sparkSession": 0, "toArrowBatchRdd": 0}
@@ -154,6 +158,15 @@ def arrow_batches(frame: DataFrame) -> tuple[RDD[bytes], pa.Schema]:
     wanted: dict[str, Any] = {**_IN_UTC, **({"prefers_large_types": True} if has_large else {})}
     schema = to_arrow_schema(frame.schema, **wanted)
     return RDD(java_frame(frame).toArrowBatchRdd().toJavaRDD(), context, NoOpSerializer()), schema
+
+
+def collected_batches(frame: DataFrame) -> list[pa.RecordBatch]:
+    """Return the rows of a frame as Spark makes Arrow of them, times in the session's zone.
+
+    ``DataFrame.toArrow`` casts them, which pyarrow refuses where a struct is null that has a required field.
+    """
+    assert isinstance(frame, ClassicDataFrame), "frames of Spark Connect were refused"
+    return frame._collect_as_arrow()
 
 
 def mapped_bytes(rows: RDD[T], function: Callable[[Iterable[T]], Iterable[bytes]]) -> RDD[bytes]:

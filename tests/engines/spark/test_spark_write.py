@@ -272,6 +272,29 @@ def test_all_types_survive_the_way_through_spark(spark: SparkSession, tmp_path: 
     assert_sound(table, hudi=False)
 
 
+@pytest.mark.parametrize(("zone", "options"), [("UTC", {}), ("America/New_York", {}), ("America/New_York", ON_SPARK)])
+def test_what_is_null_may_have_required_fields(
+    spark: SparkSession, tmp_path: Path, zone: str, options: dict[str, Any]
+) -> None:
+    at = "struct(id as n, timestamp_seconds(id) as at)"
+    frame = spark.range(6).selectExpr(
+        "id", f"if(id = 1, null, {at}) as one", f"array({at}, null) as many", f"map('a', {at}, 'b', null) as named"
+    )
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        table = mdt.create(tmp_path / "t", frame.schema, key=["id"], options=UNFLUSHED | options)
+        assert table.upsert(frame).engine == ("spark" if options else "arrow")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    whole = [{"n": n, "at": datetime.fromtimestamp(n, UTC)} for n in range(6)]
+    assert table.scan(order_by="id").to_arrow().to_pylist() == [
+        {"id": n, "one": one if n != 1 else None, "many": [one, None], "named": [("a", one), ("b", None)]}
+        for n, one in enumerate(whole)
+    ]
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(table.path, table.schema)) and table.check().ok
+
+
 def test_tasks_cut_inserts_in_the_order_of_the_key_columns_types(spark: SparkSession, tmp_path: Path) -> None:
     n = 3_000
     numbers = [7 * i % n - 50 for i in range(n)]
