@@ -176,6 +176,19 @@ def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused
     assert read(table_path(named, "format_trips")) == [A, B]
 
 
+def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
+    options = "using mdt options (key 'id') clustered by (id) into 4 buckets"
+    for text in (
+        f"create table format_made (id string, ts bigint, city string) {options}",
+        f"create table format_made {options} as select 'b' id, 1L ts, 'Rome' city",
+    ):
+        with pytest.raises(PySparkException, match="Unsupported: CLUSTERED BY"):
+            sql(named, text)
+    with pytest.raises(PySparkException, match="Unsupported: CLUSTERED BY"):
+        frame(named, A).write.format("mdt").bucketBy(4, "id").option("key", "id").saveAsTable("format_made")
+    assert not named.catalog.tableExists("format_made")
+
+
 def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named: SparkSession, tmp_path: Path) -> None:
     options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
     sql(named, f"create table format_made (id string, ts bigint, city string) {options}")

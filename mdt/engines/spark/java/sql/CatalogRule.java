@@ -78,8 +78,12 @@ public class CatalogRule extends Rule {
                 none, Scala.seq(table.schema().fieldNames())); // the columns come with the rows
     }
 
-    /** Returns a table whose options name its partition columns; as it is if it has none, or is not ours. */
+    /** Returns a table whose options name its partition columns; as it is if it has none, or is not ours.  Refuses buckets. */
     private static CatalogTable told(CatalogTable table) {
+        if (Tables.isOurs(table) && table.bucketSpec().isDefined()) {
+            throw new UnsupportedOperationException("Unsupported: CLUSTERED BY and bucketBy; "
+                    + "buckets are a key index of mdt, OPTIONS (key_index \"bucket(buckets='4')\")");
+        }
         if (!Tables.isOurs(table) || table.partitionColumnNames().isEmpty()) {
             return table;
         }
