@@ -44,7 +44,7 @@ def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[i
 
 def add_columns(asked: Words, added: StructType) -> tables.Table:
     """Add columns to the table that is ``asked`` for, null in its rows, and return it.  Raises as :meth:`mdt.Table.alter` does."""
-    from mdt.engines.spark.schema import to_arrow  # as below
+    from mdt.engines.spark.schema import of_new_columns  # as below
 
     writing.require_newest(asked)
     for field in added:
@@ -55,7 +55,7 @@ def add_columns(asked: Words, added: StructType) -> tables.Table:
         if "." in field.name:
             raise Invalid(f"{field.name!r} would lead into a column", hint="leave the dot out, or use t.alter")
     table = writing.opened(asked)
-    table.alter(add={field.name: field.type if field.nullable else field for field in to_arrow(added)})
+    table.alter(add={field.name: field.type if field.nullable else field for field in of_new_columns(added)})
     return table
 
 

@@ -76,9 +76,11 @@ def create(
 
     storage = create_table.place(path, options, storage_options)
     if is_spark_schema(schema):
-        from mdt.engines.spark.schema import to_arrow  # pyspark takes a second to import; only Spark users pay for it
+        from mdt.engines.spark.schema import (
+            of_new_columns,
+        )  # pyspark takes a second to import; only Spark users pay for it
 
-        schema = to_arrow(schema)
+        schema = of_new_columns(schema)
     definition = create_table.define(
         storage, to_schema(schema), key=key, partition_by=partition_by, ordering=ordering, table_type=table_type,
         key_index=key_index, scope=scope, indexes=indexes, options=options,

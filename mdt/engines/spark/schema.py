@@ -20,6 +20,16 @@ def to_arrow(schema: StructType) -> pa.Schema:
         ) from error
 
 
+def of_new_columns(schema: StructType) -> pa.Schema:
+    """Return a Spark schema as :func:`to_arrow` does.  Raises Invalid for strings with a collation, too: a table compares bytes, and so do Hudi's readers."""
+    if " collate " in schema.simpleString():
+        raise Invalid(
+            "the schema has strings with a collation, which a table does not keep",
+            hint="declare them as string; in queries, compare x collate UNICODE_CI",
+        )
+    return to_arrow(schema)
+
+
 def in_micros(type: pa.DataType) -> pa.DataType:
     """Return a stored type with its timestamps in microseconds, at any depth: Spark takes no others from Arrow."""
     if pa.types.is_timestamp(type):

@@ -189,6 +189,23 @@ def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
     assert not named.catalog.tableExists("format_made")
 
 
+def test_strings_with_a_collation_are_refused_as_new_columns(named: SparkSession) -> None:
+    options = "using mdt options (key 'id')"
+    made = "create table format_made"
+    for text in (
+        f"{made} (id string, name string collate UNICODE_CI) {options}",
+        f"{made} (id string, s struct<name: string collate UTF8_LCASE>) {options}",
+        f"{made} {options} as select 'b' id, 'Rome' collate UNICODE_CI city",
+    ):
+        with pytest.raises(PySparkException, match="collation"):
+            sql(named, text)
+    sql(named, f"{made} {options} as select 'b' id, 'Rome' city")
+    with pytest.raises(PySparkException, match="collation"):
+        sql(named, "alter table format_made add columns (name string collate UNICODE_CI)")
+    sql(named, "insert into format_made select 'c', 'Oslo' collate UNICODE_CI")
+    assert named.table("format_made").count() == 2
+
+
 def test_a_table_is_created_by_sql_with_columns_or_as_a_query(named: SparkSession, tmp_path: Path) -> None:
     options = "using mdt options (key 'id', ordering 'ts') partitioned by (city)"
     sql(named, f"create table format_made (id string, ts bigint, city string) {options}")
