@@ -23,6 +23,7 @@ from mdt.limits import BATCH_ROWS_MAX, FAR_FILES_READ_AT_ONCE, LIMIT_ROWS_MAX, S
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress, ProgressOption, shown
+from mdt.schema.convert import without_rows
 from mdt.schema.declared import Restoration
 from mdt.stores.storage import Storage
 
@@ -266,7 +267,7 @@ class Scan(ArrowStream):
             return pa.table({"": pa.nulls(rows)}).select([])  # Arrow's concat_tables would forget the rows
         with shown(progress, "scan") as told:
             tables = list(self._declared(told))
-        return pa.concat_tables(tables) if tables else pa.Table.from_batches([], self.schema)
+        return pa.concat_tables(tables) if tables else without_rows(self.schema)
 
     def count(self, *, progress: ProgressOption = None) -> int:
         """Return how many rows match, ``limit`` at most; without a filter no data is read."""

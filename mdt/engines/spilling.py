@@ -28,7 +28,7 @@ from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
-from mdt.schema.convert import convert
+from mdt.schema.convert import convert, without_rows
 from mdt.schema.declared import movable
 from mdt.schema.definition import TableDefinition
 from mdt.schema.input import joined
@@ -103,7 +103,7 @@ def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[
         if rows.schema != runs[-1].schema:
             runs.append(replace(runs[-1], schema=rows.schema, parts={}))
         runs[-1].add(0, rows)
-    return seen, chain([_plain(pa.Table.from_batches([], seen))], _read_again(runs[1:]))
+    return seen, chain([_plain(without_rows(seen))], _read_again(runs[1:]))
 
 
 def _plain(piece: pa.Table) -> pa.Table:
@@ -185,14 +185,14 @@ def _put_aside(
         first += len(piece)
     spiller.flush()
     if not may_lack:
-        conform(pa.Table.from_batches([], seen), declared, stored)
+        conform(without_rows(seen), declared, stored)
         return rows
     return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
 
 
 def _together(seen: pa.Schema, given: pa.Schema) -> pa.Schema:
     """Return the columns of all pieces so far.  Raises Invalid where two pieces do not fit, as :func:`mdt.schema.input.joined` does."""
-    return joined([pa.Table.from_batches([], seen), pa.Table.from_batches([], given)]).schema
+    return joined([without_rows(seen), without_rows(given)]).schema
 
 
 def _nullable(stored: pa.Schema, given: Sequence[str]) -> pa.Schema:

@@ -22,6 +22,11 @@ _COUNT_BITS_OF_TIME32 = 32
 Int64Array = npt.NDArray[np.int64]
 
 
+def without_rows(schema: pa.Schema) -> pa.Table:
+    """Return a table of ``schema`` without rows, which ``schema.empty_table()`` cannot make where lists hold dictionaries of views."""
+    return pa.Table.from_batches([], schema)
+
+
 def is_same(a: pa.DataType, b: pa.DataType) -> bool:
     """Return whether two types are equal to the last name in them."""
     return bool(a == b and (not a.num_fields or a.equals(b, check_metadata=True)))

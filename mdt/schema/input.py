@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from mdt.errors import Invalid
-from mdt.schema.convert import is_list
+from mdt.schema.convert import is_list, without_rows
 from mdt.schema.declared import plain
 
 _PANDAS_INDEX = "__index_level_"
@@ -103,7 +103,7 @@ def _of_reader(data: Any, made: Callable[[], pa.RecordBatchReader]) -> Iterator[
         reader = made()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _no_table(data, error) from error
-    yield pa.Table.from_batches([], reader.schema)
+    yield without_rows(reader.schema)
     while True:
         try:
             batch = reader.read_next_batch()
@@ -177,7 +177,7 @@ def _of_items(data: Iterable[Any], schema: pa.Schema | None) -> pa.Table:
     """Return tables, batches or dicts as one table."""
     items = list(data)
     if not items:
-        return pa.Table.from_batches([], pa.schema([] if schema is None else schema))
+        return without_rows(pa.schema([] if schema is None else schema))
     if all(isinstance(item, Mapping) for item in items):
         return _of_rows(items, schema)
     for item in items:

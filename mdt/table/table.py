@@ -76,9 +76,7 @@ def create(
 
     storage = create_table.place(path, options, storage_options)
     if is_spark_schema(schema):
-        from mdt.engines.spark.schema import (
-            of_new_columns,
-        )  # pyspark takes a second to import; only Spark users pay for it
+        from mdt.engines.spark.schema import of_new_columns  # pyspark takes a second to import
 
         schema = of_new_columns(schema)
     definition = create_table.define(

@@ -124,6 +124,8 @@ def test_small_objects_are_copied_and_large_ones_watched(tmp_path: Path) -> None
     assert mappings.cut() == "large"
     os.unlink(tmp_path / "large")
     assert mappings.cut() is None, "what is gone stays mapped"
+    storage.create("large", b"l")
+    assert mappings.cut() is None, "what was gone is watched no more"
 
 
 def test_what_is_in_memory_is_not_watched() -> None:
