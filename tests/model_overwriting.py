@@ -23,11 +23,17 @@ class OverwritingRules(ConditionalRules):
 
     @rule(data=st.data(), whole=st.booleans())
     def insert_overwrite(self, data: st.DataObject, whole: bool) -> None:
-        """Rows of the partitions that rows are written to go, wherever they stand; keys that live elsewhere move."""
+        """Rows of the partitions that rows are written to go, wherever they stand, and those of partitions that are named; keys that live elsewhere move."""
         batch = data.draw(st.one_of(self._rows(min_size=4, max_size=12), self._rows(min_size=0, max_size=2)))
         counts, new = self._alone(batch)
         replaced = {self.shape.partition(row) for row in new.values()}
         is_all = whole or not self.shape.partition_by
+        arguments: dict[str, Any] = {}
+        if not is_all and data.draw(st.booleans(), label="named"):
+            more, columns = self._some_partitions(data)
+            replaced |= {self.shape.partition(row) for row in [*self.model.values()] if self._is_of(row, more, columns)}
+            ours = [{name: row[name] for name in self.shape.partition_by} for row in new.values()]
+            arguments["partitions"] = [{name: more[name] for name in columns}, *ours]
         gone = [one for one, row in self.model.items() if is_all or self.shape.partition(row) in replaced]
         before = len(self.model)
         for identity in gone:
@@ -36,7 +42,8 @@ class OverwritingRules(ConditionalRules):
         self.model |= new
         moved = left + counts["inserted"] - len(self.model)
         writer = self._writer(data)
-        done = (writer.insert_overwrite_table if whole else writer.insert_overwrite)(self._arrow(batch))
+        overwrite = writer.insert_overwrite_table if whole else writer.insert_overwrite
+        done = overwrite(self._arrow(batch), **arguments)
         self._expect(done, {**counts, "deleted": before - left + moved, "updated": 0})
         count("rows that the model replaces with their partitions", len(gone))
         self._compare_pruned(data)
@@ -45,11 +52,8 @@ class OverwritingRules(ConditionalRules):
     @precondition(lambda self: self.shape.partition_by)
     @rule(data=st.data(), by_path=st.booleans())
     def delete_partition(self, data: st.DataObject, by_path: bool) -> None:
-        row = data.draw(self._rows(min_size=1, max_size=1))[0]
-        columns = data.draw(st.sampled_from((self.shape.partition_by, self.shape.partition_by[:1])), label="columns")
-        gone = [one for one, r in self.model.items() if all(r[name] == row[name] for name in columns)]
-        if self.shape.has_time_paths:
-            gone = [one for one, r in self.model.items() if self.shape.partition(r) == self.shape.partition(row)]
+        row, columns = self._some_partitions(data)
+        gone = [one for one, r in self.model.items() if self._is_of(r, row, columns)]
         writer, named = self._writer(data), {name: row[name] for name in columns}
         paths = {path for path in writer.files()["partition"].to_pylist() if by_path and len(columns) == 2}
         if paths:
@@ -60,6 +64,18 @@ class OverwritingRules(ConditionalRules):
             self._drop(data, gone, writer.delete_partition(path))
         else:
             self._drop(data, gone, writer.delete_partition([named, named]))
+
+    def _some_partitions(self, data: st.DataObject) -> tuple[Row, tuple[str, ...]]:
+        """Return a row, and partition columns: its values there name partitions."""
+        row: Row = data.draw(self._rows(min_size=1, max_size=1))[0]
+        columns = data.draw(st.sampled_from((self.shape.partition_by, self.shape.partition_by[:1])), label="columns")
+        return row, columns
+
+    def _is_of(self, row: Row, named: Row, columns: tuple[str, ...]) -> bool:
+        """Return whether ``row`` is in a partition that the values of ``named`` in ``columns`` name."""
+        if self.shape.has_time_paths:
+            return bool(self.shape.partition(row) == self.shape.partition(named))
+        return all(row[name] == named[name] for name in columns)
 
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:

@@ -81,10 +81,19 @@ class ThreadTable(mdt.Table):
 class PooledTable(mdt.Table):
     """A table that a user of such an engine would have."""
 
-    def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> mdt.WriteResult:
+    def _write_rows(
+        self,
+        data: Any,
+        name: str,
+        progress: Progress | None,
+        kept: Kept | None = None,
+        ends: Sequence[str] | None = None,
+    ) -> mdt.WriteResult:
         self._before_rows()
         rows = to_table(data, self.schema)
-        operation = writes.write(processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept)
+        operation = writes.write(
+            processes(), self.metadata, self.options, [rows], rows.schema, name, progress, kept, ends
+        )
         return mdt.WriteResult.of(self._commit_rows(operation), engine=processes().name)
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:

@@ -161,19 +161,24 @@ def conditional(where: str, fare: float | None = None) -> Actor:
     return Actor(name, lambda s: driven(s, make, PAUSES), after)
 
 
-def overwrite(ids: Sequence[int], ts: int, fare: float, name: str = "insert_overwrite") -> Actor:
-    """A writer of rows in the place of their partitions, or of the whole table."""
+def overwrite(
+    ids: Sequence[int], ts: int, fare: float, name: str = "insert_overwrite", ends: Sequence[str] | None = None
+) -> Actor:
+    """A writer of rows in the place of their partitions, of those that ``ends`` names, such as ``city=x``, or of the whole table."""
 
     def make(metadata: Metadata) -> Overwrite:
         definition = metadata.newest().definition
-        return Overwrite(metadata, _options(definition), normalize(rows(ids, ts, fare), definition), name)
+        return Overwrite(metadata, _options(definition), normalize(rows(ids, ts, fare), definition), name, ends=ends)
 
     def after(state: State) -> State:
-        replaced = {city(i) for i in ids} if name == "insert_overwrite" else {"x", "y"}
+        replaced = {city(i) for i in ids} if name == "insert_overwrite" and ends is None else {"x", "y"}
+        if ends is not None and "*" not in ends:
+            replaced = {path.removeprefix("city=") for path in ends}
         kept = {key: row for key, row in state.items() if city(int(key[1:])) not in replaced}
         return upserted(kept, ids, ts, fare)
 
-    return Actor(f"{name} {ids}", lambda s: driven(s, make, PAUSES), after)
+    told = f"{name} {ids}" + ("" if ends is None else f" {ends}")
+    return Actor(told, lambda s: driven(s, make, PAUSES), after)
 
 
 def drop(pattern: str | None) -> Actor:
@@ -183,7 +188,7 @@ def drop(pattern: str | None) -> Actor:
         return Drop(None if pattern is None else [pattern], "delete_partition" if pattern else "truncate")
 
     def after(state: State) -> State:
-        gone = {"x", "y"} if pattern is None else {pattern.removeprefix("city=")}
+        gone = {"x", "y"} if pattern in (None, "city=*") else {pattern.removeprefix("city=")}
         return {key: row for key, row in state.items() if city(int(key[1:])) not in gone}
 
     return Actor(f"drop {pattern}", lambda s: driven(s, make, PAUSES), after)

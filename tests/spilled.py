@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,10 +27,17 @@ class SpilledTable(mdt.Table):
     def __init__(self, storage: Storage, options: Mapping[str, Any] | None = None, **more: Any) -> None:
         super().__init__(storage, {**(options or {}), "mdt.write.memory.max": 1}, **more)
 
-    def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> mdt.WriteResult:
+    def _write_rows(
+        self,
+        data: Any,
+        name: str,
+        progress: Progress | None,
+        kept: Kept | None = None,
+        ends: Sequence[str] | None = None,
+    ) -> mdt.WriteResult:
         count("writes through scratch files")
         pieces = in_pieces(to_table(data, self.definition.declared))
-        return super()._write_rows(pieces, name, progress, kept)
+        return super()._write_rows(pieces, name, progress, kept, ends)
 
     def _delete_rows(self, keys: Any, progress: Progress | None) -> mdt.WriteResult:
         count("deletes through scratch files")

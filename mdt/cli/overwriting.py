@@ -9,6 +9,7 @@ import typer
 from mdt.cli.commands import command, opened, tell_written
 from mdt.cli.files import Files, read_all
 from mdt.cli.terminal import Settings, TablePath
+from mdt.errors import Invalid
 
 Partitions = Annotated[
     list[str],
@@ -29,12 +30,17 @@ def overwrite(
     whole: Annotated[
         bool, typer.Option("--table", help="Replace all rows, not only the partitions that occur.")
     ] = False,
+    partition: Annotated[
+        list[str], typer.Option(help="Replace this one, and no other; may be repeated, * stands for anything.")
+    ] = [],  # noqa: B006 - as below
     option: Settings = [],  # noqa: B006 - typer reads it and passes a new list
 ) -> None:
-    """Let the rows of files stand in the place of the partitions that occur in them; one commit."""
+    """Let the rows of files stand in the place of the partitions that occur in them, or of those that are named; one commit."""
+    if whole and partition:
+        raise Invalid("--table replaces all partitions, and --partition some", hint="leave one of them out")
     t = opened(path, option)
     rows = read_all(file, t.schema)
-    tell_written(t.insert_overwrite_table(rows) if whole else t.insert_overwrite(rows))
+    tell_written(t.insert_overwrite_table(rows) if whole else t.insert_overwrite(rows, partitions=partition or None))
 
 
 def delete_partition(path: TablePath, partitions: Partitions, option: Settings = []) -> None:  # noqa: B006 - as above

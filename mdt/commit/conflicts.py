@@ -21,13 +21,14 @@ from mdt.metadata.commit_log import CommitRecord
 from mdt.metadata.deletion_vectors import positions
 from mdt.metadata.file_group import LOG
 from mdt.metadata.key_map import KeyMap
+from mdt.metadata.live_partitions import ANY, within
 from mdt.metadata.tombstones import marks_of, of_table
 from mdt.stores.object_range import ObjectRange
 
 UPDATE_WHERE, MERGE = "update_where", "merge"
 CHOOSING = frozenset((UPDATE_WHERE, MERGE))
 """What makes rows of what it has read in others: whoever chooses rows by what they say must not miss those."""
-TABLE = "*"
+TABLE = ANY
 """Stands for every partition in :attr:`Footprint.absent` under table scope."""
 
 
@@ -41,7 +42,7 @@ class Footprint:
     commit refers to, None without any.  ``alters``: whether it alters the schema, and so what the
     specifications of indexes may say.  ``tags``: those that it adds or drops.
     ``opens``: partition path and number of the buckets of which it makes the file group.
-    ``overwrites``: paths of the partitions of which it replaces whatever stands there, or TABLE.
+    ``overwrites``: paths of the partitions of which it replaces whatever stands there, with ``*`` for anything, so that TABLE is all of them.
     ``rows``: segment -> positions of all rows that it has read or ends, if these are known one by one, and what it writes to file groups that
     exist are log files beside what stands there; else None.
     ``stream``: that of which it writes a batch, "" for none.
@@ -167,6 +168,7 @@ def _found_again(absent: Mapping[str, KeyHashes], tombstones: pa.Table) -> bool:
 
 
 def _written_into(partitions: frozenset[str], files: pa.Table) -> set[str]:
-    """Return which of ``partitions``, or of all if TABLE is among them, got some of ``files``."""
+    """Return which partitions that are among ``partitions``, or match one of them, got some of ``files``."""
     found = set(files["partition"].unique().to_pylist())
-    return found if TABLE in partitions else found & partitions
+    patterns = [one for one in partitions if ANY in one]
+    return (found & partitions).union(*(within(sorted(found), pattern) for pattern in patterns))

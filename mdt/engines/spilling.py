@@ -216,10 +216,11 @@ def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
 
 
 def write(
-    metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None
-) -> EngineWrite[Spilled]:
+    metadata: Metadata, options: Options, rows: Spilled, name: str, engine: SpillingEngine, kept: Kept | None = None,
+    ends: Sequence[str] | None = None,
+) -> EngineWrite[Spilled]:  # fmt: skip
     """Return the operation that writes rows which were put aside, as :func:`mdt.engines.write.write` does; the caller drops them then."""
-    return writes.write(engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept)
+    return writes.write(engine, metadata, _bounded(options), rows, rows.shown, name, kept=kept, ends=ends)
 
 
 def delete(metadata: Metadata, options: Options, rows: Spilled, engine: SpillingEngine) -> EngineDelete[Spilled]:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mdt.commit.conflicts import MERGE, TABLE, Footprint
+from mdt.commit.conflicts import MERGE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation, WritePlan
 from mdt.config import Options
 from mdt.engines import loading, tasks, write_tasks
@@ -51,25 +51,25 @@ _TOUCHING = (UPDATE, DELETE, FURTHER, FALLING)
 
 def write(
     engine: Engine[R], metadata: Metadata, options: Options, data: R, schema: pa.Schema, name: str,
-    progress: Progress | None = None, kept: Kept | None = None,
+    progress: Progress | None = None, kept: Kept | None = None, ends: Sequence[str] | None = None,
 ) -> EngineWrite[R]:  # fmt: skip
     """Return the operation that upserts, inserts or overwrites with ``data`` on an engine.  ``schema``: of ``data``.
 
-    ``kept``: of an upsert, what stays of older rows.
+    ``kept``: of an upsert, what stays of older rows.  ``ends``: of insert_overwrite, patterns of the partitions that end.
     """
     definition = metadata.newest().definition
     if kept is not None:
         batch_of(schema.empty_table(), blend_of(definition, schema.names, kept))
         return EngineBlend(engine, metadata, options, data, name, definition.commit_action, progress, kept)
     conform(schema.empty_table(), definition.declared, definition.schema)
+    if name in overwriting.WITH_ROWS:
+        action = overwriting.ACTION
+        return EngineOverwrite(engine, metadata, options, data, name, action, progress, ends, columns=schema)
     kind: type[EngineWrite[R]] = EngineWrite
-    action = definition.commit_action
     if name == INSERT_UNCHECKED:
         require_repeats(definition)
         kind = EngineInsert
-    elif name in overwriting.WITH_ROWS:
-        kind, action = EngineOverwrite, overwriting.ACTION
-    return kind(engine, metadata, options, data, name, action, progress, columns=schema)
+    return kind(engine, metadata, options, data, name, definition.commit_action, progress, columns=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,13 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         return self.engine.counted(tagged, tasks.COUNTED.names, "__mdt_n").to_pylist()
 
     @contextmanager
-    def _or_dropped(self, tagged: R) -> Iterator[None]:
-        """Let the engine drop the tagged rows if what is done with them fails."""
+    def _or_dropped(self, tagged: R | None) -> Iterator[None]:
+        """Let the engine drop the tagged rows, where there are any, if what is done with them fails."""
         try:
             yield
         except BaseException:
-            self.engine.dropped(tagged)
+            if tagged is not None:
+                self.engine.dropped(tagged)
             raise
 
     def write(self, snapshot: Snapshot, plan: TaggedPlan[R], claim: Claim) -> Changes:
@@ -332,18 +333,23 @@ class EngineInsert(EngineWrite[R]):
         )
 
 
+@dataclass(frozen=True, slots=True)
 class EngineOverwrite(EngineWrite[R]):
-    """Let the rows of ``data`` stand in the place of partitions, or of the whole table: :mod:`mdt.write.overwriting`."""
+    """Let the rows of ``data`` stand in the place of partitions, or of the whole table: :mod:`mdt.write.overwriting`.
 
-    __slots__ = ()
+    ``ends``: as for :func:`mdt.write.overwriting.overwritten`.
+    """
+
+    ends: Sequence[str] | None = None
 
     def prepare(self, snapshot: Snapshot, txn: str) -> TaggedPlan[R]:
         """Tag every row in tasks, looking for keys only where they may live elsewhere; return the plan for ``snapshot``."""
-        partition_by = snapshot.definition.partition_by
-        looks_up = snapshot.definition.is_global and TABLE not in overwriting.overwritten(self.name, partition_by, ())
+        looks_up = snapshot.definition.is_global and not overwriting.is_whole(self.name, snapshot.definition)
         ready = self._ready(snapshot, partial(tasks.tag_anew, looks_up))
         counted, inserts = ready.counted, _inserts(ready.counted)
-        partitions = overwriting.overwritten(self.name, partition_by, sorted({partition for partition, _ in inserts}))
+        with self._or_dropped(ready.tagged):
+            occur = sorted({partition for partition, _ in inserts})
+            partitions = overwriting.overwritten(self.name, snapshot, occur, self.ends)
         ending = Ending.of(snapshot, partitions)
         found = [(row["__mdt_group"], row["rows"]) for row in counted if row["__mdt_kind"] == DELETE]
         gone = set(ending.groups.tolist())

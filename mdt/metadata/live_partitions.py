@@ -17,7 +17,8 @@ from mdt.hudi.partitions import escape, partition_paths
 from mdt.metadata.snapshot import Snapshot
 from mdt.schema.definition import TableDefinition
 
-_ANY = "*"
+ANY = "*"
+"""Stands for anything in a pattern of partition paths."""
 _OTHER_WILDCARDS = re.compile(r"[?\[]")
 """Of shells: a partition that is dropped by its name must be that one."""
 
@@ -86,6 +87,20 @@ def patterns(definition: TableDefinition, partitions: Any) -> list[str]:
     return [_of_values(definition, one) if isinstance(one, Mapping) else _of_text(definition, one) for one in wanted]
 
 
+def paths_with(snapshot: Snapshot, values: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the partitions with rows that have ``values``, partition column -> value.  Raises Invalid as :func:`patterns` does."""
+    pattern = patterns(snapshot.definition, values or ANY)[0]
+    return within(sorted(partitioned(snapshot)[1]), pattern)
+
+
+def named(definition: TableDefinition, paths: Sequence[str]) -> list[str]:
+    """Return what partitions are called whose ``paths`` are given, with the names of their columns, as Hive calls them."""
+    if definition.hive_style or definition.time_path is not None:
+        return list(paths)
+    names = [escape(name) for name in definition.partition_by]
+    return ["/".join(map("=".join, zip(names, path.split("/"), strict=True))) for path in paths]
+
+
 def _of_text(definition: TableDefinition, text: object) -> str:
     columns = definition.partition_by
     if not isinstance(text, str):
@@ -95,7 +110,7 @@ def _of_text(definition: TableDefinition, text: object) -> str:
     prefixes = [f"{escape(name)}=" if definition.hive_style else "" for name in columns]
     depth = len(columns) if definition.time_path is None else definition.time_path.pattern.count("/") + 1
     fits = len(levels) == depth and all(map(str.startswith, levels, prefixes))
-    if not fits and _ANY not in text:
+    if not fits and ANY not in text:
         example = "/".join(f"{prefix}…" for prefix in prefixes)
         raise Invalid(f"{shown(text)} is the path of no partition", hint=f"write {example!r}, or a dict of values")
     return text
@@ -112,7 +127,7 @@ def _of_values(definition: TableDefinition, values: Mapping[Any, Any]) -> str:
 def _level(definition: TableDefinition, name: str, values: Mapping[Any, Any]) -> str:
     """Return what a level of the path of partitions with ``values`` is called."""
     if name not in values:
-        return _ANY
+        return ANY
     type = definition.schema.field(name).type
     try:
         value = pa.array([values[name]], None if isinstance(values[name], str) else type).cast(type)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mdt.metadata.live_partitions import named, paths_with
 from mdt.query import SNAPSHOT
 from mdt.source import changing, procedures, reading, streaming
 from mdt.source.building import BUILDER
 from mdt.source.settings import Settings, settings_of
 from mdt.source.words import words
-from mdt.source.writing import write
+from mdt.source.writing import opened, write
 from mdt.table import Table
 
 if TYPE_CHECKING:
@@ -32,6 +33,15 @@ class TableAnswers:
         """Write ``rows`` as ``options`` and ``how`` say, and return the frame of the table.  Raises as :func:`mdt.source.writing.write` does."""
         said = known_settings(spark)
         return _written(spark, said, write(said.under(words(options)), how, rows))
+
+    def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
+        """Return the columns by which the table is partitioned that ``options`` name.  Raises as :func:`mdt.open` does."""
+        return opened(known_settings(spark).under(words(options))).definition.partition_by
+
+    def partitions(self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]) -> Sequence[str]:
+        """Return the partitions with rows that have ``values``, by name.  Raises as :func:`mdt.open` does, and Invalid if the table has none."""
+        snapshot = opened(known_settings(spark).under(words(options))).snapshot()
+        return named(snapshot.definition, paths_with(snapshot, values))
 
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
         """Add columns to the table that ``options`` name, and return its frame.  Raises as :meth:`mdt.Table.alter` does."""

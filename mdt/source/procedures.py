@@ -37,6 +37,8 @@ PROCEDURES: Mapping[str, Mapping[str, _Parser]] = {
     "savepoint": {"name": str, "at": point_of, "comment": str},
     "untag": {"name": str},
     "check": {},
+    "delete_partition": {"partitions": partial(value_of, "overwrite_partitions", "partitions")},
+    "truncate": {},
     "create_index": {"specs": _SPECS, "mode": str, "spark": _flag},
     "drop_index": {"specs": _SPECS},
     "rebuild_index": {"specs": _SPECS, "mode": str, "spark": _flag},

@@ -27,6 +27,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "changes": (),
     "query_type": ("hoodie.datasource.query.type",),
     "operation": ("hoodie.datasource.write.operation",),
+    "overwrite_partitions": (),
     "evolve": ("mergeschema",),
     "partial": (),
     "max_commits": ("maxcommitspertrigger",),
@@ -85,6 +86,7 @@ class Words:
     changes: str | None = None
     query_type: str | None = None
     operation: str | None = None
+    overwrite_partitions: Any = None
     evolve: bool = False
     partial: bool = False
     max_commits: int | None = None
@@ -187,6 +189,16 @@ def _specs(name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip())
 
 
+def _partitions(name: str, text: str) -> Any:
+    """Return which partitions are meant, as :meth:`mdt.Table.delete_partition` takes them: JSON, or a path."""
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"{name} = {text}: {error}", hint="write a path, city=Oslo, or JSON") from None
+
+
 def _text(name: str, text: str) -> str:
     return text.strip()
 
@@ -219,7 +231,7 @@ def _key_generator(name: str, text: str) -> None:
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
-    "operation": lambda name, text: text.strip().lower(), "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
+    "operation": lambda name, text: text.strip().lower(), "overwrite_partitions": _partitions, "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
     "partition_by": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
     "indexes": _specs,
 }  # fmt: skip

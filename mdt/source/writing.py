@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OPERATIONS = ("upsert", "insert", "bulk_insert", "insert_overwrite", "insert_overwrite_table", "delete")
 """What the option ``operation`` may say; they are methods of a table."""
 
+_READING = ("as_of", "since", "until", "changes")
 _PARTITIONS, _TABLE = "insert_overwrite", "insert_overwrite_table"
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
@@ -37,7 +38,7 @@ def write(
     ``batch``: as which they are written once, as :meth:`mdt.Table.once` has it.  ``table``: that of ``asked``, if it is open.
 
     ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
-    "overwrite" put the rows in the place of all others in one commit, or in the place of the partitions that they touch if
+    "overwrite" put the rows in the place of all others in one commit, in that of the partitions that ``asked`` names, or of those that they touch if
     ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" writes where no table is.
     Raises Invalid for options that do not go together or with the table, and what the operation raises.
     """
@@ -62,7 +63,7 @@ def write(
 
 def require_newest(asked: Words) -> None:
     """Raise Invalid for what says how to read."""
-    said = [name for name in ("as_of", "since", "until", "changes") if getattr(asked, name) is not None]
+    said = [name for name in _READING if getattr(asked, name) is not None]
     if said:
         raise Invalid(f"{' and '.join(said)} say what is read, and rows are to be written", hint="leave them out")
 
@@ -79,7 +80,11 @@ def _check(asked: Words) -> None:
 def _operation(asked: Words, how: str, rows: DataFrame) -> str:
     """Return the name of the operation that a mode means."""
     if how.lower() != "overwrite":
+        if asked.overwrite_partitions is not None and asked.operation != _PARTITIONS:
+            raise Invalid("overwrite_partitions says what is overwritten, and rows are added", hint='mode("overwrite")')
         return asked.operation or "upsert"
+    if asked.overwrite_partitions is not None:
+        return _PARTITIONS
     is_dynamic = str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower() == "dynamic"
     if how == "Overwrite" and (asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)):
         raise Invalid(
@@ -117,8 +122,10 @@ def _created(asked: Words, rows: DataFrame) -> tables.Table:
 def _write(table: tables.Table, operation: str, asked: Words, rows: DataFrame, batch: tuple[str, int] | None) -> None:
     if batch is not None:
         table = table.once(*batch)
-    flags = {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
-    done: WriteResult = getattr(table, operation)(rows, **flags)
+    more: dict[str, Any] = {"evolve": asked.evolve, "partial": asked.partial} if operation == "upsert" else {}
+    if operation == _PARTITIONS:
+        more = {"partitions": asked.overwrite_partitions}
+    done: WriteResult = getattr(table, operation)(rows, **more)
     for text in done.warnings:
         warnings.warn(text, stacklevel=2)
 

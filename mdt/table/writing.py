@@ -218,14 +218,19 @@ class Writing(Handle):
 
         return partial(EngineConditional, engine=SparkEngine(classic(spark)))
 
-    def insert_overwrite(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
+    def insert_overwrite(self, data: Any, *, partitions: Any = None, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of the partitions that occur in it; of the whole table where it has no partitions.
 
-        ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition occurs.  File groups are replaced in one commit, and no row that goes is read;
+        ``data``: as for :meth:`upsert`; of rows with the same key one stays, and only its partition occurs.  ``partitions``: as for :meth:`delete_partition`: these end, whether or not
+        they occur, and rows of others raise Invalid.  File groups are replaced in one commit, and no row that goes is read;
         ``deleted`` counts these, and ``inserted`` the new ones, whether or not their keys were there: :meth:`changes` tells updates.  Under table
         scope a key that lives in another partition moves.  Whoever writes into these partitions meanwhile sends it back to the start.
         """
-        return self._write(data, "insert_overwrite", progress)
+        from mdt.write.overwriting import INSERT_OVERWRITE
+
+        ends = None if partitions is None else self._patterns(partitions)
+        with shown(progress, INSERT_OVERWRITE) as told:
+            return self._write_rows(data, INSERT_OVERWRITE, told, ends=ends)
 
     def insert_overwrite_table(self, data: Any, *, progress: ProgressOption = None) -> WriteResult:
         """Let ``data`` stand in the place of all rows, in one commit; otherwise as :meth:`insert_overwrite`."""
@@ -243,10 +248,14 @@ class Writing(Handle):
         mdt.errors.Invalid: the table has no partitions
           hint: truncate() ends all rows, delete_where() those that match
         """
-        from mdt.metadata.live_partitions import patterns
         from mdt.write.overwriting import DELETE_PARTITION
 
-        return self._ended(DELETE_PARTITION, patterns(self.definition, partitions))
+        return self._ended(DELETE_PARTITION, self._patterns(partitions))
+
+    def _patterns(self, partitions: Any) -> list[str]:
+        from mdt.metadata.live_partitions import patterns
+
+        return patterns(self.definition, partitions)
 
     def truncate(self) -> WriteResult:
         """Delete all rows in one commit; none is read."""
@@ -330,7 +339,14 @@ class Writing(Handle):
         with shown(progress, name) as told:
             return self._write_rows(data, name, told)
 
-    def _write_rows(self, data: Any, name: str, progress: Progress | None, kept: Kept | None = None) -> WriteResult:
+    def _write_rows(
+        self,
+        data: Any,
+        name: str,
+        progress: Progress | None,
+        kept: Kept | None = None,
+        ends: Sequence[str] | None = None,
+    ) -> WriteResult:
         from mdt.write.normalize import normalize
         from mdt.write.overwriting import WITH_ROWS, Overwrite
         from mdt.write.unchecked import INSERT_UNCHECKED, InsertUnchecked
@@ -343,17 +359,17 @@ class Writing(Handle):
             small = engine.collect_if_small(data, self.options)
             if small is None:
                 commit = self._commit_rows
-                done, by = engine.written(commit, self._metadata, self.options, data, name, progress, kept)
+                done, by = engine.written(commit, self._metadata, self.options, data, name, progress, kept, ends)
                 return self._tidied(WriteResult.of(done, engine=by))
             data = small
-        data = self._in_memory(data, name, progress, kept)
+        data = self._in_memory(data, name, progress, kept, ends)
         if isinstance(data, WriteResult):
             return data
         if kept is not None:
             return self._blended(to_table(data, definition.declared), kept, progress)
         batch = normalize(to_table(data, definition.declared), definition)
         if name in WITH_ROWS:
-            overwritten = self._commit_rows(Overwrite(self._metadata, self.options, batch, name, progress))
+            overwritten = self._commit_rows(Overwrite(self._metadata, self.options, batch, name, progress, ends))
             return self._tidied(WriteResult.of(overwritten))
         if name == INSERT_UNCHECKED:
             action = definition.commit_action
@@ -361,7 +377,9 @@ class Writing(Handle):
             return self._tidied(WriteResult.of(inserted))
         return self._upserted(batch, name, begun, progress)
 
-    def _in_memory(self, data: Any, name: str, progress: Progress | None, kept: Kept | None) -> Any:
+    def _in_memory(
+        self, data: Any, name: str, progress: Progress | None, kept: Kept | None, ends: Sequence[str] | None
+    ) -> Any:
         """Return ``data`` as they are, or as a table if they come in pieces; of more rows than memory is to hold the result of the write."""
         found = pieces(data, self._metadata.known().definition.declared)
         if found is None:
@@ -373,7 +391,7 @@ class Writing(Handle):
         if isinstance(rows, pa.Table):
             return rows
         with closing(rows.scratch):
-            done = self._commit_rows(spilling.write(self._metadata, self.options, rows, name, engine, kept))
+            done = self._commit_rows(spilling.write(self._metadata, self.options, rows, name, engine, kept, ends))
         return self._tidied(WriteResult.of(done))
 
     def _blended(self, data: pa.Table, kept: Kept, progress: Progress | None) -> WriteResult:

@@ -19,7 +19,7 @@ from indexes.base import Int64Array
 from mdt.commit.conflicts import TABLE, Footprint
 from mdt.commit.operation import Changes, Claim, Operation
 from mdt.config import Options
-from mdt.errors import Unsupported
+from mdt.errors import Invalid, Unsupported
 from mdt.limits import LIST_ITEMS_MAX
 from mdt.metadata.buckets import homes
 from mdt.metadata.live_partitions import partitioned, within
@@ -27,6 +27,7 @@ from mdt.metadata.locate import Located
 from mdt.metadata.metadata import Metadata
 from mdt.metadata.snapshot import Snapshot
 from mdt.progress import Progress
+from mdt.schema.definition import TableDefinition
 from mdt.write.assign import Assignment, Place, assign
 from mdt.write.normalize import Batch, as_altered, partition_names
 from mdt.write.operations import (
@@ -100,11 +101,36 @@ def _live_positions(snapshot: Snapshot, file: int) -> BitMap:
     return found
 
 
-def overwritten(name: str, partition_by: Sequence[str], partitions: Sequence[str]) -> frozenset[str]:
-    """Return which partitions an overwrite with rows replaces, (TABLE,) for all.  ``partitions``: those that occur in the rows."""
-    if name == INSERT_OVERWRITE_TABLE or not partition_by:
+def is_whole(name: str, definition: TableDefinition) -> bool:
+    """Return whether an overwrite with rows replaces the whole table.  ``name``: one of WITH_ROWS."""
+    return name == INSERT_OVERWRITE_TABLE or not definition.partition_by
+
+
+def overwritten(
+    name: str, snapshot: Snapshot, partitions: Sequence[str], ends: Sequence[str] | None = None
+) -> frozenset[str]:
+    """Return which partitions an overwrite with rows replaces, (TABLE,) for all, as :attr:`mdt.commit.conflicts.Footprint.overwrites` has them.
+
+    ``partitions``: those that occur in the rows.  ``ends``: patterns of those that end, None: those that occur.  Raises Invalid for rows of
+    a partition that does not end.
+    """
+    if is_whole(name, snapshot.definition):
         return _EVERYWHERE
-    return frozenset(partitions)
+    if ends is None:
+        return frozenset(partitions)
+    outside = set(partitions).difference(*(within(partitions, pattern) for pattern in ends))
+    if outside:
+        raise Invalid(
+            f"the rows are of the partition {min(outside)!r}, and what ends is {' and '.join(map(repr, ends)) or 'none'}",
+            hint="leave these rows out, or name their partition, too",
+        )
+    return frozenset(partitions).union(_named(snapshot, ends))
+
+
+def _named(snapshot: Snapshot, patterns: Sequence[str]) -> frozenset[str]:
+    """Return the paths of the partitions with rows that match one of ``patterns``, and these, for partitions that others make meanwhile."""
+    paths = list(partitioned(snapshot)[1])
+    return frozenset(patterns).union(*(within(paths, pattern) for pattern in patterns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +145,7 @@ class Drop(Operation[RowPlan]):
         """Return the plan; nothing is needed where nothing stands."""
         partitions = _EVERYWHERE
         if self.patterns is not None:
-            paths = list(partitioned(snapshot)[1])
-            partitions = frozenset(path for pattern in self.patterns for path in within(paths, pattern))
+            partitions = _named(snapshot, self.patterns)
         ending = Ending.of(snapshot, partitions)
         footprint = footprint_of(snapshot, txn, partitions, ending.groups)
         return RowPlan(footprint, counts={"deleted": ending.rows}, is_needed=bool(len(ending.groups)))
@@ -132,7 +157,7 @@ class Drop(Operation[RowPlan]):
 
 @dataclass(frozen=True, slots=True)
 class Overwrite(Operation[RowPlan]):
-    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS.
+    """Rows stand in the place of partitions, or of the whole table.  ``name``: one of WITH_ROWS; ``ends``: as for :func:`overwritten`.
 
     ``progress`` is called with the number of written files and of all.
     """
@@ -142,15 +167,16 @@ class Overwrite(Operation[RowPlan]):
     batch: Batch
     name: str
     progress: Progress | None = None
+    ends: Sequence[str] | None = None
     action: str = ACTION
 
     def prepare(self, snapshot: Snapshot, txn: str) -> RowPlan:
-        """Return the plan for ``snapshot``."""
+        """Return the plan for ``snapshot``.  Raises Invalid for rows of a partition that does not end."""
         definition = snapshot.definition
         batch = as_altered(self.batch, definition)
         # Where a repeated key went, a partition of the batch may have no row left.
         occur = [batch.partitions[code] for code in np.unique(batch.partition).tolist()]
-        partitions = overwritten(self.name, definition.partition_by, occur)
+        partitions = overwritten(self.name, snapshot, occur, self.ends)
         ending = Ending.of(snapshot, partitions)
         located = self._located(snapshot, batch, partitions)
         is_elsewhere = (located.file >= 0) & ~np.isin(located.group, ending.groups)

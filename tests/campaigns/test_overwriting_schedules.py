@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from schedules import Actor, clustering, compaction, conditional, delete, drop, overwrite, restore, upsert
 from test_schedules import explored, upserted_first
-from worlds import COW, MOR, ours
+from worlds import COW, MOR, filled, ours
+
+import mdt
+from mdt.stores.storage import MemoryStorage
 
 DEPTH = [1, pytest.param(None, marks=pytest.mark.nightly)]
 """Of schedules by day: how often an actor may be interrupted; at night, as often as it can."""
@@ -37,6 +40,18 @@ def test_overwrites_of_different_partitions_never_conflict() -> None:
     assert {run.conflicts for run in runs} == {0}
 
 
+def _only_x(table_type: str, key_index: str) -> MemoryStorage:
+    storage = filled(table_type, key_index)
+    mdt.open(storage).delete_partition("city=y")
+    return storage
+
+
+@pytest.mark.parametrize("first", [overwrite([0], 1, 9.0, ends=["*"]), drop("city=*")], ids=lambda one: one.name)
+def test_who_names_partitions_replaces_those_that_another_makes_meanwhile(first: Actor) -> None:
+    runs = explored((MOR, "bloom"), first, upsert([1], 3, 3.0), preemptions=2, start=_only_x)
+    assert any(run.conflicts for run in runs)
+
+
 OTHERS = [
     upsert([0, 20], 3, 3.0), delete([0, 1]), compaction(), clustering(), conditional("fare = 2.0"), conditional("fare = 1.0", 8.0),
     restore(1, upserted_first()), drop("city=x"), drop(None), overwrite([1], 1, 7.0, "insert_overwrite_table"),
@@ -47,6 +62,10 @@ BY_DAY = {"upsert [0, 20]", "compaction", "drop city=x"}
 @pytest.mark.parametrize(
     "other", [pytest.param(o, id=o.name, marks=() if o.name in BY_DAY else pytest.mark.nightly) for o in OTHERS]
 )
-@pytest.mark.parametrize("first", [overwrite([0, 20], 1, 9.0), drop("city=x"), drop(None)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "first",
+    [overwrite([0, 20], 1, 9.0), overwrite([0], 1, 9.0, ends=["*"]), drop("city=x"), drop(None)],
+    ids=lambda one: one.name,
+)
 def test_an_overwrite_beside_everybody_else(first: Actor, other: Actor) -> None:
     explored((MOR, "record"), first, other, preemptions=1)

@@ -180,10 +180,13 @@ def test_partitions_are_replaced_and_dropped(path: Path, tmp_path: Path) -> None
     rest = len(ROWS) - 1
     assert run("overwrite", path, file, "--table").stdout.startswith(f"1 inserted, {rest + 1} deleted; commit 2 at ")
     assert run("overwrite", path, file).stdout.startswith("1 inserted, 1 deleted; commit 3 at ")
+    run("overwrite", path, file, "--partition", "city=nowhere", code=2)
+    run("overwrite", path, file, "--table", "--partition", "*", code=2)
+    run("overwrite", path, file, "--partition", "city=nowhere", "--partition", "*")
     run("delete-partition", path, "nowhere", code=2)
-    assert run("delete-partition", path, "city=nowhere").stdout == "nothing to do; commit 3 stays the newest\n"
-    assert run("truncate", path).stdout.startswith("1 deleted; commit 4 at ")
-    assert run("truncate", path).stdout == "nothing to do; commit 4 stays the newest\n"
+    assert run("delete-partition", path, "city=nowhere").stdout == "nothing to do; commit 4 stays the newest\n"
+    assert run("truncate", path).stdout.startswith("1 deleted; commit 5 at ")
+    assert run("truncate", path).stdout == "nothing to do; commit 5 stays the newest\n"
 
 
 def test_several_files_are_one_commit(path: Path, tmp_path: Path) -> None:

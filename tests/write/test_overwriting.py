@@ -108,6 +108,28 @@ def test_without_rows_no_partition_is_replaced_and_nothing_is_committed() -> Non
     assert table.snapshot().seq == seq
 
 
+@pytest.mark.parametrize("kind", [mdt.Table, SpilledTable, PooledTable])
+def test_partitions_that_are_named_end_with_or_without_rows(tmp_path: Path, kind: type[mdt.Table]) -> None:
+    table = mdt.create(tmp_path, SCHEMA, ["id"], partition_by=["city"], ordering="ts", options=OPTIONS)
+    table.upsert(rows(range(6), 5, 1.0))
+    writer = kind(LocalStorage(tmp_path, durable=False), OPTIONS)
+    done = writer.insert_overwrite(rows([0], 1, 9.0), partitions=["city=x", {"city": "new"}])
+    assert (done.inserted, done.deleted) == (1, 3)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == ["k0", "k1", "k3", "k5"]
+    with pytest.raises(mdt.Invalid, match="of the partition 'city=y', and what ends is 'city=x'"):
+        writer.insert_overwrite(rows([0, 1], 1, 9.0), partitions={"city": "x"})
+    assert writer.insert_overwrite(rows([0], 1, 9.0), partitions="*").deleted == 4
+    assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).deleted == 1
+    assert writer.insert_overwrite(rows([], 1, 9.0), partitions={"city": "x"}).instant == ""
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path, SCHEMA)) == bag(rows([], 1, 9.0))
+    assert table.check().ok
+
+
+def test_a_table_without_partitions_has_none_to_name() -> None:
+    with pytest.raises(mdt.Invalid, match="the table has no partitions"):
+        made(partition_by=[]).insert_overwrite(rows([0], 1, 9.0), partitions="city=x")
+
+
 def test_an_overwrite_of_a_partition_that_is_new_replaces_nothing() -> None:
     table = made()
     fresh = pa.table([["k9"], ["z"], [1], [9.0]], schema=SCHEMA)

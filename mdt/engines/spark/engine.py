@@ -163,7 +163,7 @@ def _arrow(frame: DataFrame) -> pa.Table:
 
 def written(
     commit: Callable[[writes.EngineWrite[Any]], W], metadata: Metadata, options: Options, frame: DataFrame, name: str,
-    progress: Progress | None = None, kept: Kept | None = None,
+    progress: Progress | None = None, kept: Kept | None = None, ends: Sequence[str] | None = None,
 ) -> tuple[W, str]:  # fmt: skip
     """Return what ``commit`` makes of the operation that writes ``frame``, as :func:`mdt.engines.write.write` does, and the engine's name.
 
@@ -176,12 +176,14 @@ def written(
         with suppress(CorruptInput):
             if options.spark_local_bytes_max and options.spark_local_files and _is_alone(frame.sparkSession):
                 here, given, bounded = spilling.of_files(files, options, progress)
-                return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept)), here.name
+                return commit(writes.write(here, metadata, bounded, given, columns, name, None, kept, ends)), here.name
             given_files = GivenFiles(files, options.max_file_bytes)
             engine = SparkEngine(frame.sparkSession, given=given_files)
-            return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
+            return commit(
+                writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)
+            ), engine.name
     engine = SparkEngine(frame.sparkSession)
-    return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept)), engine.name
+    return commit(writes.write(engine, metadata, options, frame, columns, name, progress, kept, ends)), engine.name
 
 
 def _is_alone(session: SparkSession) -> bool:

@@ -71,6 +71,12 @@ class Answers(Protocol):
         The first four are modes of ``df.write``, the others what an INSERT of SQL says.
         """
 
+    def partition_by(self, spark: SparkSession, options: Mapping[str, str]) -> Sequence[str]:
+        """Return the columns by which the table is partitioned that ``options`` name."""
+
+    def partitions(self, spark: SparkSession, options: Mapping[str, str], values: Mapping[str, Any]) -> Sequence[str]:
+        """Return the partitions with rows of that table that have ``values``, column -> value, as ``SHOW PARTITIONS`` names them."""
+
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
         """Add columns to the table that ``options`` name, and return its frame."""
 
@@ -160,6 +166,12 @@ def _write(answers: Answers, spark: SparkSession, options: _Options, text: str, 
     return answers.write(spark, options, text, private.frame_of_java(more))
 
 
+def _partitions(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    return (
+        answers.partition_by(spark, options) if text is None else answers.partitions(spark, options, json.loads(text))
+    )
+
+
 def _alter(answers: Answers, spark: SparkSession, options: _Options, text: str, more: Any) -> _Answer:
     return answers.alter(spark, options, StructType.fromJson(json.loads(text)))
 
@@ -210,7 +222,7 @@ def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answe
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
     "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change,
-    "stream": _opened, "sink": _sink,
+    "partitions": _partitions, "stream": _opened, "sink": _sink,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""
 

@@ -94,14 +94,18 @@ final class CatalystJson {
         return out.append(']').toString();
     }
 
-    /** Returns texts by name as a JSON object. */
+    /** Returns texts, or null, by name as a JSON object. */
     static String object(Map texts) {
         StringBuilder out = new StringBuilder("{");
         for (Iterator i = texts.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
             text(out, (String) each.getKey());
             out.append(':');
-            text(out, (String) each.getValue());
+            if (each.getValue() == null) {
+                out.append("null");
+            } else {
+                text(out, (String) each.getValue());
+            }
             out.append(i.hasNext() ? "," : "");
         }
         return out.append('}').toString();

@@ -163,6 +163,7 @@ public class Factory {
             extensions.injectPostHocResolutionRule(new CatalogRules());
             extensions.injectHintResolutionRule(new SqlRules("travel"));
             extensions.injectHintResolutionRule(new SqlRules("call"));
+            extensions.injectHintResolutionRule(new SqlRules("insert"));
             extensions.injectPostHocResolutionRule(new SqlRules("rows"));
         }
     }

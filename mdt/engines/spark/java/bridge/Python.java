@@ -3,6 +3,7 @@
 // what is wrong; and for a stream, or for its batches, whose table it keeps open, with another function, which is asked from then on.
 package mdt.spark;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
@@ -30,6 +31,16 @@ final class Python {
     /** Writes rows, and returns the frame of the table then. how: a SaveMode, or what an INSERT says ("into", "overwrite"). */
     static Dataset write(SparkSession session, scala.collection.immutable.Map options, String how, Dataset rows) {
         return ask(new Object[] {"write", session, options(options), how, rows});
+    }
+
+    /** Returns the names of the columns by which a table is partitioned. */
+    static List partitions(SparkSession session, scala.collection.immutable.Map options) {
+        return Arrays.asList(partitions(session, options, null));
+    }
+
+    /** Returns the paths of the partitions with rows that have some values, JSON, column -> value. */
+    static String[] partitions(SparkSession session, scala.collection.immutable.Map options, String values) {
+        return told(new Object[] {"partitions", session, options(options), values, null});
     }
 
     /** Opens the table of a stream, and returns what the stream asks from then on. */

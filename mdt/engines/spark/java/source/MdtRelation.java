@@ -21,6 +21,10 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
     public void insert(Dataset rows, boolean overwrite) {
         Python.write(sparkSession(), options(), overwrite ? "overwrite" : "into",
                 (org.apache.spark.sql.classic.Dataset) rows);
+        if (options().contains(InsertRule.ENDS)) { // Spark reads anew what it has cached of a relation with these options, and of no other
+            org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) sparkSession();
+            session.sharedState().cacheManager().recacheByPath(session, ((MdtFileIndex) location()).source.root);
+        }
     }
 
     /**

@@ -3,7 +3,8 @@
 // 1. The columns of PARTITIONED BY, and of partitionBy before saveAsTable: they become an option, that of df.write.partitionBy. To the
 //    catalog the table has no partitions, and so nobody can have it add or drop some, which would delete directories.
 // 2. CREATE TABLE with columns, where no table is: it becomes one AS SELECT of no row, which is how Spark lets a source make it.
-// 3. TRUNCATE TABLE of a table that the catalog owns would delete the directory, with all that makes it a table: refused.
+// 3. CREATE TABLE LIKE, which would make an entry without a table: refused.
+// 4. What is done with whole partitions: PartitionStatement.java. TRUNCATE TABLE would delete the directory, with all that makes it a table.
 //
 // Such a command is a plan like any other and passes the optimizer; for sessions that are made of one that knows us, the
 // rule stands at the end of the analysis.
@@ -11,7 +12,6 @@ package mdt.spark;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.lang.reflect.Method;
 import java.net.URI;
 import java.util.ArrayList;
 import org.apache.hadoop.fs.Path;
@@ -24,7 +24,7 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectCommand;
 import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
-import org.apache.spark.sql.execution.command.TruncateTableCommand;
+import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.types.StructType;
 import scala.Product;
 
@@ -51,10 +51,17 @@ public class CatalogRule extends Rule {
             return told == command.table() ? plan
                     : command.copy(told, command.mode(), command.query(), command.outputColumnNames());
         }
-        if (plan instanceof TruncateTableCommand) {
-            refuse((TruncateTableCommand) plan);
+        if (plan instanceof CreateTableLikeCommand) {
+            CreateTableLikeCommand command = (CreateTableLikeCommand) plan;
+            boolean isOurs = command.provider().isDefined() ? MdtSource.NAME.equalsIgnoreCase((String) command.provider().get())
+                    : Tables.named(session, command.sourceTable()) != null;
+            if (isOurs) {
+                throw new UnsupportedOperationException("Unsupported: CREATE TABLE LIKE, which makes an entry of the catalog and no table; "
+                        + "CREATE TABLE … USING mdt OPTIONS (key …) AS SELECT … WHERE false makes one");
+            }
         }
-        return plan;
+        PartitionStatement partitions = PartitionStatement.of(session, plan);
+        return partitions == null ? plan : new SqlCommand(partitions);
     }
 
     /** Returns whether columns are given, and nothing is there that has some. */
@@ -74,7 +81,7 @@ public class CatalogRule extends Rule {
     private LogicalPlan made(CatalogTable table, boolean ignoreIfExists) {
         LogicalPlan none = session.createDataFrame(new ArrayList(), table.schema()).queryExecution().analyzed();
         SaveMode mode = ignoreIfExists ? SaveMode.Ignore : SaveMode.ErrorIfExists;
-        return new CreateDataSourceTableAsSelectCommand((CatalogTable) copied(table, "schema", new StructType()), mode,
+        return new CreateDataSourceTableAsSelectCommand((CatalogTable) Scala.copied(table, "schema", new StructType()), mode,
                 none, Scala.seq(table.schema().fieldNames())); // the columns come with the rows
     }
 
@@ -89,33 +96,7 @@ public class CatalogRule extends Rule {
         }
         String columns = CatalystJson.texts(Scala.list(table.partitionColumnNames()));
         Object options = table.storage().properties().updated(OPTION, columns);
-        Product told = copied(table, "storage", copied(table.storage(), "properties", options));
-        return (CatalogTable) copied(told, "partitionColumnNames", Scala.seq(new Object[0]));
-    }
-
-    /** Returns a copy of a record of Scala's (a case class) with another value in one field: releases differ in the other fields. */
-    private static Product copied(Product record, String field, Object value) {
-        Object[] values = new Object[record.productArity()];
-        for (int i = 0; i < values.length; i++) {
-            values[i] = field.equals(record.productElementName(i)) ? value : record.productElement(i);
-        }
-        Method[] methods = record.getClass().getMethods();
-        for (int i = 0; i < methods.length; i++) {
-            if (methods[i].getName().equals("copy") && methods[i].getParameterTypes().length == values.length) {
-                try {
-                    return (Product) methods[i].invoke(record, values);
-                } catch (ReflectiveOperationException failure) {
-                    throw new IllegalStateException(failure);
-                }
-            }
-        }
-        throw new IllegalStateException(record.getClass().getName() + " has no method copy");
-    }
-
-    private void refuse(TruncateTableCommand command) {
-        if (Tables.named(session, command.tableName()) != null) {
-            throw new UnsupportedOperationException("TRUNCATE TABLE would delete the directory of the table: "
-                    + "INSERT OVERWRITE … SELECT … WHERE false ends all rows, as truncate() of mdt does");
-        }
+        Product told = Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", options));
+        return (CatalogTable) Scala.copied(told, "partitionColumnNames", Scala.seq(new Object[0]));
     }
 }

@@ -62,6 +62,16 @@ final class Tables {
         }
     }
 
+    /** Returns that of some columns which a statement names in its own case, what it says if it is none of them. */
+    static String column(SparkSession session, List columns, String said) {
+        for (int i = 0; i < columns.size(); i++) {
+            if (((Boolean) session.sessionState().conf().resolver().apply(columns.get(i), said)).booleanValue()) {
+                return (String) columns.get(i);
+            }
+        }
+        return said;
+    }
+
     /** Returns the options of a table of the catalog by its name, else of one by its path. */
     static scala.collection.immutable.Map options(SparkSession session, String text) {
         CatalogTable found = named(session, text);

@@ -1,0 +1,189 @@
+// INSERT … PARTITION (city = 'Oslo', day): to Spark's catalog a table of ours has no partitions (CatalogRule.java), so it would refuse.
+// Before names are looked for, what such a statement says of partitions becomes what a table without them can be told:
+//
+//     INSERT INTO t PARTITION (city = 'Oslo', day) SELECT id, day FROM s
+//     INSERT INTO t (id, day, city) SELECT id, day, cast('Oslo' AS string) city FROM s
+//
+// An INSERT OVERWRITE ends the partitions with the values that are said, whether or not rows come, as Spark's tables of files do. The option
+// overwrite_partitions tells Python which these are; with spark.sql.sources.partitionOverwriteMode=dynamic only if all columns have a value.
+package mdt.spark;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedStar;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.Product;
+import scala.jdk.javaapi.CollectionConverters;
+
+public class InsertRule extends Rule {
+    static final String ENDS = "overwrite_partitions";
+    private static final String MODE = "spark.sql.sources.partitionOverwriteMode";
+    private final SparkSession session;
+
+    InsertRule(SparkSession session) {
+        this.session = session;
+    }
+
+    public TreeNode apply(TreeNode plan) {
+        return ((LogicalPlan) plan).transformDown(new Replacement() {
+            Object of(Object node) {
+                return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
+            }
+        });
+    }
+
+    private LogicalPlan rewritten(InsertIntoStatement insert) {
+        if (insert.partitionSpec().isEmpty() || !(insert.table() instanceof UnresolvedRelation)) {
+            return null;
+        }
+        UnresolvedRelation named = (UnresolvedRelation) insert.table();
+        CatalogTable table = Tables.named(session, Scala.list(named.multipartIdentifier()));
+        if (table == null) {
+            return null;
+        }
+        if (insert.ifPartitionNotExists()) {
+            throw new UnsupportedOperationException("Unsupported: INSERT OVERWRITE … IF NOT EXISTS; leave IF NOT EXISTS out, "
+                    + "or insert where no row of the partition is there");
+        }
+        List partitionBy = Python.partitions(session, Tables.options(table));
+        Map spec = spec(insert, partitionBy, named);
+        if (spec == null) {
+            return null; // Spark names the columns that are none of the partitions
+        }
+        StructField[] fields = MdtSource.relation(session, Tables.options(table), null).schema().fields();
+        Map fixed = fixed(spec);
+        Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
+        found = Scala.copied(found, "query", with(insert.query(), fixed, fields));
+        if (!insert.byName()) {
+            found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fields)));
+        }
+        boolean isDynamic = fixed.size() < partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(MODE));
+        if (insert.overwrite() && !fixed.isEmpty() && !isDynamic) {
+            Map options = new HashMap(named.options().asCaseSensitiveMap());
+            options.put(ENDS, CatalystJson.object(fixed));
+            found = Scala.copied(found, "table",
+                    named.copy(named.multipartIdentifier(), new CaseInsensitiveStringMap(options), named.isStreaming()));
+        }
+        return (LogicalPlan) found;
+    }
+
+    /** Returns what is said of each column of the partitions, by its name in the table: a value or an empty Option; null where others are named. */
+    private Map spec(InsertIntoStatement insert, List partitionBy, UnresolvedRelation named) {
+        Map said = new HashMap();
+        for (Iterator i = CollectionConverters.asJava(insert.partitionSpec()).entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            said.put(Tables.column(session, partitionBy, (String) each.getKey()), each.getValue());
+        }
+        if (!partitionBy.containsAll(said.keySet())) {
+            return null;
+        }
+        if (said.size() < partitionBy.size()) {
+            throw new IllegalArgumentException("Invalid: PARTITION names " + said.keySet() + ", and " + named.name()
+                    + " is partitioned by " + partitionBy + ": name all of these, without a value where the rows have it");
+        }
+        Map found = new LinkedHashMap();
+        for (Iterator i = partitionBy.iterator(); i.hasNext(); ) {
+            Object column = i.next();
+            found.put(column, said.get(column));
+        }
+        return found;
+    }
+
+    /** Returns the values that are said, null for a null. */
+    private static Map fixed(Map spec) {
+        Map found = new LinkedHashMap();
+        for (Iterator i = spec.entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            if (((Option) each.getValue()).isDefined()) {
+                found.put(each.getKey(), ((Option) each.getValue()).get());
+            }
+        }
+        return found;
+    }
+
+    /** Returns the columns that the rows have now: those that they had, partitions last, and behind them what has a value. */
+    private static List columns(InsertIntoStatement insert, Map spec, StructField[] fields) {
+        List found = new ArrayList(Scala.list(insert.userSpecifiedCols()));
+        Map fixed = fixed(spec);
+        if (found.isEmpty()) {
+            Set apart = new HashSet(spec.keySet());
+            for (int i = 0; i < fields.length; i++) {
+                if (!apart.contains(fields[i].name())) {
+                    found.add(fields[i].name());
+                }
+            }
+            for (Iterator i = spec.keySet().iterator(); i.hasNext(); ) {
+                Object name = i.next();
+                if (!fixed.containsKey(name)) {
+                    found.add(name);
+                }
+            }
+        }
+        found.addAll(fixed.keySet());
+        return found;
+    }
+
+    /** Returns a query with more columns, whose values are said. What DEFAULT stands for Spark finds in lists of values and of columns only. */
+    private static LogicalPlan with(LogicalPlan query, Map fixed, StructField[] fields) {
+        List values = new ArrayList();
+        List named = new ArrayList();
+        for (Iterator i = fixed.entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            Expression value = value((String) each.getValue(), (String) each.getKey(), fields);
+            values.add(value);
+            named.add(Edits.named(value, (String) each.getKey()));
+        }
+        if (query instanceof UnresolvedInlineTable) {
+            UnresolvedInlineTable table = (UnresolvedInlineTable) query;
+            List rows = new ArrayList();
+            for (int i = 0; i < table.rows().length(); i++) {
+                rows.add(joined((scala.collection.immutable.Seq) table.rows().apply(i), values));
+            }
+            return new UnresolvedInlineTable(joined(table.names(), new ArrayList(fixed.keySet())), Scala.seq(rows));
+        }
+        if (query instanceof Project) {
+            return new Project(joined(((Project) query).projectList(), named), ((Project) query).child());
+        }
+        Object[] all = {new UnresolvedStar(Option.empty())};
+        return new Project(joined(Scala.seq(all), named), query);
+    }
+
+    private static scala.collection.immutable.Seq joined(scala.collection.immutable.Seq some, List more) {
+        List found = new ArrayList(Scala.list(some));
+        found.addAll(more);
+        return Scala.seq(found);
+    }
+
+    private static Expression value(String text, String column, StructField[] fields) {
+        for (int i = 0; i < fields.length; i++) {
+            if (fields[i].name().equals(column)) {
+                Expression literal = text == null ? Literal$.MODULE$.create(null, DataTypes.StringType) : Literal$.MODULE$.apply(text);
+                return new Cast(literal, fields[i].dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
+            }
+        }
+        throw new IllegalArgumentException("Invalid: the catalog knows no column " + column
+                + " of the table; REFRESH TABLE, or create it there again");
+    }
+}

@@ -1,0 +1,174 @@
+"""What SQL says of partitions, of a table of ours and of Parquet files: the same rows, or both refuse; hudi-rs reads the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+
+import mdt
+import mdt.spark
+
+Row = tuple[object, ...]
+ROWS = "('1', 1, 'x', 1), ('2', 1, 'x', 2), ('3', 1, 'y', 1), ('4', 1, null, 1), ('5', 1, 'x y/z*', 1)"
+STATIC, DYNAMIC = "static", "dynamic"
+MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+@pytest.fixture
+def spark_with_both(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """A session with the tables `ours` and `files`, which hold ROWS."""
+    mdt.spark.enable(spark)
+    columns = "(id string, v int, a string, b int)"
+    for name, told in (("ours", "mdt options (key 'id')"), ("files", "parquet")):
+        spark.sql(f"drop table if exists {name}")
+        spark.sql(f"create table {name} {columns} using {told} partitioned by (a, b) location '{tmp_path / name}'")
+        spark.sql(f"insert into {name} values {ROWS}")
+    yield spark
+    spark.conf.unset(MODE)
+    for name in ("ours", "files"):
+        spark.sql(f"drop table {name}")
+
+
+def rows_of(spark: SparkSession, name: str) -> list[Row]:
+    return sorted((tuple(row) for row in spark.sql(f"select id, v, a, b from {name}").collect()), key=str)
+
+
+def both(spark: SparkSession, tmp_path: Path, text: str) -> str:
+    """Carry out ``text`` on both tables, assert that they hold the same rows then, and return what was refused of ours, "" if nothing."""
+    refused = []
+    for name in ("ours", "files"):
+        try:
+            spark.sql(text.format(t=name)).collect()
+            refused.append("")
+        except (PySparkException, Py4JJavaError) as error:
+            refused.append(f"{type(error).__name__} {error}")
+    assert bool(refused[0]) == bool(refused[1]), refused
+    assert rows_of(spark, "ours") == rows_of(spark, "files"), text
+    table = mdt.open(tmp_path / "ours")
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "ours", table.schema))
+    assert table.check().ok
+    return refused[0]
+
+
+@pytest.mark.parametrize("mode", [STATIC, DYNAMIC])
+def test_an_insert_may_say_what_its_partitions_are(spark_with_both: SparkSession, tmp_path: Path, mode: str) -> None:
+    spark_with_both.conf.set(MODE, mode)
+    one, other = "partition (a = 'x', b = 1)", "partition (a = 'y', b = 1)"
+    for text in (
+        "insert into {t} partition (a = 'x', b = 7) values ('6', 2)",
+        "insert into {t} partition (A = 'x', b) values ('7', 2, 8), ('8', 2, 9)",
+        "insert into {t} partition (a, b) select '9', 2, 'n', 3",
+        "insert into {t} partition (b, a) values ('9b', 2, 'n', 3)",
+        "insert into {t} partition (b = 3, a = 'n') select '10' as id, 2",
+        "insert into {t} partition (a = 'x', b = '07') (id) values ('11')",
+        "insert into {t} partition (a = 'x', b = 1) by name select 5 v, '12' id",
+        "insert into {t} partition (a = null, b = 2) values ('13', 2)",
+        "insert into {t} partition (a = 'x', b = 1) values ('14', default), ('15', 1)",
+        "insert into {t} partition (a = 'x', b = 1) select '16', count(*) from {t} where v = 1",
+        "insert into {t} partition (a = 'x', b = 1) select distinct '17', v from {t} order by v limit 1",
+        "with w as (select '18' id, 3 v) insert into {t} partition (a = 'x', b = 1) select * from w",
+        "insert into {t} partition (a = 'x', b = 1) table {t}_none",
+        "insert into {t} partition (a = 'x', b = 1) select '19', 1 union all select '20', 2",
+        f"from (select '21' id, 1 v) s insert into {{t}} {one} select id, v insert into {{t}} {other} select concat(id, 'y'), v",
+        "insert overwrite {t} partition (a = 'x', b = 1) values ('22', 3)",
+        "insert overwrite {t} partition (a = 'x y/z*', b) select '23', 3, 5",
+        "insert overwrite {t} partition (a = 'x', b = 2) select '24', 4 where false",
+        "insert overwrite {t} partition (a = null, b) select '25', 4, 6",
+        "insert overwrite {t} partition (a = 'new', b = 1) select '26', 4",
+        "insert overwrite {t} partition (a = 'y', b) select '27', 4, 1 where false",
+        "insert overwrite {t} partition (a, b) select '28', 4, 'y', 1",
+    ):
+        refused = both(spark_with_both, tmp_path, text)
+        assert ("_none" in text) == bool(refused), (text, refused)
+    assert len(rows_of(spark_with_both, "ours")) == (1 if mode == STATIC else 15)
+
+
+def test_what_names_no_partition_is_refused_and_nothing_is_written(
+    spark_with_both: SparkSession, tmp_path: Path
+) -> None:
+    for text, expected in (
+        ("insert into {t} partition (town = 'x', b = 1) values ('6', 2)", "PARTITIONS_NOT_FOUND"),
+        ("insert into {t} partition (a = 'x') values ('6', 2, 1)", r"PARTITION names \[a\]"),
+        ("insert into {t} partition (a = 'x', b = 1) values ('6', 2, 1)", "TOO_MANY_DATA_COLUMNS"),
+        ("insert into {t} partition (a = 'x', b = 1) values ('6')", "NOT_ENOUGH_DATA_COLUMNS"),
+        ("insert into {t} partition (a = 'x', b = 'one') values ('6', 2)", "CAST_INVALID_INPUT"),
+        ("alter table {t} drop partition (a = 'none', b = 1)", "there is no partition"),
+        ("truncate table {t} partition (a = 'none', b = 1)", "there is no partition"),
+        ("alter table {t} drop partition (town = 'x')", "'town' is no partition column"),
+    ):
+        assert re.search(expected, both(spark_with_both, tmp_path, text)), text
+    seq = mdt.open(tmp_path / "ours").snapshot().seq
+    with pytest.raises(PySparkException, match="Unsupported: INSERT OVERWRITE … IF NOT EXISTS"):
+        spark_with_both.sql("insert overwrite ours partition (a = 'x', b = 1) if not exists values ('6', 2)")
+    assert mdt.open(tmp_path / "ours").snapshot().seq == seq == 1
+
+
+def test_partitions_are_dropped_truncated_and_shown(spark_with_both: SparkSession, tmp_path: Path) -> None:
+    spark = spark_with_both
+    for text in (
+        "show partitions {t}",
+        "show partitions {t} partition (A = 'x')",
+        "show partitions {t} partition (b = 2)",
+    ):
+        ours, files = (spark.sql(text.format(t=name)).collect() for name in ("ours", "files"))
+        assert ours == files and ours
+    assert spark.sql("explain truncate table ours").count() == 1 and mdt.open(tmp_path / "ours").snapshot().seq == 1
+    for text in (
+        "alter table {t} drop partition (a = 'x', b = 1)",
+        "alter table {t} drop if exists partition (a = 'x', b = 1), partition (a = null, b = 1)",
+    ):
+        assert both(spark, tmp_path, text) == ""
+    for text, left in (
+        ("truncate table ours partition (a = 'x y/z*', b = 1)", 2),
+        ("truncate table ours", 0),
+        ("truncate table ours", 0),
+    ):
+        spark.sql(text)  # of Parquet files Spark truncates only tables that the catalog owns
+        assert len(rows_of(spark, "ours")) == left
+    spark.sql("insert into ours values ('1', 1, 'x', 1), ('2', 1, 'x', 2)")
+    spark.newSession().sql("alter table ours drop partition (a = 'x')")
+    assert rows_of(spark, "ours") == [] and spark.sql("show partitions ours").collect() == []
+
+
+def test_cached_rows_are_read_anew(spark_with_both: SparkSession) -> None:
+    spark = spark_with_both
+    cached = spark.table("ours").where("v > 0").cache()
+    assert cached.count() == 5
+    spark.sql("insert overwrite ours partition (a = 'x', b = 1) select '9', 1 where false")
+    assert spark.table("ours").where("v > 0").count() == 4
+    spark.sql("truncate table ours partition (a = 'x', b = 2)")
+    assert spark.table("ours").where("v > 0").count() == 3
+    cached.unpersist()
+
+
+def test_an_option_names_what_a_frame_overwrites(spark_with_both: SparkSession, tmp_path: Path) -> None:
+    rows = spark_with_both.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
+
+    def save(mode: str, **options: str) -> None:
+        rows.write.format("mdt").mode(mode).options(**options).save(str(tmp_path / "ours"))
+
+    save("overwrite", overwrite_partitions='{"a": "x"}')
+    assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["3", "4", "5", "9"]
+    save("append", operation="insert_overwrite", overwrite_partitions="a=*/b=1")
+    assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["9"]
+    for mode, options, expected in (
+        (
+            "overwrite",
+            {"overwrite_partitions": '{"a": "y"}'},
+            "of the partition 'a=x/b=1', and what ends is 'a=y/\\*'",
+        ),
+        ("append", {"overwrite_partitions": "a=x/b=1"}, "says what is overwritten, and rows are added"),
+        ("overwrite", {"overwrite_partitions": '{"a'}, "write a path, city=Oslo, or JSON"),
+        ("overwrite", {"overwrite_partitions": "a=x"}, "is the path of no partition"),
+    ):
+        with pytest.raises(PySparkException, match=expected):
+            save(mode, **options)
+    assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["9"]
