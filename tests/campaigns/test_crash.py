@@ -189,6 +189,7 @@ FLOWS += [
 OTHERS = {key: row for key, row in BASE_STATE.items() if city(int(key[1:])) == "y"}
 FLOWS += [
     flow("insert overwrite, record", MOR, "record", lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0)), upserted(OTHERS, (0, 22), 1, 9.0)),
+    flow("insert overwrite, named partitions", COW, "record", lambda s: mdt.open(s).insert_overwrite(rows((0, 22), 1, 9.0), partitions=["city=*"]), upserted({}, (0, 22), 1, 9.0)),
     flow("insert overwrite of the table, bloom", COW, "bloom", lambda s: mdt.open(s).insert_overwrite_table(rows((0, 22), 1, 9.0)), upserted({}, (0, 22), 1, 9.0)),
     flow("delete of a partition", MOR, "bloom", lambda s: mdt.open(s).delete_partition("city=x"), OTHERS),
     flow("truncate", COW, "record", lambda s: mdt.open(s).truncate(), {}),
