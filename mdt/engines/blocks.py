@@ -101,14 +101,14 @@ def rows_of(blocks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def brought_together(
-    part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int
+    part: int, batches: Iterator[pa.RecordBatch], names: Sequence[str], parts: int, seed: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield rows in blocks, each with the number of the part to which it goes: equal values of the columns ``names`` go to one of ``parts``.
 
-    ``part``: which part of the input these are.
+    ``part``: which part of the input these are; ``seed``: as for :meth:`mdt.engines.engine.Engine.grouped`.
     """
     for number, table in enumerate(tasks.gathered(batches)):
-        dealt_rows = by_part(table, part_of(table, names, parts))
+        dealt_rows = by_part(table, part_of(table, names, parts, seed))
         del table  # its rows are in memory once, in their new order
         for target, rows in dealt_rows:
             yield target, block({"from": [part, number]}, rows)

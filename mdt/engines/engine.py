@@ -70,8 +70,12 @@ class Engine(Protocol[R]):
     def joined(self, rows: R, more: R) -> R:
         """Return the rows of both, which have the same columns; what :meth:`mapped` keeps of either is kept as long as that one."""
 
-    def grouped(self, rows: R, names: Sequence[str]) -> R:
-        """Return the rows with equal values of the columns ``names`` in one part; without names, as they are, in no more parts than tasks pay for."""
+    def grouped(self, rows: R, names: Sequence[str], seed: int | None = None) -> R:
+        """Return the rows with equal values of the columns ``names`` in one part; without names, as they are, in no more parts than tasks pay for.
+
+        ``seed``: that of the table's key hashes, if ``names`` are its key columns.  Each part may have a range of these hashes then, so that its task
+        looks into a part of each key map, and not into all of it.
+        """
 
     def mapped(self, rows: R, function: BatchFunction, schema: pa.Schema, key: Sequence[str]) -> R:
         """Return what ``function`` makes of each part, tagged rows in ``schema``; kept, so that it runs once, until it is dropped.

@@ -23,6 +23,7 @@ from indexes.sorting import stable_order
 from mdt.engines import tasks
 from mdt.engines.engine import BatchFunction, Deal, ResultFunction, S, T
 from mdt.errors import Unavailable
+from mdt.hudi.keys import record_keys
 
 Parts = list[pa.Table]
 """Rows as this engine holds them: one table a part."""
@@ -54,12 +55,12 @@ class LocalEngine:
         """Return the parts of both."""
         return [*rows, *more]
 
-    def grouped(self, rows: Parts, names: Sequence[str]) -> Parts:
+    def grouped(self, rows: Parts, names: Sequence[str], seed: int | None = None) -> Parts:
         """Return the rows with equal values of the columns ``names`` in one part; one part a processor."""
         if not names:
             return rows
         table = pa.concat_tables(rows)
-        return _split(table, part_of(table, names, self.processors), self.processors)
+        return _split(table, part_of(table, names, self.processors, seed), self.processors)
 
     def mapped(self, rows: Parts, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Parts:
         """Return what ``function`` makes of each part."""
@@ -129,9 +130,21 @@ def _without_negative_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(wide, 0.0)
 
 
-def part_of(table: pa.Table, names: Sequence[str], parts: int) -> Int64Array:
-    """Return which of ``parts`` each row belongs to, the same for equal values of the columns ``names`` -> int64[n]."""
-    return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
+def part_of(table: pa.Table, names: Sequence[str], parts: int, seed: int | None = None) -> Int64Array:
+    """Return which of ``parts``, at most 2^31, each row belongs to, the same for equal values of the columns ``names`` -> int64[n].
+
+    ``seed``: of the table's key hashes, if ``names`` are its key columns: each part has a range of them then, where rows say keys as the table does.
+    Raises Invalid for keys that are null.
+    """
+    if seed is None or not all(_is_plain(table.schema.field(name).type) for name in names):
+        return (hashed(table, names) % np.uint64(parts)).astype(np.int64)
+    upper = hash_keys(record_keys(table, names, numbered=False), seed).hi >> np.uint64(32)
+    return (upper * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    """Return whether equal values of a column are equal in record keys, however the table stores them."""
+    return bool(pa.types.is_string(type) or pa.types.is_integer(type))
 
 
 def by_part(table: pa.Table, part: Int64Array) -> Iterator[tuple[int, pa.Table]]:

@@ -75,7 +75,7 @@ class EngineMerge(EngineWrite[R]):
         since = self.metadata.storage.now_us()
         others = self.said.of_others()
         tag = partial(merge_tasks.tag_merged, self.said.of_source(), bool(others.clauses))
-        tagged, counted = self._tagged(snapshot, tag, self.key)
+        tagged, counted = self._tagged(snapshot, tag, self.key, None)
         kept = [tagged]
         with self._or_all_dropped(kept):
             if others.clauses and (alone := self._alone(snapshot, tagged, others)) is not None:

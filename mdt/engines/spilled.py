@@ -246,7 +246,7 @@ class SpillingEngine:
             found.parts[first + part] = copies
         return found
 
-    def grouped(self, rows: Spilled, names: Sequence[str]) -> Spilled:
+    def grouped(self, rows: Spilled, names: Sequence[str], seed: int | None = None) -> Spilled:
         """Return the rows with equal values of the columns ``names`` in one part."""
         if not names or rows.by == tuple(names):
             return rows

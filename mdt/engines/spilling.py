@@ -15,16 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from indexes.base import Int64Array
-from indexes.hashing import hash_keys
 from mdt.config import Options
 from mdt.engines import deleting
 from mdt.engines import write as writes
 from mdt.engines.deleting import EngineDelete
+from mdt.engines.local import part_of
 from mdt.engines.merging import EngineMerge, merge
 from mdt.engines.plain_files import PlainFiles
 from mdt.engines.spilled import PARTS, SHARE, THREADS_MAX, Spilled, SpillingEngine, weight
 from mdt.engines.write import EngineWrite
-from mdt.hudi.keys import record_keys
 from mdt.metadata.metadata import Metadata
 from mdt.progress import Progress
 from mdt.schema.conform import conform
@@ -211,8 +210,7 @@ def _with_all(piece: pa.Table, declared: pa.Schema) -> pa.Table:
 
 def _part_of(definition: TableDefinition, table: pa.Table) -> Int64Array:
     """Return parts by the hash of the record key, of which each has a range: so has what key maps are asked for."""
-    hashes = hash_keys(record_keys(table, definition.key), definition.hash_seed)
-    return (hashes.hi // np.uint64(2**64 // PARTS)).astype(np.int64)
+    return part_of(table, definition.key, PARTS, definition.hash_seed)
 
 
 def write(

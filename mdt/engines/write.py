@@ -143,7 +143,8 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
         """Return what becomes of the rows; those of a load come as they were given."""
         columns = self.columns
         if columns is None or not loading.meets_none(self.metadata, snapshot, self.name, columns):
-            return Ready(*self._tagged(snapshot, tag, snapshot.definition.key))
+            definition = snapshot.definition
+            return Ready(*self._tagged(snapshot, tag, definition.key, definition.hash_seed))
         files = self.engine.files(self.data)
         straight = files and straight_from.planned(files, snapshot, self.options, self.engine.processors)
         if straight:
@@ -155,14 +156,16 @@ class EngineWrite(Operation[TaggedPlan[R]], Generic[R]):
     def _tag(self) -> Tag:
         return tasks.tag
 
-    def _tagged(self, snapshot: Snapshot, tag: Tag, by: Sequence[str]) -> tuple[R, list[dict[str, Any]]]:
+    def _tagged(
+        self, snapshot: Snapshot, tag: Tag, by: Sequence[str], seed: int | None
+    ) -> tuple[R, list[dict[str, Any]]]:
         """Return the rows with what becomes of each, and how many there are of each kind, partition and file group.
 
-        ``by``: columns of the data; rows with equal ones meet in one task.
+        ``by``: columns of the data; rows with equal ones meet in one task.  ``seed``: as for :meth:`mdt.engines.engine.Engine.grouped`.
         """
-        together = self.engine.grouped(self.data, by)
-        function = partial(tag, self._source(snapshot))
         definition = snapshot.definition
+        together = self.engine.grouped(self.data, by, seed)
+        function = partial(tag, self._source(snapshot))
         tagged = self.engine.mapped(together, function, self._schema(definition), definition.key)
         with self._or_dropped(tagged):
             return tagged, self._counted(tagged)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ _LEAST_AT = _HEADER.size + _CRC.size
 _SHARD_ENTRIES = 1024
 _SHARD_BITS_MAX = 16
 _FEW = 4
-"""Of a map with this many times as many shards as keys are looked for, only the shards of these keys are verified."""
+"""Where keys lie among this many times as many shards as they are, only the shards of these keys are verified, else all between the first and the last."""
 
 _DECIMAL_DIGITS_MAX = 18
 """Of a decimal whose digits fit a word."""
@@ -132,15 +132,22 @@ class KeyMap:
             return np.full(len(wanted), -1, dtype=np.int64)
         if self.shards is None or bool(self.shards.verified.all()):
             return self._exact(wanted, self.hashes.hi.searchsorted(wanted.hi))
-        if _FEW * len(wanted) > len(self.shards.check):
-            return self.whole().find(wanted)
-        shard = self.shards.of(wanted.hi).tolist()
-        self._verify(self.shards, shard)
-        at = np.empty(len(wanted), np.int64)
-        for i, number in enumerate(shard):
-            start, stop = self.shards.start[number : number + 2].tolist()
-            at[i] = start + int(self.hashes.hi[start:stop].searchsorted(wanted.hi[i]))
-        return self._exact(wanted, at)
+        shard = self.shards.of(np.array([wanted.hi.min(), wanted.hi.max()])).tolist()
+        between = range(shard[0], shard[1] + 1)
+        if _FEW * len(wanted) > len(between):
+            self._verify(self.shards, between)
+            start, stop = self.shards.start[[shard[0], shard[1] + 1]].tolist()
+            at = start + self.hashes.hi[start:stop].searchsorted(wanted.hi)
+            is_inside = at < stop
+        else:
+            shard = self.shards.of(wanted.hi).tolist()
+            self._verify(self.shards, shard)
+            at, is_inside = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.bool_)
+            for i, number in enumerate(shard):
+                start, stop = self.shards.start[number : number + 2].tolist()
+                at[i] = start + int(self.hashes.hi[start:stop].searchsorted(wanted.hi[i]))
+                is_inside[i] = at[i] < stop
+        return np.where(is_inside, self._exact(wanted, at), -1)
 
     def _exact(self, wanted: KeyHashes, at: Int64Array) -> Int64Array:
         """Return ``at``, where the first hash that is not smaller stands, for keys that are there, else -1."""
@@ -161,7 +168,7 @@ class KeyMap:
             self._verify(self.shards, np.flatnonzero(~self.shards.verified).tolist())
         return self
 
-    def _verify(self, shards: Shards, numbers: list[int]) -> None:
+    def _verify(self, shards: Shards, numbers: Iterable[int]) -> None:
         columns = [self.hashes.hi, self.hashes.lo, *(() if self.ordering is None else (self.ordering,)), self.position]
         arrays = [column.data if isinstance(column, Packed) else column for column in columns]
         for number in numbers:

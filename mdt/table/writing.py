@@ -311,7 +311,7 @@ class Writing(Handle):
         if is_spark(data):
             from mdt.engines.spark import engine  # as below
 
-            return engine.completed(data, self._altered_for(engine.schema_of(data)))
+            return engine.completed(data, self._altered_for(engine.evolved_schema_of(data, self.schema)))
         found = pieces(data, self.schema, typed)
         if found is None:
             data = typed(data, self.schema)

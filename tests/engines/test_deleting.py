@@ -185,7 +185,7 @@ def test_keys_in_pieces_are_put_aside_and_their_further_columns_are_not(
     monkeypatch.setattr(
         SpillingEngine,
         "grouped",
-        lambda self, rows, names: widths.append(rows.shown.names) or grouped(self, rows, names),
+        lambda self, rows, *more: widths.append(rows.shown.names) or grouped(self, rows, *more),
     )
     given = data(2, 30).append_column("more", pa.array([[n] * 50 for n in range(30)]))
     kept = []

@@ -98,6 +98,35 @@ def test_few_keys_verify_only_their_shards() -> None:
     assert set(np.flatnonzero(read.shards.verified).tolist()) == set(read.shards.of(asked.hi).tolist())
 
 
+def test_many_keys_of_a_range_of_hashes_verify_the_shards_of_that_range() -> None:
+    made, data = stored(20_000)
+    read = key_map.decode(data, path="p", offset=0)
+    assert read.shards is not None
+    first, last = int(read.shards.start[3]), int(read.shards.start[6])
+    asked = made.hashes.take(np.random.default_rng(3).permutation(np.arange(first, last)))
+    found = read.find(asked)
+    assert (made.hashes.hi[found] == asked.hi).all()
+    assert np.flatnonzero(read.shards.verified).tolist() == [3, 4, 5]
+    beyond = KeyHashes(made.hashes.hi[[first, last - 1]] + np.uint64(1), made.hashes.lo[[first, last - 1]])
+    assert read.find(beyond).tolist() == [-1, -1]
+
+
+def test_a_hash_behind_the_last_one_of_a_shard_is_not_looked_for_in_the_next() -> None:
+    made, data = stored(20_000)
+    shards = key_map.decode(data, path="p", offset=0).shards
+    assert shards is not None
+    entry = int(shards.start[4])  # the first of its shard, which is not verified when one before it is asked
+    begin = len(data) - 20 * 20_000
+    forged = KeyHashes(np.array([made.hashes.hi[entry - 1] + np.uint64(1)]), made.hashes.lo[[entry]])
+    data[begin + 8 * entry : begin + 8 * entry + 8] = forged.hi.tobytes()
+    assert shards.of(forged.hi)[0] == 3
+    for many in (1, 40):
+        asked = KeyHashes(np.repeat(forged.hi, many), np.repeat(forged.lo, many))
+        assert set(key_map.decode(data, path="p", offset=0).find(asked).tolist()) == {-1}
+    far = KeyHashes(np.append(forged.hi, made.hashes.hi[-1]), np.append(forged.lo, made.hashes.lo[-1]))
+    assert key_map.decode(data, path="p", offset=0).find(far).tolist() == [-1, 19_999]
+
+
 def test_a_damaged_shard_is_corrupt_for_its_keys_and_for_no_other() -> None:
     made, data = stored(20_000)
     begin = len(data) - 20 * 20_000

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import RDD, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from mdt.config import Options
@@ -41,7 +42,7 @@ from mdt.engines.spark.private import (
     mapped_bytes,
     of_java,
 )
-from mdt.engines.spark.schema import to_arrow
+from mdt.engines.spark.schema import of_new_columns, to_arrow
 from mdt.engines.tasks import CONTROL, COUNTED, DROPPED, INSERT, SAMPLED
 from mdt.errors import CorruptInput
 from mdt.metadata.metadata import Metadata
@@ -72,6 +73,12 @@ def narrowed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 def schema_of(frame: DataFrame) -> pa.Schema:
     """Return the columns of ``frame``.  Raises Invalid for types that Arrow lacks."""
     return to_arrow(frame.schema)
+
+
+def evolved_schema_of(frame: DataFrame, known: pa.Schema) -> pa.Schema:
+    """Return the columns of ``frame`` as :func:`schema_of` does.  Raises Invalid, too, for those that are not ``known`` and that a new table could not have."""
+    of_new_columns(StructType([field for field in frame.schema if field.name not in known.names]))
+    return schema_of(frame)
 
 
 def completed(frame: DataFrame, definition: TableDefinition) -> DataFrame:
@@ -212,10 +219,14 @@ def merge(
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known when it is known what is made of them."""
+    """Rows of a frame, those with equal values of the columns ``names`` in one part; how, is known when it is known what is made of them.
+
+    ``seed``: as for :meth:`mdt.engines.engine.Engine.grouped`.
+    """
 
     frame: DataFrame
     names: tuple[str, ...]
+    seed: int | None
 
 
 Rows = DataFrame | Grouped | RDD[bytes]
@@ -255,34 +266,41 @@ class SparkEngine:
         """Return the rows of both."""
         return _blocks(rows).union(_blocks(more))
 
-    def grouped(self, rows: Rows, names: Sequence[str]) -> Rows:
+    def grouped(self, rows: Rows, names: Sequence[str], seed: int | None = None) -> Rows:
         """Return the rows with equal values of the columns ``names`` in one partition."""
         assert isinstance(rows, DataFrame), "rows come together before a task has seen them"
-        return Grouped(rows, tuple(names))
+        return Grouped(rows, tuple(names), seed)
 
     def mapped(self, rows: Rows, function: BatchFunction, schema: pa.Schema, key: Sequence[str] = ()) -> Rows:
         """Return what ``function`` makes of each partition."""
         if not isinstance(rows, Grouped):
             found = mapped_bytes(_blocks(rows), partial(_mapped_blocks, function, tuple(key)))
         elif self.given is not None:
-            found = self._of_files(self.given.files, rows.names, function, tuple(key))
+            found = self._of_files(self.given.files, rows, function, tuple(key))
         else:
-            with in_driver():  # where rows are shuffled, Spark does that now
-                batches, columns = arrow_batches(_brought_together(rows))
-            found = mapped_bytes(batches, partial(_mapped_batches, columns, function, tuple(key), not rows.names))
+            found = self._of_frame(rows, function, tuple(key))
         return found.persist(StorageLevel.MEMORY_AND_DISK)
 
-    def _of_files(
-        self, files: PlainFiles, names: Sequence[str], function: BatchFunction, key: Sequence[str]
-    ) -> RDD[bytes]:
+    def _of_frame(self, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
+        """Return what ``function`` makes of the rows of a frame.  Those that shall meet are dealt by tasks; others are taken where they are."""
+        parts = _tasks(rows.frame)
+        with in_driver():  # where the frame shuffles rows, Spark does that now
+            batches, columns = arrow_batches(rows.frame if rows.names else rows.frame.coalesce(parts))
+        if not rows.names:
+            return mapped_bytes(batches, partial(_mapped_batches, columns, function, key))
+        blocks = dealt_bytes(batches, partial(_brought_batches, columns, rows.names, rows.seed, parts), parts)
+        return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
+
+    def _of_files(self, files: PlainFiles, rows: Grouped, function: BatchFunction, key: Sequence[str]) -> RDD[bytes]:
         """Return what ``function`` makes of the rows of files, which tasks read.  Small files, and rows that need not meet, are read where they are mapped."""
+        names = rows.names
         parts = 1 if names and files.size <= _ALONE_BYTES else _tasks_of(self.session, files.size)
         told = [encoded(part) for part in files.dealt(parts)]
         pieces: RDD[str] = self.session.sparkContext.parallelize(told, max(1, len(told)))
         read = replace(files, pieces=())
         if not names or parts == 1:
             return mapped_bytes(pieces, partial(_mapped_files, read, function, key, not names))
-        blocks = dealt_bytes(pieces, partial(_brought, read, names, parts), parts)
+        blocks = dealt_bytes(pieces, partial(_brought, read, names, rows.seed, parts), parts)
         return mapped_bytes(blocks, partial(_mapped_blocks, function, key))
 
     def dropped(self, rows: Rows) -> None:
@@ -357,13 +375,6 @@ def _blocks(rows: Rows) -> RDD[bytes]:
     return rows
 
 
-def _brought_together(rows: Grouped) -> DataFrame:
-    """Return the rows of a frame where they meet."""
-    if not rows.names:
-        return rows.frame.coalesce(_tasks(rows.frame))
-    return rows.frame.repartition(_tasks(rows.frame), *map(quoted, rows.names))
-
-
 def _attempt() -> int:
     """Return the number of this task's attempt, which is unique in the application."""
     return int(_context().taskAttemptId())
@@ -376,12 +387,23 @@ def _context() -> TaskContext:
 
 
 def _mapped_batches(
-    columns: pa.Schema, function: BatchFunction, key: Sequence[str], is_apart: bool, batches: Iterable[bytes]
+    columns: pa.Schema, function: BatchFunction, key: Sequence[str], batches: Iterable[bytes]
 ) -> Iterator[bytes]:  # fmt: skip
-    """Call ``function`` in a task with rows of a frame, and yield its rows as blocks; ``is_apart``: equal keys have not met."""
+    """Call ``function`` in a task with rows of a frame, of which equal keys have not met, and yield its rows as blocks."""
     with in_task():
-        given = (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
-        yield from blocks_of(function(given, _attempt()), key, _part(is_apart))
+        yield from blocks_of(function(_read(columns, batches), _attempt()), key, _context().partitionId())
+
+
+def _brought_batches(
+    columns: pa.Schema, names: Sequence[str], seed: int | None, parts: int, batches: Iterable[bytes]
+) -> Iterator[tuple[int, bytes]]:  # fmt: skip
+    """Yield the rows of a frame that a task is given as blocks, each with the number of the part to which it goes."""
+    with in_task():
+        yield from brought_together(_context().partitionId(), _read(columns, batches), names, parts, seed)
+
+
+def _read(columns: pa.Schema, batches: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    return (pa.ipc.read_record_batch(pa.py_buffer(data), columns) for data in batches)
 
 
 def _mapped_blocks(function: BatchFunction, key: Sequence[str], blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -403,10 +425,12 @@ def _part(is_apart: bool) -> int | None:
     return _context().partitionId() if is_apart else None
 
 
-def _brought(files: PlainFiles, names: Sequence[str], parts: int, told: Iterable[str]) -> Iterator[tuple[int, bytes]]:
+def _brought(
+    files: PlainFiles, names: Sequence[str], seed: int | None, parts: int, told: Iterable[str]
+) -> Iterator[tuple[int, bytes]]:
     """Read the rows of the pieces of files that a task is given, and yield them as blocks, each with the number of the part to which it goes."""
     with in_task():
-        yield from brought_together(_context().partitionId(), files.read(_pieces(told)), names, parts)
+        yield from brought_together(_context().partitionId(), files.read(_pieces(told)), names, parts, seed)
 
 
 def _pieces(told: Iterable[str]) -> list[Piece]:

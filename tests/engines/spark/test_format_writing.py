@@ -202,6 +202,9 @@ def test_strings_with_a_collation_are_refused_as_new_columns(named: SparkSession
     with pytest.raises(PySparkException, match="collation"):
         sql(named, "alter table format_made add columns (name string collate UNICODE_CI)")
     sql(named, "insert into format_made select 'c', 'Oslo' collate UNICODE_CI")
+    more = named.sql("select 'd' id, 'Bonn' collate UNICODE_CI city, 'x' collate UNICODE_CI name")
+    with pytest.raises(mdt.Invalid, match="collation"):
+        mdt.open(table_path(named, "format_made")).upsert(more, evolve=True)
     assert named.table("format_made").count() == 2
 
 
