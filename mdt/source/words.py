@@ -41,6 +41,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "hoodie.datasource.write.precombine.field", "hoodie.table.precombine.field", "hoodie.table.ordering.fields",
         "precombinefield", "orderingfields",
     ),
+    "required": ("__required_columns",),
     "table_type": ("hoodie.datasource.write.table.type", "hoodie.table.type", "type"),
     "key_index": (),
     "scope": (),
@@ -89,6 +90,7 @@ class Words:
     overwrite_partitions: Any = None
     evolve: bool = False
     partial: bool = False
+    required: tuple[str, ...] = ()
     max_commits: int | None = None
     max_bytes: int | None = None
     table: dict[str, Any] = field(default_factory=dict)
@@ -170,7 +172,7 @@ def _query_type(name: str, text: str) -> str:
 
 def columns_of(name: str, text: str) -> tuple[str, ...]:
     """Return names separated by commas, or as Spark lists those of ``partitionBy``."""
-    if name == "__partition_columns":
+    if name.startswith("__"):
         return tuple(json.loads(text))
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -232,7 +234,7 @@ def _key_generator(name: str, text: str) -> None:
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
     "operation": lambda name, text: text.strip().lower(), "overwrite_partitions": _partitions, "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
-    "partition_by": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
+    "partition_by": columns_of, "required": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
     "indexes": _specs,
 }  # fmt: skip
 _HUDIS: dict[str, Callable[[str, str], None]] = {

@@ -106,14 +106,17 @@ def opened(asked: Words) -> tables.Table:
 
 
 def _created(asked: Words, rows: DataFrame) -> tables.Table:
-    """Make a table with the columns of ``rows``, all of which may be null but for those of the key."""
+    """Make a table with the columns of ``rows``, all of which may be null but for those of the key, and those that are required."""
     from mdt.engines.spark.schema import of_new_columns  # pyspark takes a second to import; only Spark users pay for it
 
     if "key" not in asked.made_as:
         raise Invalid(
             "a new table needs a record key", hint='.option("key", "id"), or hoodie.datasource.write.recordkey.field'
         )
-    columns = pa.schema([field.with_nullable(True) for field in of_new_columns(rows.schema)])
+    columns = of_new_columns(rows.schema)
+    for name in asked.required:
+        one_of("required", name, columns.names)
+    columns = pa.schema([field.with_nullable(field.name not in asked.required) for field in columns])
     arguments = {word: value for word, value in asked.made_as.items() if word != "name"}
     options = {**asked.made_with, **({"mdt.table.name": asked.made_as["name"]} if "name" in asked.made_as else {})}
     return tables.create(asked.path, columns, options=options, storage_options=asked.storage or None, **arguments)

@@ -188,6 +188,57 @@ def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
     assert not named.catalog.tableExists("format_made")
 
 
+def test_columns_that_are_not_null_are_required(named: SparkSession, tmp_path: Path) -> None:
+    options = "using mdt options (key 'id')"
+    sql(
+        named,
+        f"create table format_made (id string, ts bigint not null, city string not null) {options} partitioned by (city)",
+    )
+    path = table_path(named, "format_made")
+    assert [field.name for field in mdt.open(path).schema if not field.nullable] == ["ts", "city"]
+    sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
+    sql(named, "insert into format_made partition (city = 'Rome') values ('b', 1L)")
+    for text in (
+        "insert into format_made (id, city) values ('c', 'Oslo')",
+        "insert into format_made partition (city = null) values ('c', 1L)",
+        "update format_made set ts = null where id = 'a'",
+        "merge into format_made t using (select 'a' id) s on t.id = s.id when matched then update set ts = null",
+    ):
+        with pytest.raises(PySparkException, match="null"):
+            sql(named, text)
+    assert read(path) == [A, B]
+    save(frame(named, A), tmp_path / "t", key="id", required="ts, city")
+    assert [field.name for field in mdt.open(tmp_path / "t").schema if not field.nullable] == ["city", "ts"]
+    save(frame(named, B), tmp_path / "t")
+    with pytest.raises(PySparkException, match="required='town' is not possible"):
+        save(frame(named, A), tmp_path / "u", key="id", required="town")
+
+
+def test_properties_of_a_table_say_what_users_of_hudi_say(named: SparkSession) -> None:
+    told = "tblproperties (primaryKey = 'id', type = 'mor', preCombineField = 'ts', 'mdt.compression' = 'zstd', who = 'me')"
+    sql(named, f"create table format_made (id string, ts bigint, city string) using mdt {told} partitioned by (city)")
+    definition = mdt.open(table_path(named, "format_made")).definition
+    assert (definition.key, definition.ordering, definition.table_type) == (("id",), "ts", "MERGE_ON_READ")
+    assert definition.options["mdt.compression"] == "zstd" and definition.partition_by == ("city",)
+    sql(named, "insert into format_made values ('a', 1L, 'Oslo')")
+    assert read(table_path(named, "format_made")) == [A]
+    sql(named, f"create table format_trips using mdt {told} as select 'b' id, 1L ts, 'Rome' city")
+    assert mdt.open(table_path(named, "format_trips")).definition.ordering == "ts"
+
+
+def test_rows_in_an_order_of_the_catalog_are_refused(named: SparkSession) -> None:
+    options = "using mdt options (key 'id')"
+    for text in (
+        f"create table format_made (id string, ts bigint) {options} cluster by (ts)",
+        f"create table format_made {options} cluster by (ts) as select 'b' id, 1L ts",
+    ):
+        with pytest.raises(PySparkException, match="Unsupported: CLUSTER BY"):
+            sql(named, text)
+    with pytest.raises(PySparkException, match="Unsupported: CLUSTER BY"):
+        frame(named, A).write.format("mdt").clusterBy("ts").option("key", "id").saveAsTable("format_made")
+    assert not named.catalog.tableExists("format_made")
+
+
 def test_strings_with_a_collation_are_refused_as_new_columns(named: SparkSession) -> None:
     options = "using mdt options (key 'id')"
     made = "create table format_made"

@@ -1,7 +1,8 @@
 // What Spark's commands for tables of its catalog do not tell a data source, or would do to its directory by themselves:
 //
 // 1. The columns of PARTITIONED BY, and of partitionBy before saveAsTable: they become an option, that of df.write.partitionBy. To the
-//    catalog the table has no partitions, and so nobody can have it add or drop some, which would delete directories.
+//    catalog the table has no partitions, and so nobody can have it add or drop some, which would delete directories. Columns that are NOT NULL,
+//    and TBLPROPERTIES as users of Hudi write them, become options, too.
 // 2. CREATE TABLE with columns, where no table is: it becomes one AS SELECT of no row, which is how Spark lets a source make it.
 // 3. CREATE TABLE LIKE, which would make an entry without a table: refused.
 // 4. What is done with whole partitions: PartitionStatement.java. TRUNCATE TABLE would delete the directory, with all that makes it a table.
@@ -14,6 +15,10 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URI;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
@@ -26,10 +31,13 @@ import org.apache.spark.sql.execution.command.CreateDataSourceTableAsSelectComma
 import org.apache.spark.sql.execution.command.CreateDataSourceTableCommand;
 import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.types.StructType;
-import scala.Product;
+import scala.jdk.javaapi.CollectionConverters;
 
 public class CatalogRule extends Rule {
-    private static final String OPTION = "__partition_columns"; // Spark's name for what partitionBy says, as JSON
+    private static final String PARTITIONS = "__partition_columns"; // Spark's name for what partitionBy says, as JSON
+    private static final String REQUIRED = "__required_columns";
+    private static final String CLUSTERING = "clusteringColumns"; // where Spark's catalog has CLUSTER BY
+    private static final List HUDIS = Arrays.asList(new Object[] {"primarykey", "type", "precombinefield", "orderingfields"});
     private final SparkSession session;
 
     CatalogRule(SparkSession session) {
@@ -41,7 +49,7 @@ public class CatalogRule extends Rule {
             CreateDataSourceTableCommand command = (CreateDataSourceTableCommand) plan;
             CatalogTable told = told(command.table());
             if (Tables.isOurs(told) && isNew(told)) {
-                return made(told, command.ignoreIfExists());
+                return made(with(told, REQUIRED, required(told.schema())), command.ignoreIfExists());
             }
             return told == command.table() ? plan : command.copy(told, command.ignoreIfExists());
         }
@@ -85,18 +93,48 @@ public class CatalogRule extends Rule {
                 none, Scala.seq(table.schema().fieldNames())); // the columns come with the rows
     }
 
-    /** Returns a table whose options name its partition columns; as it is if it has none, or is not ours.  Refuses buckets. */
+    /** Returns a table whose options name its partition columns, and say what its properties say in Hudi's words; as it is if it is not ours.  Refuses buckets. */
     private static CatalogTable told(CatalogTable table) {
-        if (Tables.isOurs(table) && table.bucketSpec().isDefined()) {
+        if (!Tables.isOurs(table)) {
+            return table;
+        }
+        if (table.properties().contains(CLUSTERING)) {
+            throw new UnsupportedOperationException("Unsupported: CLUSTER BY; CALL mdt.cluster(table => …, by => …) puts rows in order");
+        }
+        if (table.bucketSpec().isDefined()) {
             throw new UnsupportedOperationException("Unsupported: CLUSTERED BY and bucketBy; "
                     + "buckets are a key index of mdt, OPTIONS (key_index \"bucket(buckets='4')\")");
         }
-        if (!Tables.isOurs(table) || table.partitionColumnNames().isEmpty()) {
-            return table;
+        CatalogTable told = table;
+        for (Iterator i = CollectionConverters.asJava(table.properties()).entrySet().iterator(); i.hasNext(); ) {
+            Map.Entry each = (Map.Entry) i.next();
+            String name = ((String) each.getKey()).toLowerCase();
+            boolean isSaid = name.startsWith("hoodie.") || name.startsWith("mdt.") || HUDIS.contains(name);
+            if (isSaid && !told.storage().properties().contains(each.getKey())) {
+                told = with(told, (String) each.getKey(), (String) each.getValue());
+            }
         }
-        String columns = CatalystJson.texts(Scala.list(table.partitionColumnNames()));
-        Object options = table.storage().properties().updated(OPTION, columns);
-        Product told = Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", options));
+        if (table.partitionColumnNames().isEmpty()) {
+            return told;
+        }
+        told = with(told, PARTITIONS, CatalystJson.texts(Scala.list(table.partitionColumnNames())));
         return (CatalogTable) Scala.copied(told, "partitionColumnNames", Scala.seq(new Object[0]));
+    }
+
+    /** Returns a table with one option more, as it is if that is null. */
+    private static CatalogTable with(CatalogTable table, String option, String value) {
+        Object options = value == null ? table.storage().properties() : table.storage().properties().updated(option, value);
+        return (CatalogTable) Scala.copied(table, "storage", Scala.copied(table.storage(), "properties", options));
+    }
+
+    /** Returns the columns that are NOT NULL, as JSON, null without any. */
+    private static String required(StructType columns) {
+        List names = new ArrayList();
+        for (int i = 0; i < columns.fields().length; i++) {
+            if (!columns.fields()[i].nullable()) {
+                names.add(columns.fields()[i].name());
+            }
+        }
+        return names.isEmpty() ? null : CatalystJson.texts(names);
     }
 }
