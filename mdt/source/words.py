@@ -28,6 +28,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "query_type": ("hoodie.datasource.query.type",),
     "operation": ("hoodie.datasource.write.operation",),
     "overwrite_partitions": (),
+    "overwrite_mode": ("partitionoverwritemode",),
     "evolve": ("mergeschema",),
     "partial": (),
     "max_commits": ("maxcommitspertrigger",),
@@ -88,6 +89,7 @@ class Words:
     query_type: str | None = None
     operation: str | None = None
     overwrite_partitions: Any = None
+    overwrite_mode: str | None = None
     evolve: bool = False
     partial: bool = False
     required: tuple[str, ...] = ()
@@ -166,6 +168,10 @@ def _changes(name: str, text: str) -> str:
     return one_of(name, text.lower(), ("net", "all"))
 
 
+def _overwrite_mode(name: str, text: str) -> str:
+    return one_of(name, text.strip().lower(), ("static", "dynamic"))
+
+
 def _query_type(name: str, text: str) -> str:
     return one_of(name, text.lower(), (SNAPSHOT, READ_OPTIMIZED, INCREMENTAL))
 
@@ -233,7 +239,7 @@ def _key_generator(name: str, text: str) -> None:
 
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "as_of": _point, "since": _point, "until": _point, "changes": _changes, "name": _column, "query_type": _query_type,
-    "operation": lambda name, text: text.strip().lower(), "overwrite_partitions": _partitions, "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
+    "operation": lambda name, text: text.strip().lower(), "overwrite_partitions": _partitions, "overwrite_mode": _overwrite_mode, "evolve": flag_of, "partial": flag_of, "max_commits": _positive, "max_bytes": _positive, "key": columns_of,
     "partition_by": columns_of, "required": columns_of, "ordering": _column, "table_type": _table_type, "key_index": _text, "scope": _text,
     "indexes": _specs,
 }  # fmt: skip

@@ -39,7 +39,7 @@ def write(
 
     ``how``: as for :class:`mdt.engines.spark.source.Answers`.  "Append" and "into" carry out the operation, upsert by default; "Overwrite" and
     "overwrite" put the rows in the place of all others in one commit, in that of the partitions that ``asked`` names, or of those that they touch if
-    ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" writes where no table is.
+    it says so, or ``spark.sql.sources.partitionOverwriteMode`` is dynamic; "Ignore" writes where no table is.
     Raises Invalid for options that do not go together or with the table, and what the operation raises.
     """
     _check(asked)
@@ -85,7 +85,7 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
         return asked.operation or "upsert"
     if asked.overwrite_partitions is not None:
         return _PARTITIONS
-    is_dynamic = str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower() == "dynamic"
+    is_dynamic = (asked.overwrite_mode or str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower()) == "dynamic"
     if how == "Overwrite" and (asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)):
         raise Invalid(
             f'mode("overwrite") replaces the rows of the table, and the operation is {asked.operation}',

@@ -159,7 +159,15 @@ def test_an_option_names_what_a_frame_overwrites(spark_with_both: SparkSession, 
     assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["3", "4", "5", "9"]
     save("append", operation="insert_overwrite", overwrite_partitions="a=*/b=1")
     assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["9"]
+    save("overwrite", partitionOverwriteMode="dynamic")
+    assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["9"]
+    spark_with_both.sql("insert into ours values ('8', 1, 'y', 1)")
+    save("overwrite", overwrite_mode="dynamic")
+    assert [row[0] for row in rows_of(spark_with_both, "ours")] == ["8", "9"]
+    spark_with_both.conf.set(MODE, DYNAMIC)
+    save("overwrite", partitionOverwriteMode="static")
     for mode, options, expected in (
+        ("overwrite", {"overwrite_mode": "some"}, "give one of static, dynamic"),
         (
             "overwrite",
             {"overwrite_partitions": '{"a": "y"}'},
