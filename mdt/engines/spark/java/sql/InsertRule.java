@@ -6,6 +6,7 @@
 //
 // An INSERT OVERWRITE ends the partitions with the values that are said, whether or not rows come, as Spark's tables of files do. The option
 // overwrite_partitions tells Python which these are; with spark.sql.sources.partitionOverwriteMode=dynamic only if all columns have a value.
+// With IF NOT EXISTS nothing is written where rows of the partition are there when the statement is analyzed.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -24,6 +25,7 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -63,10 +65,6 @@ public class InsertRule extends Rule {
         if (table == null) {
             return null;
         }
-        if (insert.ifPartitionNotExists()) {
-            throw new UnsupportedOperationException("Unsupported: INSERT OVERWRITE … IF NOT EXISTS; leave IF NOT EXISTS out, "
-                    + "or insert where no row of the partition is there");
-        }
         List partitionBy = Python.partitions(session, Tables.options(table));
         Map spec = spec(insert, partitionBy, named);
         if (spec == null) {
@@ -76,6 +74,13 @@ public class InsertRule extends Rule {
         Map fixed = fixed(spec);
         Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
         found = Scala.copied(found, "query", with(insert.query(), fixed, fields));
+        if (insert.ifPartitionNotExists()) {
+            found = Scala.copied(found, "ifPartitionNotExists", Boolean.FALSE);
+            if (Python.partitions(session, Tables.options(table), CatalystJson.object(fixed)).length > 0) {
+                found = Scala.copied(found, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) found).query()));
+                return (LogicalPlan) Scala.copied(found, "overwrite", Boolean.FALSE); // of no row: nothing is committed
+            }
+        }
         if (!insert.byName()) {
             found = Scala.copied(found, "userSpecifiedCols", Scala.seq(columns(insert, spec, fields)));
         }
