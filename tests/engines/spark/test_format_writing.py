@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, lit
 from reader import bag, hudi_table
 
 import mdt
@@ -212,6 +213,28 @@ def test_columns_that_are_not_null_are_required(named: SparkSession, tmp_path: P
     save(frame(named, B), tmp_path / "t")
     with pytest.raises(PySparkException, match="required='town' is not possible"):
         save(frame(named, A), tmp_path / "u", key="id", required="town")
+
+
+def test_frames_are_written_to_tables_by_name(named: SparkSession) -> None:
+    rows = frame(named, A, B).select("ts", "city", "id")
+    rows.writeTo("format_made").using("mdt").option("key", "id").partitionedBy("city").create()
+    path = table_path(named, "format_made")
+    cached = named.table("format_made").cache()
+    assert cached.count() == 2
+    frame(named, C, ("a", "Oslo", 7)).writeTo("format_made").append()
+    assert read(path) == [("a", "Oslo", 7), B, C] and named.table("format_made").count() == 3
+    frame(named, C).writeTo("default.format_made").option("operation", "delete").append()
+    assert read(path) == [("a", "Oslo", 7), B]
+    frame(named, ("d", "Rome", 1)).writeTo("format_made").overwritePartitions()
+    assert read(path) == [("a", "Oslo", 7), ("d", "Rome", 1)]
+    named.newSession().sql("select 'e' id, 1L ts, 'Bonn' city").writeTo("format_made").overwrite(lit(True))
+    assert read(path) == [("e", "Bonn", 1)] and named.table("format_made").count() == 1
+    with pytest.raises(PySparkException, match="Unsupported: writeTo.*overwrite of rows by a condition"):
+        rows.writeTo("format_made").overwrite(col("city") == "Oslo")
+    with pytest.raises(PySparkException, match="TOO_MANY_DATA_COLUMNS"):
+        rows.withColumn("more", lit(1)).writeTo("format_made").append()
+    assert read(path) == [("e", "Bonn", 1)]
+    cached.unpersist()
 
 
 def test_properties_of_a_table_say_what_users_of_hudi_say(named: SparkSession) -> None:

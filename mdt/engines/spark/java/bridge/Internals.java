@@ -17,6 +17,7 @@ import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.RecordReaderIterator;
 import org.apache.spark.sql.execution.datasources.parquet.VectorizedParquetRecordReader;
@@ -131,6 +132,22 @@ final class Internals {
             return (Expression) made.newInstance(arguments);
         } catch (ReflectiveOperationException moved) {
             throw new UnsupportedOperationException("this release of Spark has another DynamicPruningSubquery: " + moved);
+        }
+    }
+
+    /** Returns INSERT INTO or OVERWRITE of a query into a table; releases since Spark 4.1 have arguments more. */
+    static LogicalPlan insert(LogicalPlan table, LogicalPlan query, boolean overwrite, boolean byName) {
+        try {
+            Constructor made = InsertIntoStatement.class.getConstructors()[0];
+            Object[] known = {table, Scala.none(), Scala.seq(new Object[0]), query, Boolean.valueOf(overwrite), Boolean.FALSE,
+                Boolean.valueOf(byName)};
+            Object[] arguments = Arrays.copyOf(known, made.getParameterCount());
+            for (int i = known.length; i < arguments.length; i++) {
+                arguments[i] = made.getParameterTypes()[i] == boolean.class ? (Object) Boolean.FALSE : Option.empty();
+            }
+            return (LogicalPlan) made.newInstance(arguments);
+        } catch (ReflectiveOperationException moved) {
+            throw new UnsupportedOperationException("this release of Spark has another InsertIntoStatement: " + moved);
         }
     }
 

@@ -21,8 +21,8 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
     public void insert(Dataset rows, boolean overwrite) {
         Python.write(sparkSession(), options(), overwrite ? "overwrite" : "into",
                 (org.apache.spark.sql.classic.Dataset) rows);
-        if (options().contains(InsertRule.ENDS)) { // Spark reads anew what it has cached of a relation with these options, and of no other
-            org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) sparkSession();
+        org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) sparkSession();
+        if (!session.sharedState().cacheManager().isEmpty()) { // of a relation with other options than these Spark itself reads nothing anew
             session.sharedState().cacheManager().recacheByPath(session, ((MdtFileIndex) location()).source.root);
         }
     }

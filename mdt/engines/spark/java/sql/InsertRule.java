@@ -1,4 +1,6 @@
-// INSERT … PARTITION (city = 'Oslo', day): to Spark's catalog a table of ours has no partitions (CatalogRule.java), so it would refuse.
+// What writes rows into tables of ours by name, and that Spark would refuse.
+//
+// 1. INSERT … PARTITION (city = 'Oslo', day): to Spark's catalog a table of ours has no partitions (CatalogRule.java), so it would refuse.
 // Before names are looked for, what such a statement says of partitions becomes what a table without them can be told:
 //
 //     INSERT INTO t PARTITION (city = 'Oslo', day) SELECT id, day FROM s
@@ -7,6 +9,9 @@
 // An INSERT OVERWRITE ends the partitions with the values that are said, whether or not rows come, as Spark's tables of files do. The option
 // overwrite_partitions tells Python which these are; with spark.sql.sources.partitionOverwriteMode=dynamic only if all columns have a value.
 // With IF NOT EXISTS nothing is written where rows of the partition are there when the statement is analyzed.
+//
+// 2. df.writeTo("t").append(), overwritePartitions() and overwrite(lit(True)): Spark lets them write to catalogs of their own only. They become
+//    INSERT INTO t BY NAME, and INSERT OVERWRITE with the option overwrite_mode.
 package mdt.spark;
 
 import java.util.ArrayList;
@@ -25,10 +30,14 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
+import org.apache.spark.sql.catalyst.plans.logical.OverwritePartitionsDynamic;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
@@ -40,7 +49,7 @@ import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class InsertRule extends Rule {
-    static final String ENDS = "overwrite_partitions";
+    private static final String ENDS = "overwrite_partitions";
     private static final String MODE = "spark.sql.sources.partitionOverwriteMode";
     private final SparkSession session;
 
@@ -51,9 +60,47 @@ public class InsertRule extends Rule {
     public TreeNode apply(TreeNode plan) {
         return ((LogicalPlan) plan).transformDown(new Replacement() {
             Object of(Object node) {
+                if (node instanceof V2WriteCommand) {
+                    return inserted((V2WriteCommand) node);
+                }
                 return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
             }
         });
+    }
+
+    /** Returns the INSERT that a write by DataFrame.writeTo is, null for a table of somebody else's. */
+    private LogicalPlan inserted(V2WriteCommand write) {
+        Object table = write.table();
+        if (!(table instanceof UnresolvedRelation)
+                || Tables.named(session, Scala.list(((UnresolvedRelation) table).multipartIdentifier())) == null) {
+            return null;
+        }
+        UnresolvedRelation named = (UnresolvedRelation) table;
+        Map options = new HashMap(named.options().asCaseSensitiveMap());
+        if (write instanceof AppendData) {
+            options.putAll(CollectionConverters.asJava(((AppendData) write).writeOptions()));
+            return Internals.insert(with(named, options), write.query(), false, write.isByName());
+        }
+        if (write instanceof OverwritePartitionsDynamic) {
+            options.putAll(CollectionConverters.asJava(((OverwritePartitionsDynamic) write).writeOptions()));
+            options.put("overwrite_mode", "dynamic");
+            return Internals.insert(with(named, options), write.query(), true, write.isByName());
+        }
+        if (!(write instanceof OverwriteByExpression)) {
+            return null;
+        }
+        OverwriteByExpression overwrite = (OverwriteByExpression) write;
+        if (!overwrite.deleteExpr().equals(Literal$.MODULE$.TrueLiteral())) {
+            throw new UnsupportedOperationException("Unsupported: writeTo(…).overwrite of rows by a condition; overwritePartitions(), or "
+                    + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
+        }
+        options.putAll(CollectionConverters.asJava(overwrite.writeOptions()));
+        options.put("overwrite_mode", "static");
+        return Internals.insert(with(named, options), write.query(), true, write.isByName());
+    }
+
+    private static UnresolvedRelation with(UnresolvedRelation named, Map options) {
+        return named.copy(named.multipartIdentifier(), new CaseInsensitiveStringMap(options), named.isStreaming());
     }
 
     private LogicalPlan rewritten(InsertIntoStatement insert) {
@@ -88,8 +135,7 @@ public class InsertRule extends Rule {
         if (insert.overwrite() && !fixed.isEmpty() && !isDynamic) {
             Map options = new HashMap(named.options().asCaseSensitiveMap());
             options.put(ENDS, CatalystJson.object(fixed));
-            found = Scala.copied(found, "table",
-                    named.copy(named.multipartIdentifier(), new CaseInsensitiveStringMap(options), named.isStreaming()));
+            found = Scala.copied(found, "table", with(named, options));
         }
         return (LogicalPlan) found;
     }
