@@ -48,6 +48,13 @@ class TableAnswers:
         said = known_settings(spark)
         return _written(spark, said, changing.add_columns(said.under(words(options)), added))
 
+    def columns(
+        self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
+    ) -> DataFrame:
+        """Alter columns of the table that ``options`` name, and return its frame.  Raises as :func:`mdt.source.changing.alter_columns` does."""
+        settings = known_settings(spark)
+        return _written(spark, settings, changing.alter_columns(settings.under(words(options)), said))
+
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement on the table that ``options`` name.  Raises as :func:`mdt.source.changing.change` does."""
         said = known_settings(spark)

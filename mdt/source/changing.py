@@ -9,7 +9,7 @@ still are what they were; if not, the edits are made again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mdt import table as tables
 from mdt.errors import Conflict, Invalid, MdtError, Unsupported
@@ -40,6 +40,29 @@ def change(asked: Words, statement: Statement) -> tuple[tables.Table, Sequence[i
     if statement.kind == "MERGE":
         return table, (affected, done.updated, done.deleted, done.inserted)
     return table, (affected,)
+
+
+def alter_columns(asked: Words, said: Sequence[tuple[str, Sequence[str], Any]]) -> tables.Table:
+    """Alter columns of the table that is ``asked`` for, and return it.  ``said``: as :class:`mdt.engines.spark.source.Answers` has it.
+
+    Raises as :meth:`mdt.Table.alter` does, and so for what Hudi's readers would answer differently.
+    """
+    writing.require_newest(asked)
+    table = writing.opened(asked)
+    drop, rename, widen, nullable = list[str](), dict[str, str](), dict[str, Any](), list[str]()
+    for what, path, new in said:
+        name = ".".join(path)
+        if what == "rename":
+            rename[name] = new
+        elif what == "widen":
+            widen[name] = new
+        elif what == "nullable":
+            nullable.append(name)
+        elif what == "drop" or path[0] in table.schema.names:
+            drop.append(name)
+    if drop or rename or widen or nullable:
+        table.alter(drop=drop, rename=rename, widen=widen, nullable=nullable)
+    return table
 
 
 def add_columns(asked: Words, added: StructType) -> tables.Table:

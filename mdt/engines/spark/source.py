@@ -21,6 +21,7 @@ from mdt.engines.spark import private
 from mdt.engines.spark.file_index import refusals
 from mdt.engines.spark.functions import patterns_of
 from mdt.engines.spark.java_half import factory_of
+from mdt.engines.spark.schema import of_new_columns
 from mdt.engines.spark.session import classic
 from mdt.engines.spark.statement import Statement
 from mdt.errors import MdtError
@@ -79,6 +80,14 @@ class Answers(Protocol):
 
     def alter(self, spark: SparkSession, options: Mapping[str, str], added: StructType) -> DataFrame:
         """Add columns to the table that ``options`` name, and return its frame."""
+
+    def columns(
+        self, spark: SparkSession, options: Mapping[str, str], said: Sequence[tuple[str, Sequence[str], Any]]
+    ) -> DataFrame:
+        """Alter columns of the table that ``options`` name, and return its frame.
+
+        ``said``: of each change "rename", "drop", "drop_if_exists", "widen" or "nullable", the path of a column, and its new name or type.
+        """
 
     def change(self, spark: SparkSession, options: Mapping[str, str], statement: Statement) -> Sequence[int]:
         """Carry out a statement of SQL that changes rows of the table that ``options`` name, and return its counts."""
@@ -176,6 +185,19 @@ def _alter(answers: Answers, spark: SparkSession, options: _Options, text: str, 
     return answers.alter(spark, options, StructType.fromJson(json.loads(text)))
 
 
+def _altered(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
+    parts = list(more)
+    said = [
+        (
+            what,
+            json.loads(path),
+            of_new_columns(StructType.fromJson(json.loads(new))).field(0).type if what == "widen" else new,
+        )
+        for what, path, new in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    ]
+    return answers.columns(spark, options, said)
+
+
 def _match(answers: Answers, spark: SparkSession, options: _Options, text: Any, more: Any) -> _Answer:
     return patterns_of(*more)
 
@@ -221,7 +243,7 @@ def _sink_write(sink: Sink, spark: SparkSession, text: str, more: Any) -> _Answe
 
 
 _ANSWERED: Mapping[str, Callable[[Answers, SparkSession, _Options, Any, Any], _Answer]] = {
-    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change,
+    "read": _read, "write": _write, "alter": _alter, "match": _match, "call": _call, "change": _change, "columns": _altered,
     "partitions": _partitions, "stream": _opened, "sink": _sink,
 }  # fmt: skip
 """What is asked -> who puts it to the answers; a text and more come with it."""

@@ -161,10 +161,14 @@ public class Factory {
         if (extended.put(extensions, Boolean.TRUE) == null) {
             extensions.injectPreCBORule(new MeasureRules());
             extensions.injectPostHocResolutionRule(new CatalogRules());
-            extensions.injectHintResolutionRule(new SqlRules("travel"));
-            extensions.injectHintResolutionRule(new SqlRules("call"));
-            extensions.injectHintResolutionRule(new SqlRules("insert"));
-            extensions.injectPostHocResolutionRule(new SqlRules("rows"));
+            for (int i = 0; i < SqlRules.NAMES.length; i++) {
+                SqlRules made = new SqlRules(SqlRules.NAMES[i]);
+                if (SqlRules.place(SqlRules.NAMES[i]).equals(SqlRules.EARLY)) {
+                    extensions.injectHintResolutionRule(made);
+                } else {
+                    extensions.injectPostHocResolutionRule(made);
+                }
+            }
         }
     }
 

@@ -86,6 +86,11 @@ final class Python {
         return ask(new Object[] {"alter", session, options(options), columns, null});
     }
 
+    /** Alters columns, and returns the frame of the table. said: of each change what it is, the path of a column as JSON, and what it becomes, or null. */
+    static Dataset alter(SparkSession session, scala.collection.immutable.Map options, List said) {
+        return ask(new Object[] {"columns", session, options(options), null, said.toArray()});
+    }
+
     /** Carries out a statement that changes rows, and returns its counts. */
     static Object[] change(SparkSession session, scala.collection.immutable.Map options, Statement statement) {
         String[] found = told(new Object[] {"change", session, options(options), statement.kind(), statement});

@@ -25,9 +25,12 @@ final class FrameRelation extends BaseRelation implements CatalystScan, Insertab
     private final SparkSession session;
     private final scala.collection.immutable.Map options;
     private final LogicalPlan plan;
+    private final StructType schema;
     private final Map columns = new HashMap(); // name -> attribute of the plan
 
-    FrameRelation(SparkSession session, scala.collection.immutable.Map options, LogicalPlan plan) {
+    /** schema: the plan's, perhaps with comments. */
+    FrameRelation(SparkSession session, scala.collection.immutable.Map options, LogicalPlan plan, StructType schema) {
+        this.schema = schema;
         this.session = session;
         this.options = options;
         this.plan = plan;
@@ -42,7 +45,7 @@ final class FrameRelation extends BaseRelation implements CatalystScan, Insertab
     }
 
     public StructType schema() {
-        return plan.schema();
+        return schema;
     }
 
     /** The rows are those of Spark's own execution, which it takes as they are. */

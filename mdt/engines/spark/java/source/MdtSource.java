@@ -27,6 +27,7 @@ import org.apache.spark.sql.sources.SchemaRelationProvider;
 import org.apache.spark.sql.sources.StreamSinkProvider;
 import org.apache.spark.sql.sources.StreamSourceProvider;
 import org.apache.spark.sql.streaming.OutputMode;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.Tuple2;
@@ -55,7 +56,22 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         SparkSession session = context.sparkSession();
         org.apache.spark.sql.classic.Dataset written = Python.write(
                 session, options, mode.toString(), (org.apache.spark.sql.classic.Dataset) rows);
-        return new FrameRelation(session, options, written.queryExecution().analyzed());
+        LogicalPlan plan = written.queryExecution().analyzed();
+        return new FrameRelation(session, options, plan, commented(plan.schema(), rows.schema()));
+    }
+
+    /** Returns columns with the comments of those of the same names, which the catalog keeps. */
+    private static StructType commented(StructType columns, StructType said) {
+        StructField[] found = columns.fields();
+        for (int i = 0; i < found.length; i++) {
+            for (int k = 0; k < said.fields().length; k++) {
+                StructField other = said.fields()[k];
+                if (other.name().equals(found[i].name()) && other.getComment().isDefined()) {
+                    found[i] = found[i].withComment((String) other.getComment().get());
+                }
+            }
+        }
+        return new StructType(found);
     }
 
     public Tuple2 sourceSchema(
@@ -90,6 +106,6 @@ public class MdtSource implements DataSourceRegister, RelationProvider, SchemaRe
         if (plan instanceof LogicalRelation && ((LogicalRelation) plan).relation() instanceof HadoopFsRelation) {
             return new MdtRelation((HadoopFsRelation) ((LogicalRelation) plan).relation(), options);
         }
-        return new FrameRelation(session, options, plan);
+        return new FrameRelation(session, options, plan, plan.schema());
     }
 }

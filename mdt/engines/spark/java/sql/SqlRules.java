@@ -9,7 +9,7 @@ final class SqlRules extends AbstractFunction1 {
     /** Where rules stand, as Spark's Analyzer calls it: before names are looked for, and when all are known. */
     static final String EARLY = "hintResolutionRules";
     static final String LATE = "postHocResolutionRules";
-    static final String[] NAMES = {"travel", "call", "insert", "rows"};
+    static final String[] NAMES = {"travel", "call", "insert", "alter", "rows"};
     private final String name;
 
     SqlRules(String name) {
@@ -23,6 +23,9 @@ final class SqlRules extends AbstractFunction1 {
     static Rule of(String name, SparkSession session) {
         if (name.equals("insert")) {
             return new InsertRule(session);
+        }
+        if (name.equals("alter")) {
+            return new AlterRule(session);
         }
         return name.equals("travel") ? new TravelRule(session)
                 : name.equals("call") ? (Rule) new CallRule(session) : (Rule) new SqlRule(session);

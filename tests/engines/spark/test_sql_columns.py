@@ -1,0 +1,92 @@
+"""ALTER TABLE … DROP, RENAME and ALTER COLUMN on tables of ours: what ``t.alter`` does, and what the catalog knows then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from reader import bag, hudi_table
+
+import mdt
+import mdt.spark
+
+
+@pytest.fixture
+def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    """A session with the table `altered`, which has one row."""
+    mdt.spark.enable(spark)
+    spark.sql("drop table if exists altered")
+    spark.sql("drop table if exists files")
+    columns = "id string, n int not null comment 'a number', price float, old string, place struct<x: int>"
+    location = f"location '{tmp_path / 't'}'"
+    spark.sql(f"create table altered ({columns}) using mdt options (key 'id', type 'mor') {location}")
+    spark.sql("insert into altered values ('a', 1, 1.5, 'x', named_struct('x', 1))")
+    yield spark
+    spark.sql("drop table altered")
+
+
+def described(spark: SparkSession) -> list[tuple[str, str, str | None]]:
+    return [(row["col_name"], row["data_type"], row["comment"]) for row in spark.sql("describe altered").collect()]
+
+
+COLUMNS = [
+    ("id", "string", None), ("n", "int", "a number"), ("price", "float", None), ("old", "string", None),
+    ("place", "struct<x:int>", None),
+]  # fmt: skip
+
+
+def test_columns_are_dropped_widened_and_may_be_null(sql: SparkSession, tmp_path: Path) -> None:
+    assert described(sql) == COLUMNS
+    sql.sql("alter table altered alter column N type bigint")
+    sql.sql("alter table altered alter column n drop not null")
+    sql.sql("alter table altered drop columns (old, Place)")
+    sql.sql("alter table altered drop column if exists old")
+    assert described(sql) == [("id", "string", None), ("n", "bigint", None), ("price", "float", None)]
+    sql.sql("insert into altered values ('b', 5000000000, 2.5), ('c', null, null)")
+    assert {tuple(row) for row in sql.table("altered").collect()} == {
+        ("a", 1, 1.5), ("b", 5_000_000_000, 2.5), ("c", None, None),
+    }  # fmt: skip
+    table = mdt.open(tmp_path / "t")
+    assert bag(table.scan().to_arrow()) == bag(hudi_table(tmp_path / "t", table.schema)) and table.check().ok
+    assert sql.sql("select * from altered version as of 1").columns == ["id", "n", "price", "old", "place"]
+    assert table.history()["operation"].to_pylist().count("alter_schema") == 3
+
+
+def test_other_sessions_alter_too_and_the_catalogs_part_stays_its_own(sql: SparkSession, tmp_path: Path) -> None:
+    sql.newSession().sql("alter table default.altered drop column old")
+    sql.sql("alter table altered alter column price comment 'in euros'")
+    assert described(sql) == [COLUMNS[0], COLUMNS[1], ("price", "float", "in euros"), COLUMNS[4]]
+    assert sql.sql("explain alter table altered drop column price").count() == 1
+    assert len(mdt.open(tmp_path / "t").schema) == 4
+
+
+NO_CHANGES = [
+    ("alter table altered drop column id", "of the record key"),
+    ("alter table altered drop column none", "no column 'none'"),
+    ("alter table altered rename column price to cost", "Hudi's readers would answer differently"),
+    ("alter table altered drop column place.x", "the last field of 'place'"),
+    ("alter table altered alter column n type smallint", "cannot become int16"),
+    ("alter table altered alter column n type string collate UNICODE_CI", "collation"),
+    ("alter table altered alter column price set not null", "SET NOT NULL"),
+    ("alter table altered alter column price first", "FIRST"),
+    ("alter table altered change column n n bigint comment 'more'", "NOT_SUPPORTED_CHANGE_COLUMN"),
+    ("alter table altered replace columns (id string)", "REPLACE COLUMNS"),
+]
+
+
+def test_what_cannot_be_altered_leaves_table_and_catalog(sql: SparkSession, tmp_path: Path) -> None:
+    for statement, reason in NO_CHANGES:
+        with pytest.raises(PySparkException, match=reason):
+            sql.sql(statement)
+    assert described(sql) == COLUMNS
+    assert mdt.open(tmp_path / "t").snapshot().seq == 1
+
+
+def test_tables_of_others_are_sparks(sql: SparkSession) -> None:
+    sql.sql("create table files (id string, n int) using parquet")
+    with pytest.raises(PySparkException, match="does not support DROP COLUMN"):
+        sql.sql("alter table files drop column n")
+    sql.sql("drop table files")
