@@ -74,6 +74,7 @@ def test_an_insert_may_say_what_its_partitions_are(spark_with_both: SparkSession
         "insert into {t} partition (a = 'x', b = 1) values ('14', default), ('15', 1)",
         "insert into {t} partition (a = 'x', b = 1) select '16', count(*) from {t} where v = 1",
         "insert into {t} partition (a = 'x', b = 1) select distinct '17', v from {t} order by v limit 1",
+        "insert into SPARK_CATALOG.default.{t} partition (a = 'x', b = 1) values ('17b', 1)",
         "with w as (select '18' id, 3 v) insert into {t} partition (a = 'x', b = 1) select * from w",
         "insert into {t} partition (a = 'x', b = 1) table {t}_none",
         "insert into {t} partition (a = 'x', b = 1) select '19', 1 union all select '20', 2",

@@ -31,7 +31,7 @@ final class Tables {
     /** As above, for the parts of a name as a query has it. */
     static CatalogTable named(SparkSession session, List parts) {
         int size = parts.size();
-        if (size == 3 ? !CATALOG.equals(parts.get(0))
+        if (size == 3 ? !CATALOG.equalsIgnoreCase((String) parts.get(0))
                 : size > 3 || !CATALOG.equals(session.sessionState().catalogManager().currentCatalog().name())) {
             return null;
         }
