@@ -111,6 +111,51 @@ def test_what_names_no_partition_is_refused_and_nothing_is_written(
     assert mdt.open(tmp_path / "ours").snapshot().seq == 1
 
 
+def test_the_value_of_a_partition_is_what_spark_casts_it_to(spark: SparkSession, tmp_path: Path) -> None:
+    mdt.spark.enable(spark)
+    tables = {"cast_ours": "mdt options (key 'id')", "cast_files": "parquet"}
+    for name, told in tables.items():
+        columns = "(id string, d date, f boolean, n int, a string)"
+        spark.sql(
+            f"create table {name} {columns} using {told} partitioned by (d, f, n, a) location '{tmp_path / name}'"
+        )
+    found: list[list[list[Row]]] = []
+    for name in tables:
+        found.append([])
+        for text in (
+            "insert into {t} partition (d = '2026-1-5', f = 'yes', n = ' 1 ', a = 'x') values ('1'), ('2')",
+            "insert overwrite {t} partition (d = '2026-1-5', f = 'T', n = '+1', a = 'x') values ('3')",
+            "insert into {t} partition (d = date'2026-01-05', f = false, n = '01', a = '__HIVE_DEFAULT_PARTITION__') values ('4')",
+            "insert overwrite {t} partition (d = ' 2026-01-05', f = 'no', n = 1, a = null) values ('5')",
+            "show partitions {t} partition (d = '2026-1-5', n = '+1')",
+            "alter table {t} drop partition (d = '2026-1-5', f = 'y', n = ' 1', a = 'x')",
+        ):
+            shown = spark.sql(text.format(t=name)).collect()
+            found[-1] += [shown, sorted(tuple(row) for row in spark.table(name).collect())]
+    for name in tables:
+        spark.sql(f"drop table {name}")
+    assert found[0] == found[1] and [row[0] for row in found[0][-1]] == ["5"]
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_a_partition_of_times_is_named_by_a_time_of_the_session(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    mdt.spark.enable(spark)
+    table = f"times (id string, at {kind}) using mdt options (key 'id', `mdt.partition.time.pattern` 'yyyy/MM/dd')"
+    spark.sql(f"create table {table} partitioned by (at) location '{tmp_path / 'times'}'")
+    morning, evening = "2026-01-01 10:00:00", "2026-01-01 20:00:00"
+    spark.sql(f"insert into times values ('1', {kind}'{morning}'), ('2', {kind}'{evening}'), ('3', null)")
+    with_zone = kind == "timestamp"  # there eight in the evening is the next day in UTC, whose days the paths are
+    spark.sql(f"insert overwrite times partition (at = '{evening}') values ('4')")
+    text = "select id, cast(at as string) at from times where at is not null order by id"
+    kept = [("1", morning)] if with_zone else []
+    assert list(map(tuple, spark.sql(text).collect())) == [*kept, ("4", evening)]
+    shown = spark.sql(f"show partitions times partition (at = {kind}'{evening}')").collect()
+    assert list(map(tuple, shown)) == [("at=2026/01/02" if with_zone else "at=2026/01/01",)]
+    spark.sql(f"alter table times drop partition (at = {kind}'{evening}')")
+    assert list(map(tuple, spark.sql(text).collect())) == kept
+    spark.sql("drop table times")
+
+
 def test_partitions_are_dropped_truncated_and_shown(spark_with_both: SparkSession, tmp_path: Path) -> None:
     spark = spark_with_both
     for text in (

@@ -26,8 +26,6 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedStar;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
-import org.apache.spark.sql.catalyst.expressions.Cast;
-import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
@@ -41,7 +39,6 @@ import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -120,10 +117,11 @@ public class InsertRule extends Rule {
         StructField[] fields = MdtSource.relation(session, Tables.options(table), null).schema().fields();
         Map fixed = fixed(spec);
         Product found = Scala.copied((Product) insert, "partitionSpec", Scala.none());
-        found = Scala.copied(found, "query", with(insert.query(), fixed, fields));
+        PartitionValues values = new PartitionValues(session, Tables.options(table));
+        found = Scala.copied(found, "query", with(insert.query(), fixed, values));
         if (insert.ifPartitionNotExists()) {
             found = Scala.copied(found, "ifPartitionNotExists", Boolean.FALSE);
-            if (Python.partitions(session, Tables.options(table), CatalystJson.object(fixed)).length > 0) {
+            if (Python.partitions(session, Tables.options(table), CatalystJson.object(values.texts(fixed))).length > 0) {
                 found = Scala.copied(found, "query", new Filter(Literal$.MODULE$.FalseLiteral(), ((InsertIntoStatement) found).query()));
                 return (LogicalPlan) Scala.copied(found, "overwrite", Boolean.FALSE); // of no row: nothing is committed
             }
@@ -134,7 +132,7 @@ public class InsertRule extends Rule {
         boolean isDynamic = fixed.size() < partitionBy.size() && "dynamic".equalsIgnoreCase(session.conf().get(MODE));
         if (insert.overwrite() && !fixed.isEmpty() && !isDynamic) {
             Map options = new HashMap(named.options().asCaseSensitiveMap());
-            options.put(ENDS, CatalystJson.object(fixed));
+            options.put(ENDS, CatalystJson.object(values.texts(fixed)));
             found = Scala.copied(found, "table", with(named, options));
         }
         return (LogicalPlan) found;
@@ -197,12 +195,12 @@ public class InsertRule extends Rule {
     }
 
     /** Returns a query with more columns, whose values are said. What DEFAULT stands for Spark finds in lists of values and of columns only. */
-    private static LogicalPlan with(LogicalPlan query, Map fixed, StructField[] fields) {
+    private static LogicalPlan with(LogicalPlan query, Map fixed, PartitionValues said) {
         List values = new ArrayList();
         List named = new ArrayList();
         for (Iterator i = fixed.entrySet().iterator(); i.hasNext(); ) {
             Map.Entry each = (Map.Entry) i.next();
-            Expression value = value((String) each.getValue(), (String) each.getKey(), fields);
+            Expression value = said.value((String) each.getKey(), (String) each.getValue());
             values.add(value);
             named.add(Edits.named(value, (String) each.getKey()));
         }
@@ -225,16 +223,5 @@ public class InsertRule extends Rule {
         List found = new ArrayList(Scala.list(some));
         found.addAll(more);
         return Scala.seq(found);
-    }
-
-    private static Expression value(String text, String column, StructField[] fields) {
-        for (int i = 0; i < fields.length; i++) {
-            if (fields[i].name().equals(column)) {
-                Expression literal = text == null ? Literal$.MODULE$.create(null, DataTypes.StringType) : Literal$.MODULE$.apply(text);
-                return new Cast(literal, fields[i].dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
-            }
-        }
-        throw new IllegalArgumentException("Invalid: the catalog knows no column " + column
-                + " of the table; REFRESH TABLE, or create it there again");
     }
 }

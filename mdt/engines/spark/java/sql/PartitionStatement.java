@@ -79,8 +79,12 @@ final class PartitionStatement extends SqlAction {
     Object[][] run(SparkSession asked) {
         scala.collection.immutable.Map options = Tables.options(table);
         String[] named = new String[specs.size()];
-        for (int i = 0; i < named.length; i++) {
-            named[i] = CatalystJson.object(spec((scala.collection.immutable.Map) specs.get(i), Python.partitions(session, options)));
+        if (named.length > 0) {
+            PartitionValues values = new PartitionValues(session, options);
+            List partitionBy = Python.partitions(session, options);
+            for (int i = 0; i < named.length; i++) {
+                named[i] = CatalystJson.object(values.texts(spec((scala.collection.immutable.Map) specs.get(i), partitionBy)));
+            }
         }
         if (kind == SHOW) {
             String[] paths = Python.partitions(session, options, named.length == 0 ? "{}" : named[0]);
