@@ -194,6 +194,43 @@ def test_cached_rows_are_read_anew(spark_with_both: SparkSession) -> None:
     cached.unpersist()
 
 
+def test_rows_that_another_session_has_cached_or_a_path_are_read_anew(
+    spark_with_both: SparkSession, tmp_path: Path
+) -> None:
+    spark, path = spark_with_both, str(tmp_path / "ours")
+    other = spark.newSession()
+    spark.sql(f"create or replace temporary view seen using mdt options (path '{path}')")
+    spark.sql("cache table ours")
+    cached = [
+        one.cache()
+        for one in (
+            other.table("ours"), spark.table("seen"), mdt.read(spark, path), other.read.format("mdt").load(path).where("v > 0")
+        )
+    ]  # fmt: skip
+    assert [one.count() for one in cached] == [5, 5, 5, 5]
+    new = spark.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
+    for write, left in (
+        ("insert into ours values ('6', 1, 'x', 1)", 6),
+        ("insert overwrite ours partition (a = 'x', b = 1) values ('7', 1)", 5),
+        ("delete from ours where id = '7'", 4),
+        ("alter table ours drop partition (a = 'x', b = 2)", 3),
+        ("call mdt.delete_partition('ours', 'a=y/b=1')", 2),
+        (new, 3),
+        ("truncate table ours", 0),
+    ):
+        if isinstance(write, str):
+            spark.sql(write)
+        else:
+            write.write.format("mdt").mode("append").save(path)
+        found = [one.count() for one in (*cached, spark.table("ours"), other.table("ours"), spark.table("seen"))]
+        assert found == [left] * len(found), write
+        assert spark.catalog.isCached("ours") or "call" in str(write)
+        spark.sql("cache table ours")
+    for one in (*cached, spark.table("ours")):
+        one.unpersist()
+    spark.sql("drop view seen")
+
+
 def test_an_option_names_what_a_frame_overwrites(spark_with_both: SparkSession, tmp_path: Path) -> None:
     rows = spark_with_both.createDataFrame(pa.table({"id": ["9"], "v": [1], "a": ["x"], "b": [1]}))
 

@@ -30,7 +30,9 @@ final class Python {
 
     /** Writes rows, and returns the frame of the table then. how: a SaveMode, or what an INSERT says ("into", "overwrite"). */
     static Dataset write(SparkSession session, scala.collection.immutable.Map options, String how, Dataset rows) {
-        return ask(new Object[] {"write", session, options(options), how, rows});
+        Dataset written = ask(new Object[] {"write", session, options(options), how, rows});
+        Caches.renew(session, written);
+        return written;
     }
 
     /** Returns the names of the columns by which a table is partitioned. */

@@ -21,10 +21,6 @@ final class MdtRelation extends HadoopFsRelation implements InsertableRelation {
     public void insert(Dataset rows, boolean overwrite) {
         Python.write(sparkSession(), options(), overwrite ? "overwrite" : "into",
                 (org.apache.spark.sql.classic.Dataset) rows);
-        org.apache.spark.sql.classic.SparkSession session = (org.apache.spark.sql.classic.SparkSession) sparkSession();
-        if (!session.sharedState().cacheManager().isEmpty()) { // of a relation with other options than these Spark itself reads nothing anew
-            session.sharedState().cacheManager().recacheByPath(session, ((MdtFileIndex) location()).source.root);
-        }
     }
 
     /**

@@ -104,7 +104,7 @@ final class PartitionStatement extends SqlAction {
         List names = isWhole ? Collections.EMPTY_LIST : Arrays.asList(new Object[] {"partitions"});
         List values = isWhole ? Collections.EMPTY_LIST : Arrays.asList(new Object[] {"[" + String.join(",", named) + "]"});
         Python.call(session, options, isWhole ? "truncate" : "delete_partition", names, values);
-        session.catalog().refreshTable(table.identifier().quotedString());
+        Caches.renew(session, options);
         return new Object[0][];
     }
 

@@ -48,6 +48,7 @@ final class Procedure extends SqlAction {
         if (called != null) {
             session.catalog().refreshTable(called); // rows and columns may be others now
         }
+        Caches.renew(session, options);
         return rows;
     }
 }

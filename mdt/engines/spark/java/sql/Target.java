@@ -100,6 +100,6 @@ final class Target {
 
     /** Lets Spark read anew what it has cached of the table. */
     void changed() {
-        session().sharedState().cacheManager().recacheByPlan(session(), node);
+        Caches.renew(session(), MdtFileIndex.of(node).source.root);
     }
 }
