@@ -176,6 +176,25 @@ def test_what_would_touch_the_directory_behind_a_table_of_the_catalog_is_refused
     assert read(table_path(named, "format_trips")) == [A, B]
 
 
+def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(named: SparkSession) -> None:
+    def save(mode: str, by: str, **options: str) -> None:
+        saved = frame(named, B).write.format("mdt").mode(mode).option("key", "id").partitionBy(by)
+        saved.options(**options).saveAsTable("format_trips")
+
+    frame(named, A).write.format("mdt").partitionBy("city").option("key", "id").saveAsTable("format_trips")
+    path = table_path(named, "format_trips")
+    for name, value in (("operation", "delete"), ("evolve", "true"), ("overwrite_partitions", "city=Rome")):
+        with pytest.raises(PySparkException, match=f"Unsupported: saveAsTable with the option {name} = {value}"):
+            save("append", "city", **{name: value})
+    with pytest.raises(PySparkException, match="Unsupported: saveAsTable with the option overwrite_partitions"):
+        save("overwrite", "city", overwrite_partitions="city=Rome")
+    with pytest.raises(PySparkException, match="does not match that of the existing table"):
+        save("append", "ts")
+    assert read(path) == [A]
+    save("append", "City", operation="upsert", evolve="false")
+    assert read(path) == [A, B]
+
+
 def test_buckets_of_spark_are_refused(named: SparkSession) -> None:
     options = "using mdt options (key 'id') clustered by (id) into 4 buckets"
     for text in (

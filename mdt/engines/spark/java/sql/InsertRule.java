@@ -39,6 +39,7 @@ import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.CreateTable;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -46,7 +47,7 @@ import scala.Product;
 import scala.jdk.javaapi.CollectionConverters;
 
 public class InsertRule extends Rule {
-    private static final String ENDS = "overwrite_partitions";
+    static final String ENDS = "overwrite_partitions";
     private static final String MODE = "spark.sql.sources.partitionOverwriteMode";
     private final SparkSession session;
 
@@ -59,6 +60,9 @@ public class InsertRule extends Rule {
             Object of(Object node) {
                 if (node instanceof V2WriteCommand) {
                     return inserted((V2WriteCommand) node);
+                }
+                if (node instanceof CreateTable) {
+                    return SavedTable.of(session, (CreateTable) node);
                 }
                 return node instanceof InsertIntoStatement ? rewritten((InsertIntoStatement) node) : null;
             }

@@ -1,0 +1,60 @@
+// df.write.saveAsTable(…) of a table that is there: Spark forgets the options of df.write then, appends with those of the catalog, or, if it is
+// to overwrite, drops the table first. What says how rows are written would be an upsert, or the end of all other partitions: refused. And Spark
+// compares partitionBy with the catalog, to which a table of ours has no partitions (CatalogRule.java): with those of the table it says nothing new.
+package mdt.spark;
+
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.apache.spark.sql.SaveMode;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.datasources.CreateTable;
+import scala.Product;
+import scala.jdk.javaapi.CollectionConverters;
+
+final class SavedTable {
+    private static final List HOW = Arrays.asList(new Object[] {
+        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial", InsertRule.ENDS});
+    private static final List USUAL = Arrays.asList(new Object[] {"upsert", "false"});
+
+    private SavedTable() {}
+
+    /** Returns what Spark can be told instead, null if it is the same.  Refuses options that would be forgotten. */
+    static Product of(SparkSession session, CreateTable saved) {
+        CatalogTable there = saved.query().isEmpty() || saved.mode() == SaveMode.Ignore || saved.mode() == SaveMode.ErrorIfExists
+                ? null : Tables.named(session, saved.tableDesc().identifier());
+        if (there == null) {
+            return null;
+        }
+        check(saved, there);
+        if (saved.mode() != SaveMode.Append || saved.tableDesc().partitionColumnNames().isEmpty()) {
+            return null;
+        }
+        List partitionBy = Python.partitions(session, Tables.options(there));
+        List said = Scala.list(saved.tableDesc().partitionColumnNames());
+        for (int i = 0; i < said.size(); i++) {
+            if (said.size() != partitionBy.size() || !partitionBy.get(i).equals(Tables.column(session, partitionBy, (String) said.get(i)))) {
+                return null; // Spark refuses
+            }
+        }
+        return Scala.copied(saved, "tableDesc", Scala.copied(saved.tableDesc(), "partitionColumnNames", Scala.seq(new Object[0])));
+    }
+
+    private static void check(CreateTable saved, CatalogTable there) {
+        Map known = CollectionConverters.asJava(there.storage().properties());
+        Map said = CollectionConverters.asJava(saved.tableDesc().storage().properties());
+        for (Iterator i = said.keySet().iterator(); i.hasNext(); ) {
+            String name = (String) i.next();
+            String value = ((String) said.get(name)).trim().toLowerCase(Locale.ROOT);
+            boolean isForgotten = HOW.contains(name.toLowerCase(Locale.ROOT)) && !said.get(name).equals(known.get(name))
+                    && (saved.mode() == SaveMode.Append ? known.containsKey(name) || !USUAL.contains(value) : InsertRule.ENDS.equalsIgnoreCase(name));
+            if (isForgotten) {
+                throw new UnsupportedOperationException("Unsupported: saveAsTable with the option " + name + " = " + said.get(name)
+                        + ", which Spark forgets where there is a table; df.write.format(\"mdt\").save(path) takes it");
+            }
+        }
+    }
+}
