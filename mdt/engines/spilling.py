@@ -6,7 +6,7 @@ A write of such rows is that of :mod:`mdt.engines.write` on an engine whose rows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -96,12 +96,13 @@ def looked_through(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[
         first = joined([piece.slice(0, 0) for piece in held])
         return first.schema, chain([first], held)
     seen, runs = pa.schema([]), [engine.empty(pa.schema([]))]
-    for piece in chain(held, pieces):
-        seen = _together(seen, piece.schema)
-        rows = _plain(piece)
-        if rows.schema != runs[-1].schema:
-            runs.append(replace(runs[-1], schema=rows.schema, parts={}))
-        runs[-1].add(0, rows)
+    with _or_closed(runs[0]):
+        for piece in chain(held, pieces):
+            seen = _together(seen, piece.schema)
+            rows = _plain(piece)
+            if rows.schema != runs[-1].schema:
+                runs.append(replace(runs[-1], schema=rows.schema, parts={}))
+            runs[-1].add(0, rows)
     return seen, chain([_plain(without_rows(seen))], _read_again(runs[1:]))
 
 
@@ -131,12 +132,13 @@ def read_source(pieces: Iterator[pa.Table], engine: SpillingEngine) -> pa.Table 
         return joined([*held, *pieces])
     rows = engine.empty(schema)
     spiller = engine.spiller(rows, lambda table: np.zeros(len(table), np.int64))
-    for piece in chain(held, pieces):
-        if piece.schema != schema:
-            spiller.flush()
-            return joined([rows.table(), piece, *pieces])
-        spiller.add(piece.replace_schema_metadata())
-    spiller.flush()
+    with _or_closed(rows):
+        for piece in chain(held, pieces):
+            if piece.schema != schema:
+                spiller.flush()
+                return joined([rows.table(), piece, *pieces])
+            spiller.add(piece.replace_schema_metadata())
+        spiller.flush()
     return rows
 
 
@@ -151,6 +153,16 @@ def merge_source(
 ) -> EngineMerge[Spilled]:
     """Return the operation that merges rows that were put aside; otherwise as :func:`mdt.engines.merging.merge`."""
     return merge(replace(engine, progress=progress), metadata, _bounded(options), rows, rows.schema, said, schema)
+
+
+@contextmanager
+def _or_closed(rows: Spilled) -> Iterator[None]:
+    """Give the space of ``rows`` back if what puts them aside fails: whoever keeps the error, or tries again at once, does not need it twice."""
+    try:
+        yield
+    except BaseException:
+        rows.scratch.close()
+        raise
 
 
 def _held(pieces: Iterator[pa.Table], engine: SpillingEngine) -> tuple[list[pa.Table], bool]:
@@ -175,16 +187,18 @@ def _put_aside(
     rows = engine.empty(kept, definition.key)
     spiller = engine.spiller(rows, partial(_part_of, definition))
     first, seen = 0, pa.schema([])
-    for piece in pieces:
-        seen = _together(seen, piece.schema)
-        whole = _with_all(piece, declared)
-        wanted = _nullable(stored, piece.column_names) if may_lack else stored
-        checked = conform(whole, declared, wanted, definition.key, first=first)
-        spiller.add((checked if kept.types == stored.types else conform(whole, declared, kept)).cast(kept))
-        first += len(piece)
-    spiller.flush()
+    with _or_closed(rows):
+        for piece in pieces:
+            seen = _together(seen, piece.schema)
+            whole = _with_all(piece, declared)
+            wanted = _nullable(stored, piece.column_names) if may_lack else stored
+            checked = conform(whole, declared, wanted, definition.key, first=first)
+            spiller.add((checked if kept.types == stored.types else conform(whole, declared, kept)).cast(kept))
+            first += len(piece)
+        spiller.flush()
+        if not may_lack:
+            conform(without_rows(seen), declared, stored)
     if not may_lack:
-        conform(without_rows(seen), declared, stored)
         return rows
     return replace(rows, names=tuple(name for name in kept.names if name in seen.names))
 

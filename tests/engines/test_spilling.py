@@ -196,8 +196,12 @@ def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path: Path, after:
     before = sorted(str(path) for path in folder.rglob("*"))
     opened = len(os.listdir("/proc/self/fd"))
     given = failing(after)
-    with pytest.raises(OSError, match="the source is gone"):
+    with pytest.raises(OSError, match="the source is gone") as told:
         table.upsert(pa.RecordBatchReader.from_batches(SCHEMA, given) if as_reader else given)
+    assert len(os.listdir("/proc/self/fd")) <= opened and told.value.__traceback__, "who keeps the error keeps no file"
+    with pytest.raises(OSError, match="the source is gone") as told:
+        table.upsert(failing(after), evolve=True)
+    assert len(os.listdir("/proc/self/fd")) <= opened
     assert sorted(str(path) for path in folder.rglob("*")) == before
     assert not list(aside.iterdir())
     assert len(os.listdir("/proc/self/fd")) <= opened
