@@ -188,6 +188,10 @@ def test_a_saved_table_says_its_partitions_again_and_no_option_is_forgotten(name
             save("append", "city", **{name: value})
     with pytest.raises(PySparkException, match="Unsupported: saveAsTable with the option overwrite_partitions"):
         save("overwrite", "city", overwrite_partitions="city=Rome")
+    with pytest.raises(PySparkException, match="Unsupported: saveAsTable with the option partitionOverwriteMode"):
+        save("overwrite", "city", partitionOverwriteMode="dynamic")
+    with pytest.raises(PySparkException, match="overwrite without the option key: Spark would drop the table"):
+        frame(named, B).write.format("mdt").mode("overwrite").saveAsTable("format_trips")
     with pytest.raises(PySparkException, match="does not match that of the existing table"):
         save("append", "ts")
     assert read(path) == [A]

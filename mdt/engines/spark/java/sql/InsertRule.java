@@ -48,6 +48,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 public class InsertRule extends Rule {
     static final String ENDS = "overwrite_partitions";
+    static final String HOW_MUCH = "overwrite_mode";
     private static final String MODE = "spark.sql.sources.partitionOverwriteMode";
     private final SparkSession session;
 
@@ -84,7 +85,7 @@ public class InsertRule extends Rule {
         }
         if (write instanceof OverwritePartitionsDynamic) {
             options.putAll(CollectionConverters.asJava(((OverwritePartitionsDynamic) write).writeOptions()));
-            options.put("overwrite_mode", "dynamic");
+            options.put(HOW_MUCH, "dynamic");
             return Internals.insert(with(named, options), write.query(), true, write.isByName());
         }
         if (!(write instanceof OverwriteByExpression)) {
@@ -96,7 +97,7 @@ public class InsertRule extends Rule {
                     + "df.write.format(\"mdt\").mode(\"overwrite\").option(\"overwrite_partitions\", …).save(path)");
         }
         options.putAll(CollectionConverters.asJava(overwrite.writeOptions()));
-        options.put("overwrite_mode", "static");
+        options.put(HOW_MUCH, "static");
         return Internals.insert(with(named, options), write.query(), true, write.isByName());
     }
 

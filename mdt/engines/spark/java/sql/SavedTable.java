@@ -17,8 +17,11 @@ import scala.jdk.javaapi.CollectionConverters;
 
 final class SavedTable {
     private static final List HOW = Arrays.asList(new Object[] {
-        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial", InsertRule.ENDS});
-    private static final List USUAL = Arrays.asList(new Object[] {"upsert", "false"});
+        "operation", "hoodie.datasource.write.operation", "evolve", "mergeschema", "partial", InsertRule.ENDS, InsertRule.HOW_MUCH, "partitionoverwritemode"});
+    private static final List OF_OVERWRITES = HOW.subList(HOW.size() - 3, HOW.size());
+    private static final List USUAL = Arrays.asList(new Object[] {"upsert", "false", "static"});
+    private static final List KEYS = Arrays.asList(new Object[] {
+        "key", "hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields", "primarykey"});
 
     private SavedTable() {}
 
@@ -46,15 +49,22 @@ final class SavedTable {
     private static void check(CreateTable saved, CatalogTable there) {
         Map known = CollectionConverters.asJava(there.storage().properties());
         Map said = CollectionConverters.asJava(saved.tableDesc().storage().properties());
+        boolean hasKey = saved.mode() == SaveMode.Append;
         for (Iterator i = said.keySet().iterator(); i.hasNext(); ) {
             String name = (String) i.next();
             String value = ((String) said.get(name)).trim().toLowerCase(Locale.ROOT);
+            hasKey |= KEYS.contains(name.toLowerCase(Locale.ROOT));
             boolean isForgotten = HOW.contains(name.toLowerCase(Locale.ROOT)) && !said.get(name).equals(known.get(name))
-                    && (saved.mode() == SaveMode.Append ? known.containsKey(name) || !USUAL.contains(value) : InsertRule.ENDS.equalsIgnoreCase(name));
+                    && (saved.mode() == SaveMode.Append ? known.containsKey(name) || !USUAL.contains(value)
+                            : OF_OVERWRITES.contains(name.toLowerCase(Locale.ROOT)) && !USUAL.contains(value));
             if (isForgotten) {
                 throw new UnsupportedOperationException("Unsupported: saveAsTable with the option " + name + " = " + said.get(name)
                         + ", which Spark forgets where there is a table; df.write.format(\"mdt\").save(path) takes it");
             }
+        }
+        if (!hasKey) {
+            throw new UnsupportedOperationException("Unsupported: saveAsTable in mode overwrite without the option key: Spark would drop the table, "
+                    + "and could make no other; insertInto(\"" + there.identifier().table() + "\", overwrite=True) replaces its rows");
         }
     }
 }
