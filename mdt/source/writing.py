@@ -55,6 +55,10 @@ def write(
             f"there is a table at {asked.path} already", hint='mode("append") writes to it, mode("overwrite") replaces its rows'
         )  # fmt: skip
     table = opened(asked) if table is None else table
+    if how == "Overwrite" and (asked.evolve or asked.partial):
+        raise Invalid(
+            'evolve and partial are for upserts, and mode("overwrite") replaces the rows of the table', hint="leave them out"
+        )  # fmt: skip
     if how != "Ignore":
         _agree(table.definition, asked)
         _write(table, operation, asked, given, batch)
@@ -83,9 +87,13 @@ def _operation(asked: Words, how: str, rows: DataFrame) -> str:
         if asked.overwrite_partitions is not None and asked.operation != _PARTITIONS:
             raise Invalid("overwrite_partitions says what is overwritten, and rows are added", hint='mode("overwrite")')
         return asked.operation or "upsert"
-    if asked.overwrite_partitions is not None:
-        return _PARTITIONS
-    is_dynamic = (asked.overwrite_mode or str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower()) == "dynamic"
+    is_named = asked.overwrite_partitions is not None
+    told = asked.overwrite_mode or str(rows.sparkSession.conf.get(_OVERWRITE_MODE)).lower()
+    is_dynamic = is_named or told == "dynamic"
+    if is_named and asked.operation == _TABLE:
+        raise Invalid(
+            f"overwrite_partitions names some, and the operation {_TABLE} ends all", hint="leave one of them out"
+        )
     if how == "Overwrite" and (asked.operation == "delete" or (asked.operation == _PARTITIONS and not is_dynamic)):
         raise Invalid(
             f'mode("overwrite") replaces the rows of the table, and the operation is {asked.operation}',

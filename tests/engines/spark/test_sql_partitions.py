@@ -258,6 +258,14 @@ def test_an_option_names_what_a_frame_overwrites(spark_with_both: SparkSession, 
         ("append", {"overwrite_partitions": "a=x/b=1"}, "says what is overwritten, and rows are added"),
         ("overwrite", {"overwrite_partitions": '{"a'}, "write a path, city=Oslo, or JSON"),
         ("overwrite", {"overwrite_partitions": "a=x"}, "is the path of no partition"),
+        ("overwrite", {"overwrite_partitions": "a=x/b=1", "operation": "delete"}, "and the operation is delete"),
+        (
+            "overwrite",
+            {"overwrite_partitions": "a=x/b=1", "operation": "insert_overwrite_table"},
+            "insert_overwrite_table ends all",
+        ),
+        ("overwrite", {"evolve": "true"}, "evolve and partial are for upserts"),
+        ("overwrite", {"partial": "true"}, "evolve and partial are for upserts"),
     ):
         with pytest.raises(PySparkException, match=expected):
             save(mode, **options)
