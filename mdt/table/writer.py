@@ -6,6 +6,7 @@ Kinkade, "Varieties of Concurrency Control in IMS/VS Fast Path", 1985).
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -56,6 +57,8 @@ class Writer:
     A commit is made when ``max_rows`` wait, when rows have waited ``max_seconds`` since the commit before, by :meth:`flush`, and at the end of the
     block.  ``max_seconds=0`` waits for nothing but the commit before, and, for a tenth of the time that it took, for threads that gave rows to
     the last two commits: they come back together when those are told.  Who gives rows faster than they are committed waits.
+
+    A process that was forked has none of the threads that commit: there the writer refuses rows, and closing it does nothing.
     """
 
     def __init__(self, table: Handle, max_rows: int, max_seconds: float) -> None:
@@ -74,6 +77,7 @@ class Writer:
         self._lately: deque[set[int]] = deque(maxlen=2)
         self._closed = False
         self._failed: BaseException | None = None
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="mdt-writer", daemon=True)
         self._thread.start()
 
@@ -89,6 +93,7 @@ class Writer:
 
     def flush(self) -> None:
         """Wait until all that was given is committed or has failed, as its futures say."""
+        self._require_own_process()
         with self._changed:
             given = [future for group in self._groups for _, future in group.calls]
             self._flushing += 1
@@ -98,6 +103,8 @@ class Writer:
 
     def close(self) -> None:
         """Commit what is left, and end.  Raises the first error of a commit, which its futures have told as well."""
+        if os.getpid() != self._process:
+            return
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -115,7 +122,12 @@ class Writer:
             if error is None:
                 raise
 
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process:
+            raise Invalid("the writer is one of another process", hint="open another one by t.writer() in this process")
+
     def _give(self, kind: str, batch: Batch) -> Future[WriteResult]:
+        self._require_own_process()
         future: Future[WriteResult] = Future()
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._rows < WAITING_COMMITS * self._max_rows)

@@ -49,3 +49,32 @@ def test_a_child_that_is_forked_while_a_thread_uses_a_cache_reads_and_writes(tmp
     command = [sys.executable, "-c", _FORKS, str(tmp_path / "t")]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert told.stdout.strip() == "[0, 0, 0, 0, 0] 7", told.stderr
+
+
+_WRITER = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import mdt, pyarrow as pa
+table = mdt.create(sys.argv[1], pa.schema([("id", pa.string())]), key=["id"])
+with table.writer(max_seconds=3600) as writer:
+    given = writer.upsert({"id": ["a"]})
+    with writer._changed:  # as a thread of the parent may hold it
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for call in (lambda: writer.upsert({"id": ["b"]}), lambda: writer.delete({"id": ["a"]}), writer.flush):
+                try:
+                    call()
+                except mdt.errors.Invalid:
+                    refused += 1
+            writer.close()
+            os._exit(refused)
+    told = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(told, given.result().inserted, table.scan().to_arrow().to_pylist())
+"""
+
+
+def test_a_writer_takes_no_rows_in_a_child_that_has_nobody_to_commit_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITER, str(tmp_path / "t")]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert told.stdout.strip() == "3 1 [{'id': 'a'}]", told.stderr
